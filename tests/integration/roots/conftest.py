@@ -76,4 +76,20 @@ class Script:
     def kill(self) -> None:
         """End it without a word."""
         self.process.kill()
-        self.process.communicate(timeout=PATIENCE)
+        self.process.wait(PATIENCE)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+    """Begin programs in processes of their own, which end with the test."""
+    begun: list[Script] = []
+
+    def make(text: str, *words: str) -> Script:
+        begun.append(Script(tmp_path, text, *words))
+        return begun[-1]
+
+    yield make
+    for script in begun:
+        script.kill()

@@ -100,7 +100,8 @@ def test_a_run_goes_on_without_its_user(
     until(lambda: (as_json("runs", "show", run["id"])["progress"] or {}).get("state") == "running")
     assert [one["id"] for one in as_json("runs", "list")["runs"]] == [run["id"]]
     assert run["id"] in sapwood_cli("runs", "list")
-    assert as_json("session", "show", standing)["front_ends"] == [f"process {run['pid']} (user)"]
+    driver = [f"process {run['pid']} (user)"]
+    until(lambda: as_json("session", "show", standing)["front_ends"] == driver)
     gate.touch()
     answer = tmp_path / "answer.json"
     said = as_json("runs", "attach", run["id"], "--answer", str(answer))

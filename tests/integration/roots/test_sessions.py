@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from sapwood.core.errors import ClosedError, ConfigurationError, SecurityError
 from sapwood.head.head import Head
 
 from .conftest import PATIENCE, Script, Until
+
+Begin = Callable[..., Script]
 
 
 def total(cluster: sapwood.Cluster) -> Any:
@@ -41,7 +43,7 @@ def left(night: str, head: Head, until: Until) -> str:
     return night
 
 
-def test_what_is_left_goes_on(left: str, head: Head) -> None:
+def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
     name, _, number = left.partition("#")
     assert name == "night"
     processes = []
@@ -50,7 +52,7 @@ def test_what_is_left_goes_on(left: str, head: Head) -> None:
             assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
             assert total(cluster) == 2
             processes.append(tuple(agent.pid for agent in cluster.agents))
-            assert head.sessions.find(left).state == "ready"
+            until(lambda: head.sessions.find(left).state == "ready")
     assert len(set(processes)) == 1
 
 
@@ -67,9 +69,9 @@ sys.stdin.read()
 
 
 def test_a_front_end_that_is_killed_is_only_detached(
-    left: str, head: Head, tmp_path: Path, until: Until
+    left: str, head: Head, begin: Begin, until: Until
 ) -> None:
-    script = Script(tmp_path, FRONT_END, left)
+    script = begin(FRONT_END, left)
     assert script.says() == "2"
     script.kill()
     until(lambda: head.sessions.find(left).state == "detached")
@@ -89,7 +91,7 @@ def test_large_arrays(left: str) -> None:
                 assert np.array_equal(got, 2 * sent)
 
 
-def test_one_owner_and_others_beside_it(left: str, head: Head) -> None:
+def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> None:
     with sapwood.attach(left) as owner:
         with pytest.raises(ConfigurationError, match="has an owner") as caught:
             sapwood.attach(left)
@@ -102,9 +104,8 @@ def test_one_owner_and_others_beside_it(left: str, head: Head) -> None:
             assert len(watcher.agents) == 2
             with pytest.raises(SecurityError, match="watches"):
                 watcher.session.expand([])
-        report = head.sessions.find(left).report
-        assert report is not None
-        assert report.owner == f"process {os.getpid()}"
+        mine = f"process {os.getpid()}"
+        until(lambda: (report := head.sessions.find(left).report) and report.owner == mine)
         assert total(owner) == 2
 
 
@@ -221,15 +222,16 @@ waves = cluster.stream(slow, reduce="sum")
 waves.broadcast(1).result()
 values = cluster.stream(count, sync="none", agents=[1])
 waves.broadcast(10), waves.broadcast(100), values.broadcast(200)
+waves.flush(), values.flush()  # they are on their way now
 print(waves.query().waves, flush=True)
 sys.stdin.read()
 """
 
 
 def test_streams_go_on_and_what_comes_of_them_waits(
-    left: str, head: Head, tmp_path: Path, until: Until
+    left: str, head: Head, begin: Begin, until: Until
 ) -> None:
-    script = Script(tmp_path, LEAVING, left)
+    script = begin(LEAVING, left)
     assert script.says() == "3"
     script.kill()
     until(lambda: head.sessions.find(left).state == "detached")
@@ -258,15 +260,16 @@ def later(_):
 
 stream = cluster.stream(later, agents=[1])
 stream.broadcast(1)
+stream.flush()
 print("begun", flush=True)
 sys.stdin.read()
 """
 
 
 def test_what_is_printed_while_nobody_is_attached_waits(
-    left: str, head: Head, tmp_path: Path, until: Until, capfd: pytest.CaptureFixture[str]
+    left: str, head: Head, begin: Begin, until: Until, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    script = Script(tmp_path, PRINTING, left)
+    script = begin(PRINTING, left)
     assert script.says() == "begun"
     script.kill()
     until(lambda: (report := head.sessions.find(left).report) and report.kept == 15)
