@@ -10,6 +10,7 @@ import pytest
 import sapwood
 from sapwood.environment.settings import CommSettings, Settings
 from sapwood.roots.rights import FrontEndRole
+from sapwood.roots.root import RootSession
 from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 from .conftest import PATIENCE, Until
@@ -20,6 +21,7 @@ def test_what_has_not_left_is_taken_back_with_its_front_end(until: Until) -> Non
     with root_here(settings, agents=2) as address:
         cluster = attach_here(address, settings)
         root = root_of(cluster)
+        assert isinstance(root, RootSession)
         agent = cluster.agents[0].pid
         os.kill(agent, signal.SIGSTOP)
         try:
