@@ -38,7 +38,6 @@ from sapwood.head.head import ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.remote import TlsWay
 from sapwood.nodes import messages
-from sapwood.nodes.port import Refusals
 from sapwood.roots.making import session_options, site_variables
 from sapwood.security.capabilities import (
     Capability,
@@ -341,8 +340,6 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
 @pytest.mark.row("C5-SESS")
 def test_what_is_wrong_with_a_credential_is_said_and_noted(up: UpHead) -> None:
     cluster, pin = up.head.control.cluster, bytes.fromhex(up.head.control.pin)
-    gate = up.head.gate
-    gate._note_stranger = Refusals(gate._tell_of_stranger)  # other tests have been noted, too
     key, stranger = HolderKey.create(), HolderKey.create()
     own = Issuer(up.head.office._issuer.key)
     good: dict[str, Any] = {"not_after": time.time() + 100, "authority": pin}

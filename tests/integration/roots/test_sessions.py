@@ -285,6 +285,7 @@ def test_what_is_printed_while_nobody_is_attached_waits(
             stream.close()
 
 
+@pytest.mark.usefixtures("night")
 def test_a_session_that_cannot_begin_is_over(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise ConfigurationError("there is no room")
@@ -296,6 +297,7 @@ def test_a_session_that_cannot_begin_is_over(head: Head, monkeypatch: pytest.Mon
     assert head.sessions.find("full").state == "failed"
 
 
+@pytest.mark.usefixtures("night")
 def test_what_begins_while_its_head_ends_is_ended(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
