@@ -97,16 +97,19 @@ def start(words: Sequence[str], log: Path, given: bytes, timeout: float) -> byte
     raise SapwoodError.from_record(failure.error)
 
 
-def tell(descriptor: int, message: msgspec.Struct) -> None:
-    """Tell the command that started this process; it may be gone.
+def tell(descriptor: int, message: msgspec.Struct) -> bool:
+    """Tell the command that started this process; return whether it is there to hear that.
 
     Args:
         descriptor: What ``--ready-descriptor`` says.
         message: That it is ready, or a :class:`Failure`.
     """
-    with contextlib.suppress(OSError):
+    try:
         os.write(descriptor, msgspec.json.encode(message) + b"\n")
         os.close(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _put_aside(log: Path) -> None:

@@ -19,6 +19,7 @@ from sapwood.security import rights as r
 from sapwood.security.capabilities import Shown, new_challenge, verify
 from sapwood.security.denials import Denials
 from sapwood.security.rights import Rights
+from sapwood.security.session_secrets import limited_secret
 
 RIGHT_OF: Final[Mapping[str, str]] = {
     calls.HELLO: r.CONNECT,
@@ -175,7 +176,8 @@ class Gate:
             SecurityError: It has not.
         """
         right = RIGHT_OF.get(call, r.ADMIN)
-        if call in ABOUT_ONE_THING and caller.rights is not None:
+        known = caller.rights
+        if call in ABOUT_ONE_THING and known is not None and right in known.names:
             return  # the handler knows which one
         self.require_right(caller, right, what=call)
 
@@ -245,3 +247,19 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
     if by.not_after < math.inf:
         lifetime = min(lifetime, by.not_after - now)
     return msgspec.structs.replace(wanted, session=wanted.session or by.session, lifetime=lifetime)
+
+
+def secret_for(rights: Rights, secret: str, session: str) -> str:
+    """Return what somebody is to show to a session's root: it allows no more than these rights.
+
+    Args:
+        rights: What they may do; to attach is among it.
+        secret: Of the session.
+        session: Its id.
+    """
+    role = "watch"
+    if r.RUN in rights.names:
+        role = "owner" if r.DELETE in rights.names else "user"
+    if role == "owner" and rights.not_after == math.inf:
+        return secret
+    return limited_secret(secret, session, role, rights.not_after)

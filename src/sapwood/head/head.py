@@ -50,7 +50,7 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, Gate
+from sapwood.head.gate import RIGHT_OF_ORDER, Gate, secret_for
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
@@ -779,12 +779,15 @@ class Head:
                 self.control.ask(key[1], messages.CLOSE, key[0])
 
     def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        wanted = _read(value, calls.CreateSession)
+        if wanted.on == "local":  # its agents are processes of the head's user, beside the head
+            self.gate.require_right(caller, ADMIN, session=wanted.name, what=calls.CREATE_SESSION)
         if caller.rights is not None and caller.rights.nodes is not None:
             raise SecurityError(
                 "a session of its own may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
-        return self.sessions.create(_read(value, calls.CreateSession))
+        return self.sessions.create(wanted)
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -795,11 +798,13 @@ class Head:
 
     def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
-        self.gate.require_right(caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL)
+        rights = self.gate.require_right(
+            caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL
+        )
         made = calls.SessionCredential(
             record.id,
             record.name,
-            self.sessions.secret_of(record),
+            secret_for(rights, self.sessions.secret_of(record), record.id),
             f"s-{record.id}.{self.control.cluster}",
             self.control.authority,
             list(self.control.places),

@@ -34,7 +34,7 @@ from sapwood.environment import background
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
-from sapwood.head.session_notices import remove_notice
+from sapwood.head.session_notices import notices, remove_notice
 from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.folder import PREFIX
@@ -137,6 +137,7 @@ class HeadSessions:
         self._lock = threading.RLock()
         self._records: dict[str, calls.SessionRecord] = {}
         self._watched: dict[str, WatchedProcess] = {}
+        self._closing = False
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -153,15 +154,33 @@ class HeadSessions:
             self._records[record.id] = record
             if SessionState(record.state).is_over:
                 continue
+            if not record.pid:  # the former head was killed before it heard that the root is ready
+                record = self._begun_meanwhile(record)
             if record.pid and started(record.pid) == record.started:
                 _log.info("session found", session=record.handle, pid=record.pid)
+                self._keep(record)
                 self._watch(record)
             else:
                 self._over(record, "its process ended while there was no head")
 
+    def _begun_meanwhile(self, record: calls.SessionRecord) -> calls.SessionRecord:
+        """Return what is known of a session by the file that its root has written."""
+        told = next((one for one in notices(self._cluster) if one.id == record.id), None)
+        if told is None or not told.pid or started(told.pid) != told.started:
+            return record
+        return msgspec.structs.replace(
+            record,
+            state=SessionState.DETACHED.value,
+            pid=told.pid,
+            started=told.started,
+            socket=told.socket,
+        )
+
     def close(self, *, keep: bool = False) -> None:
         """End all sessions, or leave them to the next head."""
         if not keep:
+            with self._lock:
+                self._closing = True  # what is beginning ends itself
             for record in self.records():
                 if not SessionState(record.state).is_over:
                     with contextlib.suppress(SapwoodError):
@@ -261,29 +280,19 @@ class HeadSessions:
             record = self._records.get(report.id)
             if record is None or SessionState(record.state).is_over:
                 return
-            self._keep(msgspec.structs.replace(record, state=report.state, report=report))
+            state = report.state
+            if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
+                state, reason = record.state, record.reason or report.reason
+                report = msgspec.structs.replace(report, reason=reason)
+            self._keep(msgspec.structs.replace(record, state=state, report=report))
 
     # --- on threads of the pool ------------------------------------------------------------------
 
     def _begin(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> Any:
-        record = self._move(record, SessionStep.BEGUN)
-        policy = self._policy()
-        given = RootPlan(
-            id=record.id,
-            cluster=self._cluster,
-            wanted=msgspec.structs.replace(wanted, name=record.name),
-            secret=secrets.token_urlsafe(32),
-            idle=policy.idle.session if wanted.idle is None else wanted.idle,
-            disconnect=policy.disconnect,
-        )
-        self._opened().put(_SECRETS + record.id, given.secret.encode())
-        folder = self._folder / "logs"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        log = folder / f"session-{record.id}.log"
-        words = [sys.executable, "-P", "-m", ENTRY]
+        log = self._folder / "logs" / f"session-{record.id}.log"
         try:
-            line = background.start(words, log, msgspec.json.encode(given), START_TIMEOUT)
-            ready = _read_ready(line)
+            record = self._move(record, SessionStep.BEGUN)
+            ready = self._start_root(record, wanted, log)
         except BaseException as error:
             what = error.what if isinstance(error, SapwoodError) else repr(error)
             self._over(record, what)
@@ -300,11 +309,32 @@ class HeadSessions:
         self._keep(record)
         self._watch(record)
         _log.info("session begun", session=record.handle, pid=record.pid)
+        if self._closing:
+            self._end(record, "the cluster is down")
         return _plain(record)
+
+    def _start_root(
+        self, record: calls.SessionRecord, wanted: calls.CreateSession, log: Path
+    ) -> RootReady:
+        policy = self._policy()
+        given = RootPlan(
+            id=record.id,
+            cluster=self._cluster,
+            wanted=msgspec.structs.replace(wanted, name=record.name),
+            secret=secrets.token_urlsafe(32),
+            idle=policy.idle.session if wanted.idle is None else wanted.idle,
+            disconnect=policy.disconnect,
+        )
+        self._opened().put(_SECRETS + record.id, given.secret.encode())
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        words = [sys.executable, "-P", "-m", ENTRY]
+        return _read_ready(background.start(words, log, msgspec.json.encode(given), START_TIMEOUT))
 
     def _end(self, record: calls.SessionRecord, reason: str) -> Any:
         with self._lock:
             watch = self._watched.get(record.id)
+            if watch is None and SessionState(self._records[record.id].state).is_over:
+                return _plain(self._records[record.id])  # it has ended meanwhile
             if watch is None:
                 raise ResourceError(
                     f"the session '{record.handle}' is starting still", hint="try again soon"

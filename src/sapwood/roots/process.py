@@ -266,7 +266,8 @@ def _run(root: RootProcess, descriptor: int) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _ender(root))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        background.tell(descriptor, ready)
+        if not background.tell(descriptor, ready):
+            root.end("its head ended while it began")  # no other head would know of it
         while not root.over.wait(3600.0):
             pass
     finally:

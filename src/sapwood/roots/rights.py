@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
-import hmac
+import math
+import time
 from collections.abc import Callable
 
-from sapwood.core.errors import SecurityError
+import msgspec
+
 from sapwood.roots.wire import AskToAttach
+from sapwood.security.session_secrets import ALL_ROLES, role_shown
 
 
 class FrontEndRole(enum.Enum):
@@ -24,31 +27,45 @@ class FrontEndRole(enum.Enum):
     WATCHER = "watch"
 
 
-Verify = Callable[[AskToAttach], frozenset[FrontEndRole]]
+class Allowed(msgspec.Struct, frozen=True):
+    """What a front end may be, and until when.
+
+    Attributes:
+        roles: What it may be.
+        not_after: When that ends, seconds since 1970.
+    """
+
+    roles: frozenset[FrontEndRole]
+    not_after: float = math.inf
+
+
+Verify = Callable[[AskToAttach], Allowed]
 """Returns what a front end may be, by what it shows.
 
 Raises:
     SecurityError: It may be nothing.
 """
 
-ALL = frozenset(FrontEndRole)
+ALL = Allowed(frozenset(FrontEndRole))
+
+_RISING = (FrontEndRole.WATCHER, FrontEndRole.USER, FrontEndRole.OWNER)
+"""Each may do what those before it may."""
 
 
-def same_user(asked: AskToAttach) -> frozenset[FrontEndRole]:
+def same_user(asked: AskToAttach) -> Allowed:
     """Let in a process of the session's user, as the kernel says it is: it may be anything."""
     del asked
     return ALL
 
 
-def secret_holder(secret: str) -> Verify:
-    """Return what lets in who knows the secret of a session."""
+def secret_holder(secret: str, clock: Callable[[], float] = time.time) -> Verify:
+    """Return what lets in who knows the secret of a session, or has something made of it."""
 
-    def verify(asked: AskToAttach) -> frozenset[FrontEndRole]:
-        if not hmac.compare_digest(asked.secret.encode(), secret.encode()):
-            raise SecurityError(
-                "the credential is not one of this session",
-                hint="`sapwood session show` on the head's machine shows its handle",
-            )
-        return ALL
+    def verify(asked: AskToAttach) -> Allowed:
+        role, not_after = role_shown(asked.secret, secret, asked.session, clock())
+        if role == ALL_ROLES:
+            return ALL
+        highest = _RISING.index(FrontEndRole(role))
+        return Allowed(frozenset(_RISING[: highest + 1]), not_after)
 
     return verify

@@ -8,6 +8,7 @@ twice, and a front end that is gone leaves nothing under way.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -50,6 +51,18 @@ from sapwood.session.supervisor import NodeSource
 
 MAX_FRONT_ENDS = 64
 """Front ends that may be attached to a session at a time."""
+
+MAX_STRANGERS = 64
+"""Front ends that were not let in yet; with more, the first of them is cut off."""
+
+STRANGER_PATIENCE = 10.0
+"""Seconds that a front end has to ask to attach."""
+
+LONGEST_TIMER = 3600.0
+"""Seconds after which the end of a credential is looked at again at the latest."""
+
+FAREWELL = 1.0
+"""Seconds that a front end has to read why it is cut off."""
 
 MAX_UNSENT = 2**30
 """Bytes that may wait for a front end that does not read; with more it is cut off."""
@@ -419,7 +432,9 @@ class ServedFrontEnd:
         self._server = server
         self._session = server.session
         self._memory = FrontEndMemory(self)
-        self.reader = wire.WireReader(wire.TO_ROOT, own=lambda _ref: self._memory)
+        self.reader = wire.WireReader(
+            wire.TO_ROOT, own=lambda _ref: self._memory, limit=wire.MAX_STRANGE
+        )
         self._sharing = False
         self._there = True
         self._streams: dict[int, ServedStream] = {}
@@ -530,7 +545,11 @@ class ServedFrontEnd:
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
-        session.host.post(ev.OpenStream(spec, event.paced))
+        try:
+            session.host.post(ev.OpenStream(spec, event.paced))
+        except SapwoodError:
+            del self._streams[mine], session.of_stream[number]
+            raise
 
     def _of_stream(self, event: Any) -> None:
         stream = self._streams.get(event.stream)
@@ -581,7 +600,7 @@ class ServedFrontEnd:
         self._must_fit(event.number, self.asked)
         number = self.asked[event.number] = self._session.requests.new_number()
         self._session.of_request[number] = (self, event.number)
-        self._session.host.post(msgspec.structs.replace(event, number=number))
+        self._post_or_forget(event, number, self.asked, self._session.of_request)
 
     def _cancel_request(self, event: mev.CancelRequest) -> None:
         number = self.asked.get(event.number)
@@ -592,7 +611,7 @@ class ServedFrontEnd:
         self._must_fit(event.number, self.sends)
         number = self.sends[event.number] = self._session.mailbox.new_number()
         self._session.of_send[number] = (self, event.number, set(event.destinations))
-        self._session.host.post(msgspec.structs.replace(event, number=number))
+        self._post_or_forget(event, number, self.sends, self._session.of_send)
 
     def _cancel_send(self, event: mev.CancelSend) -> None:
         number = self.sends.get(event.number)
@@ -620,6 +639,17 @@ class ServedFrontEnd:
     def _forget_receive(self, mine: int) -> None:
         self._session.of_receive.pop(self.receives.pop(mine), None)
 
+    def _post_or_forget(
+        self, event: Any, number: int, mine: dict[int, int], known: dict[int, Any]
+    ) -> None:
+        """Give the core what is noted already; what it does not take is not noted any more."""
+        try:
+            self._session.host.post(msgspec.structs.replace(event, number=number))
+        except SapwoodError:
+            mine.pop(event.number, None)
+            known.pop(number, None)
+            raise
+
     def _must_fit(self, number: int, table: dict[int, int]) -> None:
         if number in table or len(table) >= MAX_OPEN:
             raise ProtocolError(f"number {number} is in use, or too many are")
@@ -636,7 +666,11 @@ class ServedFrontEnd:
             self.tell(gev.GroupBroken(NO_GROUP, *key, error.to_record()))
             return
         self._session.entering[key] = self
-        self._session.host.post(event)
+        try:
+            self._session.host.post(event)
+        except SapwoodError:
+            self._session.entering.pop(key, None)
+            raise
 
     def _call_group(self, event: gev.CallGroup) -> None:
         if self._session.of_group.get(event.group, (None,))[0] is not self:
@@ -733,7 +767,7 @@ class ServedFrontEnd:
     def gone(self) -> None:
         """It is gone: what it has under way ends, but for the streams of an owner."""
         self._there = False
-        session, post = self._session, self._session.host.post
+        session, post = self._session, self._take_back
         self._leave_streams()
         self._leave_groups()
         # What has not left is taken back at once, and then it is not in the table any more.
@@ -750,6 +784,13 @@ class ServedFrontEnd:
             self._memory_taken(wire.MemoryTaken(descriptor))
         self.reader.blocks = None
 
+    def _take_back(self, event: ev.Event) -> None:
+        """End something that is under way, even if the core never took it."""
+        try:
+            self._session.host.post(event)
+        except SapwoodError as error:
+            _log.warning("not taken back", number=self.number, reason=error.what)
+
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
         if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
@@ -757,10 +798,10 @@ class ServedFrontEnd:
             return
         for stream in streams.values():
             del self._session.of_stream[stream.number]
-            self._session.host.post(ev.CloseStream(stream.number))
+            self._take_back(ev.CloseStream(stream.number))
 
     def _leave_groups(self) -> None:
-        session, post = self._session, self._session.host.post
+        session, post = self._session, self._take_back
         error = GroupError("the front end has left the session").to_record()
         for key, front_end in list(session.entering.items()):
             if front_end is self:
@@ -859,12 +900,30 @@ class RootServer:
             here: Whether it is on this machine: then both map each other's memory.
         """
         number = next(self._numbers)
-        if len(self._front_ends) >= MAX_FRONT_ENDS:
-            _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
-            self.session.loop.call_soon(connection.abort)
-            return number
-        self._front_ends[number] = ServedFrontEnd(number, connection, self, verify, here=here)
+        strangers = [one for one in self._front_ends.values() if one.role is None]
+        if len(strangers) >= MAX_STRANGERS:
+            self._cut_off(
+                strangers[0], SecurityError("others wait, and it has not asked to attach")
+            )
+        made = ServedFrontEnd(number, connection, self, verify, here=here)
+        self._front_ends[number] = made
+        self.session.loop.call_later(STRANGER_PATIENCE, self._too_late, made)
         return number
+
+    def _too_late(self, front_end: ServedFrontEnd) -> None:
+        if front_end.role is None:
+            self._cut_off(front_end, SecurityError("it has not asked to attach in time"))
+
+    def _look_at_end(self, front_end: ServedFrontEnd, not_after: float) -> None:
+        """Cut a front end off when what it has shown ends."""
+        left = not_after - time.time()
+        if self._front_ends.get(front_end.number) is not front_end or not_after == math.inf:
+            return
+        if left <= 0:
+            self._cut_off(front_end, SecurityError("its credential has expired"))
+        else:
+            wait = min(left, LONGEST_TIMER)
+            self.session.loop.call_later(wait, self._look_at_end, front_end, not_after)
 
     def bytes_received(self, number: int, data: bytes) -> None:
         """Take in what a front end says."""
@@ -873,17 +932,28 @@ class RootServer:
             return
         try:
             for message in front_end.reader.add(data):
+                if self._front_ends.get(number) is not front_end:
+                    return  # it was cut off meanwhile
                 front_end.take(message)
         except SapwoodError as error:
-            _log.warning("front end cut off", number=number, reason=error.what)
-            if front_end.role is None:
-                front_end.connection.write(
-                    wire.pack(wire.NotAdmitted(error.to_record()), sharing=False)
-                )
-                front_end.connection.close()
-            else:
-                front_end.tell(wire.RootEnds(f"this front end was cut off: {error.what}"))
-                front_end.connection.close()
+            self._cut_off(front_end, error)
+        except Exception as error:  # noqa: BLE001 - what one front end says must not end the session
+            _log.exception("front end said what cannot be done", number=number)
+            self._cut_off(front_end, ProtocolError(f"the root could not do this: {error!r}"))
+
+    def _cut_off(self, front_end: ServedFrontEnd, error: SapwoodError) -> None:
+        """End a connection, and tell the front end why."""
+        if self._front_ends.get(front_end.number) is not front_end:
+            return
+        _log.warning("front end cut off", number=front_end.number, reason=error.what)
+        if front_end.role is None:
+            said: msgspec.Struct = wire.NotAdmitted(error.to_record())
+        else:
+            said = wire.RootEnds(f"this front end was cut off: {error.what}")
+        front_end.connection.write(wire.pack(said, sharing=False))
+        front_end.connection.close()
+        self.session.loop.call_later(FAREWELL, front_end.connection.abort)
+        self.connection_closed(front_end.number, error.what)
 
     def connection_closed(self, number: int, reason: str) -> None:
         """A front end is gone, with or without a word."""
@@ -915,8 +985,18 @@ class RootServer:
             wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
-        if wanted not in front_end.verify(asked):
-            raise SecurityError(f"the credential does not let you be {wanted.value}")
+        allowed = front_end.verify(asked)
+        if wanted not in allowed.roles:
+            may = ", ".join(sorted(role.value for role in allowed.roles))
+            raise SecurityError(
+                f"the credential does not let you be {wanted.value}",
+                hint=f"attach with another role: {may}",
+            )
+        if len(self._admitted()) >= MAX_FRONT_ENDS:
+            raise ConfigurationError(
+                f"{MAX_FRONT_ENDS} front ends are attached to the session '{self._name}'",
+                hint="let some of them leave first",
+            )
         owner = self.owner
         if wanted is FrontEndRole.OWNER and owner is not None:
             raise ConfigurationError(
@@ -942,6 +1022,7 @@ class RootServer:
             )
         )
         front_end.role = wanted
+        front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
@@ -949,6 +1030,7 @@ class RootServer:
         if wanted is not FrontEndRole.WATCHER:
             for message in self._kept.take():
                 front_end.tell(message)
+        self._look_at_end(front_end, allowed.not_after)
         _log.info("front end attached", number=front_end.number, role=wanted.value)
         self._since = time.time()
         self._changed()

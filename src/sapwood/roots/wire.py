@@ -39,6 +39,9 @@ MAX_MESSAGE = 64 * 2**20
 MAX_PAYLOAD = 2**40
 """Bytes of one payload."""
 
+MAX_STRANGE = 64 * 1024
+"""Bytes of a message, with its payload, of a front end that was not let in yet."""
+
 _HEADER = struct.Struct("<BIQ")
 
 
@@ -303,6 +306,10 @@ class WireReader:
         kinds: What it may say.
         blocks: Maps its memory; None where that is not shared.
         own: Makes the owner of a payload in its memory.
+        limit: Bytes of a payload at most.
+
+    Attributes:
+        limit: The same; it may be changed between two messages.
     """
 
     def __init__(
@@ -310,8 +317,10 @@ class WireReader:
         kinds: Mapping[int, type[msgspec.Struct]],
         blocks: Blocks | None = None,
         own: Callable[[SharedRef], Any] = lambda _: None,
+        limit: int = MAX_PAYLOAD,
     ) -> None:
         self._kinds = kinds
+        self.limit = limit
         self.blocks = blocks
         self._own = own
         self._decoders: dict[int, Callable[[bytes | memoryview], Any]] = {}
@@ -330,17 +339,15 @@ class WireReader:
         start = 0
         while len(buffer) - start >= _HEADER.size:
             kind, size, nbytes = _HEADER.unpack_from(buffer, start)
-            if size > MAX_MESSAGE or nbytes > MAX_PAYLOAD:
+            if size > min(MAX_MESSAGE, self.limit) or nbytes > self.limit:
                 raise ProtocolError(f"a message of {size} bytes with a payload of {nbytes}")
             body = start + _HEADER.size
             end = body + size + nbytes
             if len(buffer) < end:
                 break
-            found.append(
-                self._read(
-                    kind, bytes(buffer[body : body + size]), bytes(buffer[end - nbytes : end])
-                )
-            )
+            with memoryview(buffer) as view:
+                message, behind = bytes(view[body : body + size]), bytes(view[end - nbytes : end])
+            found.append(self._read(kind, message, behind))
             start = end
         del buffer[:start]
         return found

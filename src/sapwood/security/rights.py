@@ -23,10 +23,10 @@ ADMIN: Final = "admin"
 
 RIGHTS: Final = {
     CONNECT: "reach the head, and see its nodes",
-    CREATE: "make sessions",
+    CREATE: "make sessions on nodes",
     DELETE: "end sessions",
-    ATTACH: "use a session that is there",
-    RUN: "begin runs, and tell how they ended",
+    ATTACH: "see what the agents of a session print",
+    RUN: "with attach, work with the agents of a session; tell how runs ended",
     MERGE: "join a session with another one",
     ALLOCATE: "take nodes for a session",
     SPAWN: "begin processes on nodes",

@@ -226,6 +226,13 @@ def test_without_the_right_for_a_node_nothing_begins_there(up: UpHead) -> None:
             head.client.call(calls.DELEGATE, delegate, PATIENCE)
 
 
+def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) -> None:
+    with up.access(up.issue("connect", "create", "attach", "run", "delete")) as head:
+        with pytest.raises(SecurityError, match="right 'admin'"):
+            head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
+        assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
+
+
 def opening(session: str) -> messages.OpenProcesses:
     return messages.OpenProcesses(
         session=session,

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
+import struct
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 import sapwood
+from sapwood.comm import events as ev
+from sapwood.comm.groups import events as gev
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messaging import events as mev
 from sapwood.environment.settings import CommSettings, Settings
+from sapwood.roots import wire
+from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.rights import FrontEndRole
-from sapwood.roots.root import RootSession
+from sapwood.roots.root import MAX_STRANGERS, RootSession
 from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 from .conftest import PATIENCE, Until
@@ -46,3 +57,72 @@ def test_who_breaks_the_protocol_is_cut_off_alone() -> None:
             with pytest.raises(sapwood.ClosedError, match="cut off"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
+def place_of(address: RootAddress) -> str:
+    return str(Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock")
+
+
+def stranger(address: RootAddress) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(PATIENCE)
+    made.connect(place_of(address))
+    return made
+
+
+def farewell_of(sock: socket.socket) -> str:
+    """Return why a root ends a connection."""
+    reader = wire.WireReader(wire.TO_FRONT_END)
+    while data := sock.recv(65536):
+        for message in reader.add(data):
+            assert isinstance(message, wire.NotAdmitted)
+            return message.error.what
+    return ""
+
+
+def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings()
+    with root_here(settings, agents=1) as address, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(stranger(address)) for _ in range(MAX_STRANGERS + 8)]
+        with attach_here(address, settings) as cluster:
+            assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
+        assert "others wait" in farewell_of(silent[0])
+        monkeypatch.setattr("sapwood.roots.root.STRANGER_PATIENCE", 0.05)
+        assert "in time" in farewell_of(stack.enter_context(stranger(address)))
+
+
+def test_little_is_read_of_a_stranger() -> None:
+    with root_here(Settings(), agents=1) as address:
+        for size, nbytes in ((2**20, 0), (10, 2**39)):
+            with stranger(address) as sock:
+                sock.sendall(struct.pack("<BIQ", 1, size, nbytes))
+                assert "a message of" in farewell_of(sock)
+
+
+NOT_POSSIBLE = (
+    ev.Ask(77, "nothing", 1, b"", None),
+    ev.Ask(-1, "nothing", 2, b"", None),
+    mev.SendTagged(1, (77,), 3, b"", None),
+    mev.SendTagged(2, (1,), 2**62, b"", None),
+    mev.SendTagged(3, (), 2, b"", None),
+    mev.CancelSend(9, 77),
+    ev.Read(5, 77, 3),
+    mev.PostReceive(1, 77, 3),
+    mev.PostReceive(2, -5, 2**62),
+    gev.EnterGroup(((9, 12),), "g"),
+    gev.EnterGroup(((0, 2**60),), "g"),
+    gev.EnterGroup((), "g"),
+    ev.OpenStream(StreamSpec(stream=1, handler="echo", members=((0, 2**60),)), paced=False),
+    ev.OpenStream(StreamSpec(stream=2, handler="", members=((1, 1),)), paced=False),
+)
+
+
+def test_what_cannot_be_done_ends_one_front_end_at_most() -> None:
+    settings = Settings()
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        for event in NOT_POSSIBLE:
+            with attach_here(address, settings, FrontEndRole.USER) as bad:
+                session = bad.session
+                assert isinstance(session, AttachedSession)
+                session.call(partial(session._write, event))
+            assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4, event

@@ -6,15 +6,21 @@ import operator
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import sapwood
 from sapwood.core.errors import ClosedError, ConfigurationError, SecurityError
+from sapwood.head import calls
 from sapwood.head.head import Head
+from sapwood.head.sessions import HeadSessions
+from sapwood.head.watched import started
+from sapwood.store.opening import open_store
 
 from .conftest import PATIENCE, Script, Until
 
@@ -277,3 +283,54 @@ def test_what_is_printed_while_nobody_is_attached_waits(
         until(lambda: "agent 1: nobody is here" in capfd.readouterr().err)
         for stream in cluster.kept_streams:
             stream.close()
+
+
+@pytest.mark.usefixtures("night")
+def test_a_session_that_cannot_begin_is_over(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise ConfigurationError("there is no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(head.sessions, "_start_root", full)
+        with pytest.raises(ConfigurationError, match="no room"):
+            head.sessions.create(calls.CreateSession(name="full", on="local")).result(PATIENCE)
+    assert head.sessions.find("full").state == "failed"
+
+
+@pytest.mark.usefixtures("night")
+def test_what_begins_while_its_head_ends_is_ended(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(head.sessions, "_closing", True)
+    wanted = calls.CreateSession(name="late", on="local", agents=1)
+    head.sessions.create(wanted).result(PATIENCE)
+    record = head.sessions.find("late")
+    assert (record.state, record.reason, started(record.pid)) == ("ended", "the cluster is down", 0)
+
+
+def test_a_root_whose_head_was_killed_before_it_was_ready_is_found(
+    left: str, head: Head, tmp_path: Path
+) -> None:
+    known = head.sessions.find(left)
+    asked_for = msgspec.structs.replace(known, state="starting", pid=0, started=0, socket="")
+    with open_store(tmp_path / "store") as store, ThreadPoolExecutor(1) as pool:
+        store.put(f"sessions/{known.id}", msgspec.msgpack.encode(asked_for))
+        lost = msgspec.structs.replace(asked_for, id="00000000", name="lost")
+        store.put("sessions/00000000", msgspec.msgpack.encode(lost))
+        found = HeadSessions(
+            lambda: store,
+            "default",
+            tmp_path,
+            head._thread,
+            pool,
+            lambda: head.policy.current,
+            head.ledger.note,
+        )
+        found.start()
+        try:
+            again = found.find(known.id)
+            assert (again.pid, again.socket, again.state) == (known.pid, known.socket, "detached")
+            assert found.find("lost").state == "failed"
+        finally:
+            found.close(keep=True)
+    assert found.find(known.id).state == "detached"
