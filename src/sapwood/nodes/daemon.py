@@ -43,6 +43,7 @@ from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_a
 from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
 from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
+from sapwood.nodes.stage import STAGE_VARIABLE, NodeStage, stage_folder
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Contribution, IncomingRequest
@@ -65,6 +66,7 @@ COMPONENT_NAMES = frozenset(
         CertificateRenewal,
         OrphanReaper,
         NodeCommands,
+        NodeStage,
         SessionZygotes,
     )
 )
@@ -111,13 +113,19 @@ class NodeDaemon:
         self._zygotes = SessionZygotes(self._link, self._tell)
         self._commands = NodeCommands(self._link)
         self._reaper = OrphanReaper(self._link, self._known, self._zygotes.close_abandoned)
-        monitor = NodeMonitor(self._link, self._zygotes.activity, self._commands.activity)
+        answer = joined.answer
+        folder = stage_folder(answer.stage_folder, joined.credentials.authority, answer.name)
+        self.stage = NodeStage(self._link, folder, answer.stage_limit, self._zygotes.listen)
+        monitor = NodeMonitor(
+            self._link, self._zygotes.activity, self._commands.activity, self.stage.held
+        )
         parts: list[Component] = [
             monitor,
             self._link,
             CertificateRenewal(self._link),
             self._reaper,
             self._commands,
+            self.stage,
             self._zygotes,
         ]
         parts += map(EntryComponent, joined.answer.components)
@@ -126,7 +134,7 @@ class NodeDaemon:
             messages.COMPONENT: ("", self._act),
             messages.CLUSTER_READY: ("", self._cluster_ready),
         }
-        for part in (monitor, self._commands, self._zygotes):
+        for part in (monitor, self._commands, self.stage, self._zygotes):
             self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
         self._link.answer(tuple(self._handlers))
         settings = Settings(restart=joined.answer.restart)
@@ -343,6 +351,7 @@ def main(told: dict[str, Any]) -> None:
         _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
         watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
         signal.signal(signal.SIGTERM, lambda *_: daemon.end())
+        os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
         daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
 
@@ -407,6 +416,7 @@ def join_by_hand(
         return join_again(credentials, addresses, rejoin_timeout, name, stop)
 
     daemon = NodeDaemon(place, LINK_PATIENCE)
+    os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

@@ -1,0 +1,248 @@
+"""The component of a node that keeps staged files, and gives them to other nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sapwood.core.errors import (
+    ClosedError,
+    DataMissingError,
+    InputError,
+    ResourceError,
+    SapwoodError,
+)
+from sapwood.environment.component import ComponentContext, ComponentEvent
+from sapwood.environment.lifecycle import State
+from sapwood.environment.logs import logger
+from sapwood.nodes import messages
+from sapwood.nodes import stage_messages as sm
+from sapwood.nodes.control_link import ControlLink
+from sapwood.nodes.file_trees import FileTree, read_tree
+from sapwood.nodes.stage_store import StageStore
+from sapwood.security.authority import pin_of
+from sapwood.session.agent import IncomingRequest
+
+if TYPE_CHECKING:
+    from sapwood.nodes.port import NodePort
+    from sapwood.nodes.stage_peers import StageFetch, StageServer
+
+STAGE_VARIABLE: Final = "SAPWOOD_STAGE"
+"""Variable of all processes of a node: the folder in which staged files are, by their names."""
+
+_log = logger("stage")
+
+
+def stage_folder(chosen: str, authority: bytes, node: str) -> Path:
+    """Return the folder in which a node keeps staged files.
+
+    Nodes of other clusters on the same machine have others, and so has another node there.
+
+    Args:
+        chosen: What the head's settings say; empty: in the user's cache folder.
+        authority: The certificate of the cluster's authority, PEM.
+        node: What users call the node.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
+    folder = Path(chosen or f"{cache}/sapwood/stage").expanduser()
+    name = "".join(one if one.isalnum() or one in "-_" else "_" for one in node) or "node"
+    return folder / f"{name}-{pin_of(authority)[:12]}"
+
+
+class NodeStage:
+    """Staged files of this machine.
+
+    A thread of its own reads and writes, and answers one request after the other. What other nodes
+    fetch here, and what this one fetches from others, have threads as well.
+
+    Args:
+        link: The link with the head.
+        folder: Where the files lie.
+        limit: Bytes that they may have; 0: no limit.
+        listen: Returns the port at which this node is reached by others, given where it is to be.
+    """
+
+    name = "stage"
+
+    def __init__(
+        self, link: ControlLink, folder: Path, limit: int, listen: Callable[[str], NodePort]
+    ) -> None:
+        self._link = link
+        self._folder = folder
+        self._limit = limit
+        self._listen = listen
+        self._store = StageStore(folder, limit)
+        self._worker: ThreadPoolExecutor | None = None
+        self._server: StageServer | None = None
+        self._end_serving: Callable[[], None] | None = None
+        self._fetches: dict[str, StageFetch] = {}
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {
+            sm.LOOK: partial(self._later, self._look),
+            sm.WRITE: partial(self._later, self._write),
+            sm.KEEP: partial(self._later, self._keep),
+            sm.LIST: partial(self._later, self._list),
+            sm.REMOVE: partial(self._later, self._remove),
+            sm.FIND: partial(self._later, self._find),
+            sm.READ: partial(self._later, self._read),
+            sm.SERVE: self._serve,
+            sm.FETCH: self._fetch,
+        }
+
+    @property
+    def names(self) -> Path:
+        """The folder in which staged files are found by their names."""
+        return self._store.names
+
+    def held(self) -> int:
+        """Return how many bytes are staged."""
+        return self._store.held
+
+    # --- as a component ------------------------------------------------------------------------
+
+    def start(self, _context: ComponentContext) -> None:
+        """Answer requests; what was staged is there still."""
+        self._store = StageStore(self._folder, self._limit)
+        self._worker = ThreadPoolExecutor(1, "sapwood-stage")
+
+    def check(self) -> State:
+        """Return READY."""
+        return State.READY
+
+    def receive(self, _event: ComponentEvent) -> None:
+        """Do nothing: each connection asks for the certificate of its time."""
+
+    def stop(self) -> None:
+        """End what is under way; what came of it stays, and is gone on with from there."""
+        if self._end_serving is not None:
+            self._end_serving()
+        self._end_serving = None
+        self._store.close()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown(wait=True, cancel_futures=True)
+        fetches, self._fetches = list(self._fetches.values()), {}
+        for fetch in fetches:
+            fetch.cancel()
+        for fetch in fetches:
+            fetch.wait_closed()
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    # --- requests of the head, on the worker's thread ------------------------------------------
+
+    def _look(self, value: Any) -> Any:
+        tree = messages.from_value(value, FileTree)
+        return messages.to_value(sm.MissingContent(self._store.look(tree)))
+
+    def _write(self, value: Any) -> Any:
+        for piece in messages.from_value(value, sm.StagePieces).pieces:
+            self._store.write(piece)
+
+    def _keep(self, value: Any) -> Any:
+        made = self._store.keep(messages.from_value(value, FileTree))
+        _log.info("staged", name=made.name, bytes=made.nbytes, files=made.files)
+        return messages.to_value(made)
+
+    def _list(self, _value: Any) -> Any:
+        return messages.to_value(self._store.facts())
+
+    def _remove(self, value: Any) -> Any:
+        return self._store.remove(str(value))
+
+    def _find(self, value: Any) -> Any:
+        found = read_tree(_path_of(str(value)), lambda: self._worker is None)
+        return messages.to_value(found)
+
+    def _read(self, value: Any) -> Any:
+        wanted = messages.from_value(value, sm.ReadPiece)
+        inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
+        path = _path_of(wanted.path).joinpath(*inside)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, wanted.nbytes, wanted.offset)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise DataMissingError(
+                f"this cannot be read: {error.strerror or error}", where=str(path)
+            ) from error
+
+    def _later(self, work: Callable[[Any], Any], request: IncomingRequest) -> None:
+        """Have a request answered by the worker."""
+        if self._worker is None:
+            raise ClosedError("the stage of the node is being stopped")
+        value = request.value()
+
+        def done(answer: Future[Any]) -> None:
+            with contextlib.suppress(ClosedError):  # the daemon ends
+                self._link.loop.call_soon_threadsafe(_give, request, answer)
+
+        self._worker.submit(work, value).add_done_callback(done)
+
+    # --- from node to node ---------------------------------------------------------------------
+
+    def _serve(self, request: IncomingRequest) -> None:
+        """Let other nodes fetch content."""
+        from sapwood.nodes.stage_peers import (  # noqa: PLC0415 - not on each node
+            STAGE_PROTOCOL,
+            StageServer,
+        )
+
+        port = self._listen(str(request.value()))
+        if self._server is None:
+            server = StageServer(self._store, lambda: self._link.credentials)
+            self._end_serving = port.hand_over(STAGE_PROTOCOL, server.take)
+            self._server = server
+        request.reply(list(port.places))
+
+    def _fetch(self, request: IncomingRequest) -> None:
+        """Fetch content from another node; what was fetched for the same before is ended."""
+        from sapwood.nodes.stage_peers import StageFetch  # noqa: PLC0415 - not on each node
+
+        wanted = messages.from_value(request.value(), sm.FetchContent)
+        former = self._fetches.pop(wanted.digest, None)
+        if former is not None:
+            former.cancel()
+        loop = self._link.loop
+
+        def ended(nbytes: int, problem: SapwoodError | None) -> None:
+            with contextlib.suppress(ClosedError):  # the daemon ends
+                loop.call_soon_threadsafe(fetched, nbytes, problem)
+
+        def fetched(nbytes: int, problem: SapwoodError | None) -> None:
+            if self._fetches.get(wanted.digest) is fetch:
+                del self._fetches[wanted.digest]
+            if problem is not None:
+                request.fail(problem)
+            else:
+                request.reply(messages.to_value(sm.ContentFetched(nbytes)))
+
+        fetch = StageFetch(self._store, wanted.address, wanted.parts, self._link.credentials, ended)
+        self._fetches[wanted.digest] = fetch
+
+
+def _give(request: IncomingRequest, answer: Future[Any]) -> None:
+    """Answer a request with what the worker made of it."""
+    try:
+        request.reply(answer.result())
+    except CancelledError:
+        request.fail(ClosedError("the stage of the node is being stopped"))
+    except SapwoodError as error:
+        request.fail(error)
+    except Exception as error:  # noqa: BLE001 - the node must not end by it
+        request.fail(ResourceError(f"the node cannot do this: {error!r}"))
+
+
+def _path_of(text: str) -> Path:
+    """Return a path of this node; it may begin with ``~`` or a variable, or in the home folder."""
+    try:
+        return Path.home() / Path(os.path.expandvars(text)).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise InputError(f"there is no path {text!r}: {error}") from error
