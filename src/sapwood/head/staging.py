@@ -212,7 +212,9 @@ class Staging:
             InputError: There is no such node, or none at all.
             NodeLostError: One cannot be asked.
         """
-        there = {one.name: one for one in self._head.records if one.state != "removed"}
+        known = [one for one in self._head.records if one.state != "removed"]
+        # Of several with the same name, one that is there.
+        there = {one.name: one for one in sorted(known, key=lambda one: one.can_be_asked)}
         if not nodes:
             found = {one.host: one.name for one in self._head.command_nodes}
             if not found:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_a
 from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
 from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
-from sapwood.nodes.stage import STAGE_VARIABLE, NodeStage, stage_folder
+from sapwood.nodes.stage import STAGE_VARIABLE, NodeStage, StageFolder
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Contribution, IncomingRequest
@@ -99,10 +100,15 @@ class NodeDaemon:
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
         way: How the launcher leads connections to the head; None if it does not.
+        label: What the node calls itself; empty for the machine's name.
     """
 
     def __init__(
-        self, joined: Joined, patience: float | None = None, way: HeadWay | None = None
+        self,
+        joined: Joined,
+        patience: float | None = None,
+        way: HeadWay | None = None,
+        label: str = "",
     ) -> None:
         self.left = ""
         self._stopped = False
@@ -114,7 +120,8 @@ class NodeDaemon:
         self._commands = NodeCommands(self._link)
         self._reaper = OrphanReaper(self._link, self._known, self._zygotes.close_abandoned)
         answer = joined.answer
-        folder = stage_folder(answer.stage_folder, joined.credentials.authority, answer.name)
+        authority = joined.credentials.authority
+        folder = StageFolder(answer.stage_folder, authority, label or socket.gethostname())
         self.stage = NodeStage(self._link, folder, answer.stage_limit, self._zygotes.listen)
         monitor = NodeMonitor(
             self._link, self._zygotes.activity, self._commands.activity, self.stage.held
@@ -205,6 +212,7 @@ class NodeDaemon:
         self.supervisor.stop()
         self._commands.wait_closed()
         self._zygotes.wait_closed()
+        self.stage.wait_closed()
         self._reaper.end_orphans()
         self.loop.close()
 
@@ -415,7 +423,7 @@ def join_by_hand(
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
         return join_again(credentials, addresses, rejoin_timeout, name, stop)
 
-    daemon = NodeDaemon(place, LINK_PATIENCE)
+    daemon = NodeDaemon(place, LINK_PATIENCE, label=name)
     os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
     stopped: list[int] = []
 

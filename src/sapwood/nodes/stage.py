@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -35,23 +36,52 @@ if TYPE_CHECKING:
 STAGE_VARIABLE: Final = "SAPWOOD_STAGE"
 """Variable of all processes of a node: the folder in which staged files are, by their names."""
 
+MAX_FOLDERS: Final = 1000
+"""Nodes of one name on one machine that have folders of their own."""
+
 _log = logger("stage")
 
 
-def stage_folder(chosen: str, authority: bytes, node: str) -> Path:
-    """Return the folder in which a node keeps staged files.
+class StageFolder:
+    """The folder in which a node keeps staged files; no other daemon has it meanwhile.
 
-    Nodes of other clusters on the same machine have others, and so has another node there.
+    A daemon that comes after one that was killed has the same, so it goes on with what is there.
+    Nodes of other clusters have others, and so have several nodes on one machine.
 
     Args:
         chosen: What the head's settings say; empty: in the user's cache folder.
         authority: The certificate of the cluster's authority, PEM.
-        node: What users call the node.
+        label: What the node calls itself.
+
+    Attributes:
+        path: Where it is.
     """
-    cache = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
-    folder = Path(chosen or f"{cache}/sapwood/stage").expanduser()
-    name = "".join(one if one.isalnum() or one in "-_" else "_" for one in node) or "node"
-    return folder / f"{name}-{pin_of(authority)[:12]}"
+
+    def __init__(self, chosen: str, authority: bytes, label: str) -> None:
+        cache = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
+        folder = Path(chosen or f"{cache}/sapwood/stage").expanduser()
+        name = "".join(one if one.isalnum() or one in "-_" else "_" for one in label) or "node"
+        self._descriptor = -1
+        for number in range(1, MAX_FOLDERS):
+            self.path = folder / f"{name}-{pin_of(authority)[:12]}-{number}"
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._descriptor = os.open(
+                    self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another daemon has it
+                self.close()
+            except OSError:  # whoever stages something is told why that does not work
+                return
+            else:
+                return
+
+    def close(self) -> None:
+        """Let another daemon have it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class NodeStage:
@@ -62,7 +92,7 @@ class NodeStage:
 
     Args:
         link: The link with the head.
-        folder: Where the files lie.
+        folder: Where the files lie; it is let go of at the end.
         limit: Bytes that they may have; 0: no limit.
         listen: Returns the port at which this node is reached by others, given where it is to be.
     """
@@ -70,13 +100,13 @@ class NodeStage:
     name = "stage"
 
     def __init__(
-        self, link: ControlLink, folder: Path, limit: int, listen: Callable[[str], NodePort]
+        self, link: ControlLink, folder: StageFolder, limit: int, listen: Callable[[str], NodePort]
     ) -> None:
         self._link = link
         self._folder = folder
         self._limit = limit
         self._listen = listen
-        self._store = StageStore(folder, limit)
+        self._store = StageStore(folder.path, limit)
         self._worker: ThreadPoolExecutor | None = None
         self._server: StageServer | None = None
         self._end_serving: Callable[[], None] | None = None
@@ -106,7 +136,7 @@ class NodeStage:
 
     def start(self, _context: ComponentContext) -> None:
         """Answer requests; what was staged is there still."""
-        self._store = StageStore(self._folder, self._limit)
+        self._store = StageStore(self._folder.path, self._limit)
         self._worker = ThreadPoolExecutor(1, "sapwood-stage")
 
     def check(self) -> State:
@@ -133,6 +163,10 @@ class NodeStage:
         if self._server is not None:
             self._server.close()
         self._server = None
+
+    def wait_closed(self) -> None:
+        """Let another daemon have the folder, after :meth:`stop`."""
+        self._folder.close()
 
     # --- requests of the head, on the worker's thread ------------------------------------------
 
