@@ -111,6 +111,7 @@ class NodeStage:
         self._server: StageServer | None = None
         self._end_serving: Callable[[], None] | None = None
         self._fetches: dict[str, StageFetch] = {}
+        self._former: list[Callable[[], None]] = []  # wait for what ends
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
             sm.LOOK: partial(self._later, self._look),
             sm.WRITE: partial(self._later, self._write),
@@ -147,25 +148,28 @@ class NodeStage:
         """Do nothing: each connection asks for the certificate of its time."""
 
     def stop(self) -> None:
-        """End what is under way; what came of it stays, and is gone on with from there."""
+        """End what is under way, which goes on when this returns; partial content stays."""
         if self._end_serving is not None:
             self._end_serving()
         self._end_serving = None
         self._store.close()
         worker, self._worker = self._worker, None
         if worker is not None:
-            worker.shutdown(wait=True, cancel_futures=True)
+            worker.shutdown(wait=False, cancel_futures=True)
+            self._former.append(worker.shutdown)
         fetches, self._fetches = list(self._fetches.values()), {}
         for fetch in fetches:
             fetch.cancel()
-        for fetch in fetches:
-            fetch.wait_closed()
+            self._former.append(fetch.wait_closed)
         if self._server is not None:
             self._server.close()
+            self._former.append(self._server.wait_closed)
         self._server = None
 
     def wait_closed(self) -> None:
-        """Let another daemon have the folder, after :meth:`stop`."""
+        """Wait until all has ended, after :meth:`stop`, and let another daemon have the folder."""
+        while self._former:
+            self._former.pop()()
         self._folder.close()
 
     # --- requests of the head, on the worker's thread ------------------------------------------

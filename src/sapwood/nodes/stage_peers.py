@@ -78,14 +78,18 @@ class StageServer:
         thread.start()
 
     def close(self) -> None:
-        """End all connections."""
+        """End all connections; that goes on when this returns."""
         with self._lock:
             self._closed = True
-            served = dict(self._served)
-        for sock in served:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-        for thread in served.values():
+            for sock in self._served:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def wait_closed(self) -> None:
+        """Wait until all have ended, after :meth:`close`."""
+        with self._lock:
+            threads = list(self._served.values())
+        for thread in threads:
             thread.join()
 
     def _serve(self, sock: socket.socket, peer: str) -> None:
