@@ -25,6 +25,7 @@ from sapwood.cli import (
     runs,
     session,
     simulate,
+    stage,
     token,
     toolchain,
     topology,
@@ -55,6 +56,7 @@ app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
+app.add_typer(stage.app, name="stage")
 app.add_typer(token.app, name="token")
 app.add_typer(credential.app, name="credential")
 app.add_typer(policy.app, name="policy")

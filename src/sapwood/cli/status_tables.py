@@ -176,7 +176,8 @@ def activity_shown(
 
 def _activity_rows(node: str, activity: NodeActivity) -> Iterable[tuple[str, ...]]:
     free = f", {describe_size(activity.free_memory)} free" if activity.free_memory else ""
-    machine = f"load {activity.load:.2f}{free}"
+    staged = f", {describe_size(activity.staged)} staged" if activity.staged else ""
+    machine = f"load {activity.load:.2f}{free}{staged}"
     yield (node, "daemon", machine, *_process(activity.daemon, activity.clock))
     for session in activity.sessions:
         name = session.session + (" (abandoned)" if session.abandoned else "")

@@ -11,6 +11,7 @@ from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
+from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
 from sapwood.client.submitting import TaskOptions
 from sapwood.client.topology import Topology
@@ -56,6 +57,7 @@ from sapwood.core.errors import (
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
+from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
 from sapwood.session.port import WaveResult
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "CancelledError",
     "ClosedError",
     "Cluster",
+    "CollectReport",
     "CommunicationError",
     "CompilerMissingError",
     "ConfigurationError",
@@ -108,6 +111,9 @@ __all__ = [
     "SapwoodError",
     "SecurityError",
     "Settings",
+    "Stage",
+    "StageReport",
+    "StagedFiles",
     "Stream",
     "StreamCounters",
     "StreamView",

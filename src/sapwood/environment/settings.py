@@ -199,6 +199,20 @@ class NodeSettings(Section, frozen=True):
     rejoin_timeout: Annotated[
         Seconds, about("How long a node that joined by hand looks for a head that is gone.")
     ] = 600.0
+    stage_folder: Annotated[
+        PathText,
+        about(
+            "Folder on each node for what `sapwood stage` puts there; empty means "
+            "$XDG_CACHE_HOME/sapwood/stage there; the head's setting counts."
+        ),
+    ] = ""
+    stage_limit: Annotated[
+        Bytes,
+        about(
+            "Size of that folder; what has no name any more and was not used for longest goes "
+            "first; 0 means no limit."
+        ),
+    ] = 20 * 2**30
     components: Annotated[
         list[str],
         about(

@@ -12,7 +12,7 @@ import msgspec
 from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.nodes import messages
+from sapwood.nodes import messages, stage_messages
 from sapwood.nodes.control import NoteEvent, note_nothing
 from sapwood.nodes.port import Refusals
 from sapwood.security import rights as r
@@ -74,8 +74,21 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
     messages.COMMAND_INPUT: r.CONNECT,
     messages.COMMAND_SIGNAL: r.CONNECT,
     messages.COMMAND_CANCEL: r.CONNECT,
+    # Who begins processes on a node reads and writes its files anyway.
+    stage_messages.LOOK: r.SPAWN,
+    stage_messages.WRITE: r.SPAWN,
+    stage_messages.FETCH: r.SPAWN,
+    stage_messages.KEEP: r.SPAWN,
+    stage_messages.SERVE: r.SPAWN,
+    stage_messages.LIST: r.SPAWN,
+    stage_messages.REMOVE: r.SPAWN,
+    stage_messages.FIND: r.SPAWN,
+    stage_messages.READ: r.SPAWN,
 }
 """The right that each order to a node needs, on that node; what ends one's own needs none more."""
+
+STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
+"""The orders that are about staged files."""
 
 ABOUT_ONE_THING: Final = frozenset(
     {calls.REMOVE_NODE, calls.RECORD_RUN, calls.SESSION_CREDENTIAL, calls.END_SESSION}

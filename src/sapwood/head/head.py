@@ -50,7 +50,7 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, Gate, secret_for
+from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, secret_for
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
@@ -82,6 +82,7 @@ ORDERS = frozenset(
         messages.COMMAND_INPUT,
         messages.COMMAND_SIGNAL,
         messages.COMMAND_CANCEL,
+        *STAGE_ORDERS,
     }
 )
 """What front ends may ask of nodes."""

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sapwood.comm import plain, values
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.tls import TakeSocket
 from sapwood.contexts import orders
@@ -707,6 +708,8 @@ class ControlTree:
             self.name_of(rank),
             self._restart,
             list(dict.fromkeys(self._settings.components)),
+            self._settings.stage_folder,
+            self._settings.stage_limit,
         )
 
     def _by_token(self, request: JoinRequest) -> tuple[int, int]:
@@ -849,8 +852,15 @@ class ControlTree:
                 session.node_changed(there=change.back, reason=change.reason)
 
     def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
-        """Send a request to the daemon of a node."""
-        return self.session.ask(host, handler, value)
+        """Send a request to the daemon of a node; all of its value is in the body.
+
+        Raises:
+            DataValueError: That is too large.
+        """
+        body = plain.encode(value)
+        if len(body) > plain.MAX_BODY:
+            raise plain.too_large(len(body))
+        return self.session.ask_encoded(host, handler, body, values.Encoded(body, [], [], 0))
 
     def is_ready(self, host: int) -> bool:
         """Whether processes of sessions can begin on a node."""

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,7 @@ from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_a
 from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
 from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
+from sapwood.nodes.stage import STAGE_VARIABLE, NodeStage, StageFolder
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Contribution, IncomingRequest
@@ -65,6 +67,7 @@ COMPONENT_NAMES = frozenset(
         CertificateRenewal,
         OrphanReaper,
         NodeCommands,
+        NodeStage,
         SessionZygotes,
     )
 )
@@ -97,10 +100,15 @@ class NodeDaemon:
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
         way: How the launcher leads connections to the head; None if it does not.
+        label: What the node calls itself; empty for the machine's name.
     """
 
     def __init__(
-        self, joined: Joined, patience: float | None = None, way: HeadWay | None = None
+        self,
+        joined: Joined,
+        patience: float | None = None,
+        way: HeadWay | None = None,
+        label: str = "",
     ) -> None:
         self.left = ""
         self._stopped = False
@@ -111,13 +119,20 @@ class NodeDaemon:
         self._zygotes = SessionZygotes(self._link, self._tell)
         self._commands = NodeCommands(self._link)
         self._reaper = OrphanReaper(self._link, self._known, self._zygotes.close_abandoned)
-        monitor = NodeMonitor(self._link, self._zygotes.activity, self._commands.activity)
+        answer = joined.answer
+        authority = joined.credentials.authority
+        folder = StageFolder(answer.stage_folder, authority, label or socket.gethostname())
+        self.stage = NodeStage(self._link, folder, answer.stage_limit, self._zygotes.listen)
+        monitor = NodeMonitor(
+            self._link, self._zygotes.activity, self._commands.activity, self.stage.held
+        )
         parts: list[Component] = [
             monitor,
             self._link,
             CertificateRenewal(self._link),
             self._reaper,
             self._commands,
+            self.stage,
             self._zygotes,
         ]
         parts += map(EntryComponent, joined.answer.components)
@@ -126,7 +141,7 @@ class NodeDaemon:
             messages.COMPONENT: ("", self._act),
             messages.CLUSTER_READY: ("", self._cluster_ready),
         }
-        for part in (monitor, self._commands, self._zygotes):
+        for part in (monitor, self._commands, self.stage, self._zygotes):
             self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
         self._link.answer(tuple(self._handlers))
         settings = Settings(restart=joined.answer.restart)
@@ -197,6 +212,7 @@ class NodeDaemon:
         self.supervisor.stop()
         self._commands.wait_closed()
         self._zygotes.wait_closed()
+        self.stage.wait_closed()
         self._reaper.end_orphans()
         self.loop.close()
 
@@ -343,6 +359,7 @@ def main(told: dict[str, Any]) -> None:
         _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
         watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
         signal.signal(signal.SIGTERM, lambda *_: daemon.end())
+        os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
         daemon.run()
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
 
@@ -406,7 +423,8 @@ def join_by_hand(
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
         return join_again(credentials, addresses, rejoin_timeout, name, stop)
 
-    daemon = NodeDaemon(place, LINK_PATIENCE)
+    daemon = NodeDaemon(place, LINK_PATIENCE, label=name)
+    os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
     stopped: list[int] = []
 
     def stop(number: int, _frame: object) -> None:

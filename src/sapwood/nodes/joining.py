@@ -202,6 +202,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
         name: What users call it.
         restart: When its components that die are started again.
         components: Those of other packages that it runs.
+        stage_folder: Where it keeps staged files; empty: in the user's cache folder.
+        stage_limit: Bytes that these may have; 0: no limit.
     """
 
     node: str
@@ -212,6 +214,8 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     name: str = ""
     restart: RestartSettings = RestartSettings()
     components: list[str] = []
+    stage_folder: str = ""
+    stage_limit: int = 0
 
 
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):

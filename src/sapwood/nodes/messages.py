@@ -330,6 +330,7 @@ class NodeActivity(msgspec.Struct, frozen=True, kw_only=True):
         interface: The network interface that it goes over; empty if that is not known.
         load: Processes of the machine that run or want to, a mean over a minute.
         free_memory: Bytes that its processes can still take.
+        staged: Bytes of staged files.
     """
 
     clock: float
@@ -340,6 +341,7 @@ class NodeActivity(msgspec.Struct, frozen=True, kw_only=True):
     interface: str = ""
     load: float = 0.0
     free_memory: int = 0
+    staged: int = 0
 
 
 class ComponentOrder(msgspec.Struct, frozen=True):

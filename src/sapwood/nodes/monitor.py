@@ -31,6 +31,7 @@ class NodeMonitor:
         link: The link with the head.
         sessions: Returns the sessions that have processes.
         commands: Returns the commands that run.
+        staged: Returns how many bytes are staged.
     """
 
     name = "monitor"
@@ -40,10 +41,12 @@ class NodeMonitor:
         link: ControlLink,
         sessions: Callable[[], list[messages.SessionActivity]],
         commands: Callable[[], list[messages.CommandActivity]],
+        staged: Callable[[], int] = int,
     ) -> None:
         self._link = link
         self._sessions = sessions
         self._commands = commands
+        self._staged = staged
         self._since = time.time()
         self._lines = LogRing()
         self._keeping = contextlib.ExitStack()
@@ -85,6 +88,7 @@ class NodeMonitor:
             interface=interface_of(local) if local else "",
             load=os.getloadavg()[0],
             free_memory=available_memory(),
+            staged=self._staged(),
         )
         request.reply(messages.to_value(found))
 

@@ -205,6 +205,13 @@ class NodePort:
 
         return self._port.delegate(protocol_of(tree_protocol(tree), rank), take)
 
+    def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
+        """Have the connections of a protocol that is no tree's served elsewhere.
+
+        See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
+        """
+        return self._port.delegate(protocol, take)
+
     def renew(self, credentials: Credentials) -> None:
         """Show other credentials from now on."""
         self._port.renew(credentials)

@@ -369,6 +369,25 @@ class SessionZygotes:
         for session in self._opened:
             session.wait_closed()
 
+    def listen(self, where: str) -> NodePort:
+        """Return where this node is reached by others; it listens from the first time on.
+
+        Args:
+            where: ``host:port``; port 0 takes a free one.
+
+        Raises:
+            CommunicationError: The port is taken, or the address is none of this machine.
+        """
+        if self._port is None:
+            # Only a node that has others below it needs it.
+            from sapwood.nodes.port import NodePort  # noqa: PLC0415 - see above
+
+            self._port = NodePort(where, self._link.loop, self._link.credentials)
+            _log.info("listening for nodes", places=list(self._port.places))
+            for session in self._left():
+                session.listen_at(self._port)
+        return self._port
+
     def _left(self) -> list[SessionProcesses]:
         """Return the sessions that have processes still."""
         self._opened = [session for session in self._opened if not session.gone]
@@ -421,15 +440,7 @@ class SessionZygotes:
 
     def _listen(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ListenForNodes)
-        if self._port is None:
-            # Only a node that has others below it needs it.
-            from sapwood.nodes.port import NodePort  # noqa: PLC0415 - see above
-
-            self._port = NodePort(order.listen, self._link.loop, self._link.credentials)
-            _log.info("listening for nodes", places=list(self._port.places))
-            for session in self._left():
-                session.listen_at(self._port)
-        request.reply(list(self._port.places))
+        request.reply(list(self.listen(order.listen).places))
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)

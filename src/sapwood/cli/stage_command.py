@@ -1,0 +1,113 @@
+"""What ``sapwood stage`` does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import typer
+
+from sapwood.cli.head_connection import connected
+from sapwood.cli.present import print_json, table, write
+from sapwood.cli.status_tables import moment_shown
+from sapwood.core.errors import InputError, SapwoodError
+from sapwood.core.hostset import fold_hosts
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import describe_size
+from sapwood.head.staging import Staging, folded, staged_files
+
+
+def head_of(name: str, on: str | None) -> str:
+    """Return which head is meant.
+
+    Raises:
+        InputError: The machines are not those of a head.
+
+    Example:
+        >>> head_of("default", "head:team"), head_of("team", "head"), head_of("team", None)
+        ('team', 'team', 'team')
+    """
+    if on is None:
+        return name
+    kind, _, named = on.partition(":")
+    if kind != "head":
+        raise InputError(
+            "files are kept by nodes that stay", where=f"--on {on}", hint="write --on head"
+        )
+    return named or name
+
+
+def put(name: str, files: Sequence[Path], nodes: str, label: str, *, as_json: bool) -> None:
+    """Have files on nodes, and say what came of it."""
+    listen = load_configuration().settings.nodes.node_listen
+    with connected(name) as head:
+        reports, failed = Staging(head, listen).put(files, nodes, label)
+    if as_json and not failed:
+        print_json({"staged": reports})
+    elif not as_json:
+        for one in reports:
+            if one.nodes:
+                came = f"{describe_size(one.sent)} sent"
+                if one.passed_on:
+                    came += f", {describe_size(one.passed_on)} passed on by nodes"
+                typer.echo(
+                    f"{one.name} ({describe_size(one.nbytes)}) is on {fold_hosts(one.nodes)}: "
+                    + (came if one.sent or one.passed_on else "it was there")
+                )
+    _raise(failed)
+
+
+def get(name: str, remote: str, folder: Path, nodes: str, *, as_json: bool) -> None:
+    """Collect files, and say where they are."""
+    with connected(name) as head:
+        found, failed = Staging(head).get(remote, folder, nodes)
+    if as_json and not failed:
+        print_json({"collected": found})
+    elif not as_json:
+        for one in found:
+            typer.echo(f"{one.path} ({describe_size(one.nbytes)}) from {fold_hosts(one.nodes)}")
+    _raise(failed)
+
+
+def show(name: str, nodes: str, *, as_json: bool) -> None:
+    """List what is staged."""
+    with connected(name) as head:
+        facts, failed = Staging(head).facts(nodes)
+    _raise(failed)
+    found = staged_files(facts)
+    if as_json:
+        print_json({"staged": found, "nodes": facts})
+        return
+    now = time.time()
+    rows = [
+        (
+            one.name,
+            describe_size(one.nbytes),
+            str(one.files),
+            fold_hosts(one.nodes),
+            moment_shown(one.since, now),
+        )
+        for one in found
+    ]
+    write(table("", ("name", "size>", "files>", "nodes", "since"), rows, wrap="nodes"))
+
+
+def remove(name: str, label: str, nodes: str, *, as_json: bool) -> None:
+    """Have nothing at a name any more."""
+    with connected(name) as head:
+        removed, failed = Staging(head).remove(label, nodes)
+    _raise(failed)
+    if not removed:
+        raise InputError(
+            f"nothing is staged as {label!r}", hint="`sapwood stage list` shows what is"
+        )
+    if as_json:
+        print_json({"removed": label, "nodes": removed})
+    else:
+        typer.echo(f"removed {label} from {fold_hosts(removed)}")
+
+
+def _raise(failed: Mapping[str, SapwoodError]) -> None:
+    if failed:
+        raise folded(failed)

@@ -1,0 +1,712 @@
+"""Files for the nodes of a head, and files from them, as a front end sees them.
+
+Content goes to few nodes from here, through the head; each node passes it on to others while it
+arrives (:func:`sources_of`). What a node has already is not sent, and where it has a part of it,
+the rest is. When a node ends, those that fetch from it go on elsewhere, from their byte on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final
+
+import msgspec
+
+from sapwood.comm.content import CHUNK
+from sapwood.core import typed
+from sapwood.core.errors import (
+    CommunicationError,
+    DataMissingError,
+    DataValueError,
+    InputError,
+    NodeLostError,
+    ProtocolError,
+    SapwoodError,
+)
+from sapwood.core.hostset import expand_hosts, fold_hosts
+from sapwood.head import calls
+from sapwood.head.access import HeadAccess
+from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.nodes import messages
+from sapwood.nodes import stage_messages as sm
+from sapwood.nodes.file_trees import FileEntry, FileTree, read_tree
+
+UNDER_WAY: Final = 32
+"""Pieces that were sent and not confirmed, to all nodes together."""
+
+WINDOW: Final = 4
+"""Pieces that were sent to one node and not confirmed."""
+
+SMALL: Final = 64 * 1024
+"""Bytes up to which all nodes get their content from here: it is there before others are asked."""
+
+MAX_ATTEMPTS: Final = 8
+"""Sources that a node tries."""
+
+HOP: Final = 0.01
+"""Seconds after which the first piece is at the next node; used to choose a shape."""
+
+RATE: Final = 500e6
+"""Bytes in a second over one link; used to choose a shape."""
+
+
+def best_fan_out(nodes: int, nbytes: int) -> int:
+    """Return how many nodes each one is to pass content on to, so that all have it soonest.
+
+    A node with many below it sends the same bytes many times; with few, the way to the last is
+    long.
+
+    Example:
+        >>> best_fan_out(16, 2**30), best_fan_out(1000, 2**20)
+        (1, 2)
+    """
+
+    def seconds(fan_out: int) -> float:
+        depth = nodes if fan_out == 1 else math.log(max(nodes, 2), fan_out)
+        return fan_out * nbytes / RATE + depth * HOP
+
+    return min(range(1, 9), key=seconds)
+
+
+def sources_of(
+    wanting: Sequence[int], having: Sequence[int], leaves: set[int], fan_out: int
+) -> dict[int, int]:
+    """Return from which node each one gets its content; 0 is the front end.
+
+    Args:
+        wanting: The nodes that need it.
+        having: Those that have all of it.
+        leaves: Those that can pass nothing on.
+        fan_out: How many nodes one of them passes it on to.
+
+    Example:
+        >>> sources_of([1, 2, 3, 4], [], set(), 2)
+        {1: 0, 2: 1, 3: 1, 4: 2}
+        >>> sources_of([1, 2], [5], set(), 1)
+        {1: 5, 2: 1}
+    """
+    found: dict[int, int] = {}
+    places = deque(one for one in having if one not in leaves for _ in range(fan_out))
+    for node in wanting:
+        found[node] = places.popleft() if places else 0
+        if node not in leaves:
+            places.extend([node] * fan_out)
+    return found
+
+
+class Staging:
+    """Files on the nodes of a head.
+
+    Args:
+        head: The connection with it.
+        listen: Where a node is to listen that passes content on, ``host:port``.
+    """
+
+    def __init__(self, head: HeadAccess, listen: str = "0.0.0.0:0") -> None:
+        self._head = head
+        self._listen = listen
+
+    def put(
+        self, paths: Sequence[Path], nodes: str = "", name: str = ""
+    ) -> tuple[list[StageReport], dict[str, SapwoodError]]:
+        """Have files and folders on nodes.
+
+        Args:
+            paths: What; all of them are read before anything is sent.
+            nodes: Where, a set of names; empty: on all.
+            name: What it is called there, if it is one only; empty: as here.
+
+        Returns:
+            What came of each, and what went wrong on which nodes.
+
+        Raises:
+            DataMissingError: One is not here, or cannot be read.
+            InputError: One cannot be staged, or there is no such node.
+            NodeLostError: A node that was named is not there.
+        """
+        wanted = self._chosen(nodes)
+        if name and len(paths) != 1:
+            raise InputError("one name is given for several files", hint="stage them one by one")
+        trees = [read_tree(path) for path in paths]
+        trees = [tree.named(name or tree.name) for tree in trees]
+        twice = [one for one, count in Counter(tree.name for tree in trees).items() if count > 1]
+        if twice:
+            raise InputError(
+                f"two of these files are called {twice[0]!r}", hint="give other names by --as NAME"
+            )
+        reports: list[StageReport] = []
+        failed: dict[str, SapwoodError] = {}
+        for path, tree in zip(paths, trees, strict=True):
+            tree.check()
+            left = {host: one for host, one in wanted.items() if one not in failed}
+            with contextlib.closing(
+                _Delivery(self._head, tree, path, left, self._listen)
+            ) as delivery:
+                delivery.run()
+            reports.append(delivery.report())
+            failed |= delivery.failed
+        return reports, failed
+
+    def get(
+        self, remote: str, folder: Path, nodes: str = ""
+    ) -> tuple[list[CollectReport], dict[str, SapwoodError]]:
+        """Collect a file or a folder from nodes.
+
+        What is equal on all of them is in the folder by its name, else each node's is in a folder
+        with the node's name. Equal files come once, and share their place on the disk.
+
+        Args:
+            remote: A path on the nodes; it may begin with ``~`` or a variable.
+            folder: Where it comes to; it is made if it is not there.
+            nodes: From where, a set of names; empty: from all.
+
+        Raises:
+            InputError: There is no such node, or the folder cannot be used.
+        """
+        wanted = self._chosen(nodes)
+        answers = {host: self._head.ask(host, sm.FIND, remote) for host in wanted}
+        trees, failed = _answers(answers, wanted, FileTree)
+        for tree in trees.values():
+            tree.check()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".sapwood-", dir=folder) as apart:
+                collected = _Collection(self._head, remote, trees, wanted, Path(apart))
+                failed |= collected.run()
+                kept = {one: tree for one, tree in trees.items() if wanted[one] not in failed}
+                return _placed(kept, wanted, folder, collected.files, alike=not failed), failed
+        except OSError as error:
+            raise InputError(
+                f"what was collected cannot be written: {error.strerror or error}",
+                where=str(error.filename or folder),
+            ) from error
+
+    def facts(self, nodes: str = "") -> tuple[dict[str, sm.StageFacts], dict[str, SapwoodError]]:
+        """Return what is staged on each node, by the node's name."""
+        wanted = self._chosen(nodes)
+        answers = {host: self._head.ask(host, sm.LIST, None) for host in wanted}
+        facts, failed = _answers(answers, wanted, sm.StageFacts)
+        return {wanted[host]: one for host, one in facts.items()}, failed
+
+    def remove(self, name: str, nodes: str = "") -> tuple[list[str], dict[str, SapwoodError]]:
+        """Have nothing at a name any more; return the nodes where there was something."""
+        wanted = self._chosen(nodes)
+        answers = {host: self._head.ask(host, sm.REMOVE, name) for host in wanted}
+        removed, failed = _answers(answers, wanted, None)
+        return [wanted[host] for host, was in removed.items() if was], failed
+
+    def _chosen(self, nodes: str) -> dict[int, str]:
+        """Return the nodes of a set of names, by their numbers.
+
+        Raises:
+            InputError: There is no such node, or none at all.
+            NodeLostError: One cannot be asked.
+        """
+        known = [one for one in self._head.records if one.state != "removed"]
+        # Of several with the same name, one that is there.
+        there = {one.name: one for one in sorted(known, key=lambda one: one.can_be_asked)}
+        if not nodes:
+            found = {one.host: one.name for one in self._head.command_nodes}
+            if not found:
+                raise InputError(
+                    "the cluster has no node that is there", hint="`sapwood node list` shows them"
+                )
+            return found
+        names = expand_hosts(nodes)
+        if unknown := [name for name in names if name not in there]:
+            raise InputError(
+                f"there is no node {fold_hosts(unknown)}", hint="`sapwood node list` shows them"
+            )
+        if away := [name for name in names if not there[name].can_be_asked]:
+            one = there[away[0]]
+            raise NodeLostError(
+                f"the node {fold_hosts(away)} cannot be asked",
+                where=f"{one.name} is {one.state}" + (f": {one.reason}" if one.reason else ""),
+            )
+        return {there[name].host: name for name in names}
+
+
+def staged_files(facts: Mapping[str, sm.StageFacts]) -> list[StagedFiles]:
+    """Return what is staged, each thing once for all nodes where it is the same."""
+    found: dict[tuple[str, str], StagedFiles] = {}
+    for node, one in facts.items():
+        for seen in one.names:
+            key = (seen.name, seen.digest)
+            if key in found:
+                found[key].nodes.append(node)
+            else:
+                plain = msgspec.structs.asdict(seen)
+                found[key] = StagedFiles(**plain, nodes=[node])
+    return sorted(found.values(), key=lambda one: (one.name, one.nodes))
+
+
+def folded(failed: Mapping[str, SapwoodError]) -> SapwoodError:
+    """Return one error for what went wrong on some nodes: equal ones are told once.
+
+    Example:
+        >>> failed = {"n1": InputError("no file"), "n2": InputError("no file")}
+        >>> print(folded(failed))
+        no file (n[1-2])
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node, error in failed.items():
+        groups.setdefault((error.code, error.what), []).append(node)
+    (_, alike), *others = groups.items()
+    error = failed[alike[0]]
+    where = fold_hosts(alike) + (f": {error.where}" if error.where else "")
+    details = dict(error.details)
+    if others:
+        details["elsewhere"] = "\n".join(
+            f"{fold_hosts(names)}: {what}" for (_, what), names in others
+        )
+    return type(error)(error.what, where=where, hint=error.hint, details=details)
+
+
+class _NodeState:
+    """A node that is to have something.
+
+    Attributes:
+        host: Its number.
+        missing: What it has not.
+        source: From where it gets that: a number, 0 for the front end, None for nowhere yet.
+        attempt: Counts its sources; answers to former ones mean nothing.
+        pieces: What comes next, where its source is the front end.
+        under_way: Pieces that it has not confirmed.
+        unanswered: Questions that it has not answered.
+        trouble: What went wrong with its last source.
+        places: Where others reach it.
+        done: Whether it has all, at its name.
+    """
+
+    def __init__(self, host: int) -> None:
+        self.host = host
+        self.missing: list[sm.MissingPart] = []
+        self.source: int | None = None
+        self.attempt = 0
+        self.places: list[str] = []
+        self.pieces: Iterator[sm.StagePieces] = iter(())
+        self.under_way = 0
+        self.unanswered = 0
+        self.trouble: SapwoodError | None = None
+        self.done = False
+
+    def begin_anew(self) -> None:
+        """Take in no answers any more to what it was asked before."""
+        self.attempt += 1
+        self.under_way = self.unanswered = 0
+
+
+class _Delivery:
+    """A tree of files on its way to some nodes; it works on the thread that calls :meth:`run`."""
+
+    def __init__(
+        self, head: HeadAccess, tree: FileTree, path: Path, nodes: Mapping[int, str], listen: str
+    ) -> None:
+        self._head = head
+        self._tree = tree
+        self._nodes = nodes
+        self._listen = listen
+        self._files = {one.sha256: _beside(path, one.path) for one in tree.files}
+        self._states = {host: _NodeState(host) for host in nodes}
+        self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._sent = self._passed_on = 0
+        self.failed: dict[str, SapwoodError] = {}
+        self._unsubscribe = head.subscribe(self._noticed)
+
+    def close(self) -> None:
+        """Hear no more of the nodes."""
+        self._unsubscribe()
+
+    def report(self) -> StageReport:
+        """Return what came of it."""
+        return StageReport(
+            name=self._tree.name,
+            digest=self._tree.digest,
+            nbytes=self._tree.nbytes,
+            files=len(self._tree.files),
+            nodes=[self._nodes[host] for host, one in self._states.items() if one.done],
+            sent=self._sent,
+            passed_on=self._passed_on,
+        )
+
+    def run(self) -> None:
+        """Deliver it; return when each node has it, or failed."""
+        value = messages.to_value(self._tree)
+        for state in self._states.values():
+            self._ask(state, sm.LOOK, value, self._looked_first)
+        self._work()
+        wanting = [one.host for one in self._living() if one.missing]
+        having = [one.host for one in self._living() if not one.missing]
+        for host, source in self._plan(wanting, having).items():
+            self._states[host].source = source
+        for state in self._living():
+            self._supply(state)
+        self._work()
+
+    def _work(self) -> None:
+        """Take in answers until there are none to come."""
+        while any(one.unanswered for one in self._states.values()):
+            self._events.get()()
+
+    def _living(self) -> list[_NodeState]:
+        return [one for one in self._states.values() if self._nodes[one.host] not in self.failed]
+
+    # --- who gets it from where ------------------------------------------------------------------
+
+    def _plan(self, wanting: list[int], having: list[int]) -> dict[int, int]:
+        """Return the source of each node, and have those listen that pass content on."""
+        most = max((self._needed(host) for host in wanting), default=0)
+        if most <= SMALL or len(wanting) + len(having) < 2:
+            return dict.fromkeys(wanting, 0)
+        fan_out = best_fan_out(len(wanting), most)
+        leaves: set[int] = set()
+        while True:
+            found = sources_of(wanting, having, leaves, fan_out)
+            asked = [
+                state
+                for state in self._living()
+                if state.host in found.values() and not state.places
+            ]
+            for state in asked:
+                self._ask(state, sm.SERVE, self._listen, self._serves, lambda *_: None)
+            self._work()
+            silent = {state.host for state in asked if not state.places}
+            if not silent:
+                return found
+            leaves |= silent
+
+    def _needed(self, host: int) -> int:
+        return sum(one.nbytes - one.offset for one in self._states[host].missing)
+
+    def _supply(self, state: _NodeState) -> None:
+        """Begin to give a node what it has not."""
+        if not state.missing:
+            self._ask(state, sm.KEEP, messages.to_value(self._tree), self._kept)
+            return
+        source = self._states.get(state.source or 0)
+        if source is None:
+            state.source = 0
+            state.pieces = self._pieces(state.missing)
+            self._feed(state)
+            return
+        places = ",".join(source.places)
+        wanted = sm.FetchContent(
+            self._tree.digest, f"tls://{self._node_id(source.host)}@{places}", state.missing
+        )
+        self._ask(state, sm.FETCH, messages.to_value(wanted), self._fetched, self._source_lost)
+
+    def _node_id(self, host: int) -> str:
+        return next(one.node for one in self._head.records if one.host == host)
+
+    def _source_lost(self, state: _NodeState, error: SapwoodError) -> None:
+        """A node could not fetch: another source is to be found, unless it is its own fault."""
+        if type(error) not in {CommunicationError, ProtocolError}:
+            self._fail(state, error)
+        else:
+            state.trouble = error
+            self._move(state)
+
+    def _move(self, state: _NodeState) -> None:
+        """Let a node go on with another source: that of its former one, or the front end."""
+        former = self._states.get(state.source or 0)
+        state.begin_anew()
+        above = former.source if former is not None else 0
+        while (one := self._states.get(above or 0)) is not None and (
+            self._nodes[one.host] in self.failed or not one.places
+        ):
+            above = one.source
+        state.source = above if state.attempt < MAX_ATTEMPTS else 0
+        if state.attempt > MAX_ATTEMPTS:
+            self._fail(state, state.trouble or CommunicationError("its sources have ended"))
+        else:
+            self._ask(state, sm.LOOK, messages.to_value(self._tree), self._looked)
+
+    def _fail(self, state: _NodeState, error: SapwoodError) -> None:
+        """Give a node up; those that get content from it go on elsewhere."""
+        name = self._nodes[state.host]
+        if name in self.failed or state.done:
+            return
+        self.failed[name] = error
+        state.begin_anew()
+        for one in self._living():
+            if one.source == state.host and not one.done:
+                self._move(one)
+
+    # --- pieces from here ------------------------------------------------------------------------
+
+    def _pieces(self, parts: Sequence[sm.MissingPart]) -> Iterator[sm.StagePieces]:
+        """Read what is missing; several small files come in one message."""
+        ready: list[sm.StagePiece] = []
+        size = 0
+        for part in parts:
+            offset = part.offset
+            with _opened(self._files[part.sha256]) as fd:
+                while offset < part.nbytes:
+                    data = os.pread(fd, min(CHUNK - size, part.nbytes - offset), offset)
+                    if not data:
+                        raise _changed(self._files[part.sha256])
+                    ready.append(sm.StagePiece(part.sha256, part.nbytes, offset, data))
+                    offset += len(data)
+                    size += len(data)
+                    if size == CHUNK:
+                        yield sm.StagePieces(ready)
+                        ready, size = [], 0
+        if ready:
+            yield sm.StagePieces(ready)
+
+    def _feed(self, state: _NodeState) -> None:
+        """Send pieces to a node while it confirms them."""
+        fed = sum(one.source == 0 and not one.done for one in self._living())
+        window = max(1, min(WINDOW, UNDER_WAY // max(fed, 1)))
+        try:
+            while state.under_way < window and (piece := next(state.pieces, None)) is not None:
+                state.under_way += 1
+                self._sent += sum(len(one.data) for one in piece.pieces)
+                self._ask(
+                    state, sm.WRITE, messages.to_value(piece), self._written, self._not_written
+                )
+        except SapwoodError as error:
+            self._fail(state, error)
+            return
+        except OSError as error:
+            self._fail(state, DataMissingError(f"a file cannot be read: {error.strerror}"))
+            return
+        if not state.under_way:
+            state.missing = []
+            self._supply(state)
+
+    # --- answers -------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        state: _NodeState,
+        handler: str,
+        value: Any,
+        answered: Callable[[_NodeState, Any], None],
+        refused: Callable[[_NodeState, SapwoodError], None] | None = None,
+    ) -> None:
+        """Ask a node; what comes of it is taken in by :meth:`_work`, unless it is too late."""
+        attempt = state.attempt
+        state.unanswered += 1
+
+        def take(answer: Future[Any]) -> None:
+            if state.attempt != attempt:
+                return
+            state.unanswered -= 1
+            try:
+                found = answer.result()
+            except SapwoodError as error:
+                (refused or self._fail)(state, error)
+            else:
+                answered(state, found)
+
+        asked = self._head.ask(state.host, handler, value)
+        asked.add_done_callback(lambda answer: self._events.put(lambda: take(answer)))
+
+    def _looked_first(self, state: _NodeState, value: Any) -> None:
+        state.missing = messages.from_value(value, sm.MissingContent).parts
+
+    def _looked(self, state: _NodeState, value: Any) -> None:
+        self._looked_first(state, value)
+        self._supply(state)
+
+    def _serves(self, state: _NodeState, value: Any) -> None:
+        state.places = typed.convert(value, list[str])
+
+    def _written(self, state: _NodeState, _value: Any) -> None:
+        state.under_way -= 1
+        self._feed(state)
+
+    def _not_written(self, state: _NodeState, error: SapwoodError) -> None:
+        if type(error) is ProtocolError:  # another one has gone on with it meanwhile
+            state.trouble = error
+            self._move(state)
+        else:
+            self._fail(state, error)
+
+    def _fetched(self, state: _NodeState, value: Any) -> None:
+        self._passed_on += messages.from_value(value, sm.ContentFetched).nbytes
+        state.missing = []
+        self._supply(state)
+
+    def _kept(self, state: _NodeState, _value: Any) -> None:
+        state.done = True
+
+    # --- what the head tells, on the connection's thread -----------------------------------------
+
+    def _noticed(self, name: str, value: Any) -> None:
+        if name == calls.NODES_CHANGED:
+            change = typed.convert(value, calls.NodesChanged)
+            gone = {
+                one.host: change.reason or one.reason or "its daemon ended"
+                for one in change.nodes
+                if not one.can_be_asked
+            }
+        elif name == calls.HEAD_GONE:
+            gone = dict.fromkeys(self._states, str(value))
+        else:
+            return
+        self._events.put(lambda: self._lost(gone))
+
+    def _lost(self, gone: Mapping[int, str]) -> None:
+        for host, reason in gone.items():
+            if host in self._states:
+                error = NodeLostError(
+                    f"the node is gone: {reason}",
+                    hint="stage it again when the node is back: it goes on where it was",
+                )
+                self._fail(self._states[host], error)
+
+
+class _Collection:
+    """Files of some nodes on their way to a folder; each content comes once.
+
+    Attributes:
+        files: Where they are now, by hash.
+    """
+
+    def __init__(
+        self,
+        head: HeadAccess,
+        remote: str,
+        trees: Mapping[int, FileTree],
+        nodes: Mapping[int, str],
+        folder: Path,
+    ) -> None:
+        self._head = head
+        self._remote = remote
+        self._nodes = nodes
+        self._folder = folder
+        self._sources: dict[str, list[tuple[int, FileEntry]]] = {}
+        for host, tree in trees.items():
+            for one in tree.files:
+                self._sources.setdefault(one.sha256, []).append((host, one))
+        self.files: dict[str, Path] = {}
+
+    def run(self) -> dict[str, SapwoodError]:
+        """Have all of it here; return what went wrong, by node."""
+        failed: dict[str, SapwoodError] = {}
+        for sha256, sources in self._sources.items():
+            refused: dict[str, SapwoodError] = {}
+            for host, entry in sources:
+                try:
+                    self.files[sha256] = self._collect(host, entry)
+                except SapwoodError as error:
+                    refused[self._nodes[host]] = error
+                else:
+                    break
+            if sha256 not in self.files:
+                failed |= refused
+        return failed
+
+    def _collect(self, host: int, entry: FileEntry) -> Path:
+        """Read a file of a node, and look whether it is what the node said."""
+        path, hasher = self._folder / entry.sha256, hashlib.sha256()
+        offsets = deque(range(0, entry.nbytes, CHUNK))
+        asked: deque[Future[Any]] = deque()
+        with path.open("wb") as file:
+            while offsets or asked:
+                while offsets and len(asked) < WINDOW:
+                    wanted = sm.ReadPiece(self._remote, entry.path, offsets.popleft(), CHUNK)
+                    asked.append(self._head.ask(host, sm.READ, messages.to_value(wanted)))
+                data = asked.popleft().result()
+                hasher.update(data)
+                file.write(data)
+        if hasher.hexdigest() != entry.sha256:
+            raise _changed(Path(os.fsdecode(entry.path)))
+        return path
+
+
+def _placed(
+    trees: Mapping[int, FileTree],
+    nodes: Mapping[int, str],
+    folder: Path,
+    files: Mapping[str, Path],
+    *,
+    alike: bool,
+) -> list[CollectReport]:
+    """Put what was collected where it belongs."""
+    alike = alike and len({tree.digest for tree in trees.values()}) == 1
+    found = []
+    if alike:
+        tree = next(iter(trees.values()))
+        places = [(folder, tree, [nodes[host] for host in trees])]
+    else:
+        places = [(folder / nodes[host], tree, [nodes[host]]) for host, tree in trees.items()]
+    ready: dict[tuple[str, bool], Path] = {}
+    for place, tree, names in places:
+        place.mkdir(exist_ok=True)
+        for entry in tree.entries:
+            _place(entry, place / os.fsdecode(entry.path), files, ready)
+        found.append(CollectReport(path=str(place / tree.name), nodes=names, nbytes=tree.nbytes))
+    return found
+
+
+def _place(
+    entry: FileEntry, path: Path, files: Mapping[str, Path], ready: dict[tuple[str, bool], Path]
+) -> None:
+    if entry.kind == "folder":
+        path.mkdir(exist_ok=True)
+        return
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    if entry.kind == "link":
+        path.symlink_to(os.fsdecode(entry.target))
+        return
+    key = (entry.sha256, entry.executable)
+    known = ready.get(key)
+    if known is not None:
+        with contextlib.suppress(OSError):  # where there are no hard links
+            path.hardlink_to(known)
+            return
+    shutil.copyfile(files[entry.sha256], path)
+    if entry.executable:
+        path.chmod(path.stat().st_mode | 0o111)
+    ready[key] = path
+
+
+def _answers(
+    asked: Mapping[int, Future[Any]], nodes: Mapping[int, str], kind: Any
+) -> tuple[dict[int, Any], dict[str, SapwoodError]]:
+    """Return what nodes have answered, and what went wrong."""
+    found: dict[int, Any] = {}
+    failed: dict[str, SapwoodError] = {}
+    for host, answer in asked.items():
+        try:
+            value = answer.result()
+            found[host] = value if kind is None else messages.from_value(value, kind)
+        except SapwoodError as error:
+            failed[nodes[host]] = error
+    return found, failed
+
+
+def _beside(path: Path, inner: bytes) -> Path:
+    """Return where a file of a tree is that was read at a path."""
+    return path.joinpath(*[os.fsdecode(one) for one in inner.split(b"/")[1:]])
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _changed(path: Path) -> DataValueError:
+    return DataValueError(
+        "a file has changed while it was read",
+        where=str(path),
+        hint="do not write to a file while it is being staged or collected",
+    )

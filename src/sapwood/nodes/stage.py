@@ -1,0 +1,286 @@
+"""The component of a node that keeps staged files, and gives them to other nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sapwood.core.errors import (
+    ClosedError,
+    DataMissingError,
+    InputError,
+    ResourceError,
+    SapwoodError,
+)
+from sapwood.environment.component import ComponentContext, ComponentEvent
+from sapwood.environment.lifecycle import State
+from sapwood.environment.logs import logger
+from sapwood.nodes import messages
+from sapwood.nodes import stage_messages as sm
+from sapwood.nodes.control_link import ControlLink
+from sapwood.nodes.file_trees import FileTree, read_tree
+from sapwood.nodes.stage_store import StageStore
+from sapwood.security.authority import pin_of
+from sapwood.session.agent import IncomingRequest
+
+if TYPE_CHECKING:
+    from sapwood.nodes.port import NodePort
+    from sapwood.nodes.stage_peers import StageFetch, StageServer
+
+STAGE_VARIABLE: Final = "SAPWOOD_STAGE"
+"""Variable of all processes of a node: the folder in which staged files are, by their names."""
+
+MAX_FOLDERS: Final = 1000
+"""Nodes of one name on one machine that have folders of their own."""
+
+_log = logger("stage")
+
+
+class StageFolder:
+    """The folder in which a node keeps staged files; no other daemon has it meanwhile.
+
+    A daemon that comes after one that was killed has the same, so it goes on with what is there.
+    Nodes of other clusters have others, and so have several nodes on one machine.
+
+    Args:
+        chosen: What the head's settings say; empty: in the user's cache folder.
+        authority: The certificate of the cluster's authority, PEM.
+        label: What the node calls itself.
+
+    Attributes:
+        path: Where it is.
+    """
+
+    def __init__(self, chosen: str, authority: bytes, label: str) -> None:
+        cache = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
+        folder = Path(chosen or f"{cache}/sapwood/stage").expanduser()
+        name = "".join(one if one.isalnum() or one in "-_" else "_" for one in label) or "node"
+        self._descriptor = -1
+        for number in range(1, MAX_FOLDERS):
+            self.path = folder / f"{name}-{pin_of(authority)[:12]}-{number}"
+            try:
+                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._descriptor = os.open(
+                    self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another daemon has it
+                self.close()
+            except OSError:  # whoever stages something is told why that does not work
+                return
+            else:
+                return
+
+    def close(self) -> None:
+        """Let another daemon have it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class NodeStage:
+    """Staged files of this machine.
+
+    A thread of its own reads and writes, and answers one request after the other. What other nodes
+    fetch here, and what this one fetches from others, have threads as well.
+
+    Args:
+        link: The link with the head.
+        folder: Where the files lie; it is let go of at the end.
+        limit: Bytes that they may have; 0: no limit.
+        listen: Returns the port at which this node is reached by others, given where it is to be.
+    """
+
+    name = "stage"
+
+    def __init__(
+        self, link: ControlLink, folder: StageFolder, limit: int, listen: Callable[[str], NodePort]
+    ) -> None:
+        self._link = link
+        self._folder = folder
+        self._limit = limit
+        self._listen = listen
+        self._store = StageStore(folder.path, limit)
+        self._worker: ThreadPoolExecutor | None = None
+        self._server: StageServer | None = None
+        self._end_serving: Callable[[], None] | None = None
+        self._fetches: dict[str, StageFetch] = {}
+        self._former: list[Callable[[], None]] = []  # wait for what ends
+        self.requests: dict[str, Callable[[IncomingRequest], None]] = {
+            sm.LOOK: partial(self._later, self._look),
+            sm.WRITE: partial(self._later, self._write),
+            sm.KEEP: partial(self._later, self._keep),
+            sm.LIST: partial(self._later, self._list),
+            sm.REMOVE: partial(self._later, self._remove),
+            sm.FIND: partial(self._later, self._find),
+            sm.READ: partial(self._later, self._read),
+            sm.SERVE: self._serve,
+            sm.FETCH: self._fetch,
+        }
+
+    @property
+    def names(self) -> Path:
+        """The folder in which staged files are found by their names."""
+        return self._store.names
+
+    def held(self) -> int:
+        """Return how many bytes are staged."""
+        return self._store.held
+
+    # --- as a component ------------------------------------------------------------------------
+
+    def start(self, _context: ComponentContext) -> None:
+        """Answer requests; what was staged is there still."""
+        self._store = StageStore(self._folder.path, self._limit)
+        self._worker = ThreadPoolExecutor(1, "sapwood-stage")
+
+    def check(self) -> State:
+        """Return READY."""
+        return State.READY
+
+    def receive(self, _event: ComponentEvent) -> None:
+        """Do nothing: each connection asks for the certificate of its time."""
+
+    def stop(self) -> None:
+        """End what is under way, which goes on when this returns; partial content stays."""
+        if self._end_serving is not None:
+            self._end_serving()
+        self._end_serving = None
+        self._store.close()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.shutdown(wait=False, cancel_futures=True)
+            self._former.append(worker.shutdown)
+        fetches, self._fetches = list(self._fetches.values()), {}
+        for fetch in fetches:
+            fetch.cancel()
+            self._former.append(fetch.wait_closed)
+        if self._server is not None:
+            self._server.close()
+            self._former.append(self._server.wait_closed)
+        self._server = None
+
+    def wait_closed(self) -> None:
+        """Wait until all has ended, after :meth:`stop`, and let another daemon have the folder."""
+        while self._former:
+            self._former.pop()()
+        self._folder.close()
+
+    # --- requests of the head, on the worker's thread ------------------------------------------
+
+    def _look(self, value: Any) -> Any:
+        tree = messages.from_value(value, FileTree)
+        return messages.to_value(sm.MissingContent(self._store.look(tree)))
+
+    def _write(self, value: Any) -> Any:
+        for piece in messages.from_value(value, sm.StagePieces).pieces:
+            self._store.write(piece)
+
+    def _keep(self, value: Any) -> Any:
+        made = self._store.keep(messages.from_value(value, FileTree))
+        _log.info("staged", name=made.name, bytes=made.nbytes, files=made.files)
+        return messages.to_value(made)
+
+    def _list(self, _value: Any) -> Any:
+        return messages.to_value(self._store.facts())
+
+    def _remove(self, value: Any) -> Any:
+        return self._store.remove(str(value))
+
+    def _find(self, value: Any) -> Any:
+        found = read_tree(_path_of(str(value)), lambda: self._worker is None)
+        return messages.to_value(found)
+
+    def _read(self, value: Any) -> Any:
+        wanted = messages.from_value(value, sm.ReadPiece)
+        inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
+        path = _path_of(wanted.path).joinpath(*inside)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(fd, wanted.nbytes, wanted.offset)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise DataMissingError(
+                f"this cannot be read: {error.strerror or error}", where=str(path)
+            ) from error
+
+    def _later(self, work: Callable[[Any], Any], request: IncomingRequest) -> None:
+        """Have a request answered by the worker."""
+        if self._worker is None:
+            raise ClosedError("the stage of the node is being stopped")
+        value = request.value()
+
+        def done(answer: Future[Any]) -> None:
+            with contextlib.suppress(ClosedError):  # the daemon ends
+                self._link.loop.call_soon_threadsafe(_give, request, answer)
+
+        self._worker.submit(work, value).add_done_callback(done)
+
+    # --- from node to node ---------------------------------------------------------------------
+
+    def _serve(self, request: IncomingRequest) -> None:
+        """Let other nodes fetch content."""
+        from sapwood.nodes.stage_peers import (  # noqa: PLC0415 - not on each node
+            STAGE_PROTOCOL,
+            StageServer,
+        )
+
+        port = self._listen(str(request.value()))
+        if self._server is None:
+            server = StageServer(self._store, lambda: self._link.credentials)
+            self._end_serving = port.hand_over(STAGE_PROTOCOL, server.take)
+            self._server = server
+        request.reply(list(port.places))
+
+    def _fetch(self, request: IncomingRequest) -> None:
+        """Fetch content from another node; what was fetched for the same before is ended."""
+        from sapwood.nodes.stage_peers import StageFetch  # noqa: PLC0415 - not on each node
+
+        wanted = messages.from_value(request.value(), sm.FetchContent)
+        former = self._fetches.pop(wanted.digest, None)
+        if former is not None:
+            former.cancel()
+        loop = self._link.loop
+
+        def ended(nbytes: int, problem: SapwoodError | None) -> None:
+            with contextlib.suppress(ClosedError):  # the daemon ends
+                loop.call_soon_threadsafe(fetched, nbytes, problem)
+
+        def fetched(nbytes: int, problem: SapwoodError | None) -> None:
+            if self._fetches.get(wanted.digest) is fetch:
+                del self._fetches[wanted.digest]
+            if problem is not None:
+                request.fail(problem)
+            else:
+                request.reply(messages.to_value(sm.ContentFetched(nbytes)))
+
+        fetch = StageFetch(self._store, wanted.address, wanted.parts, self._link.credentials, ended)
+        self._fetches[wanted.digest] = fetch
+
+
+def _give(request: IncomingRequest, answer: Future[Any]) -> None:
+    """Answer a request with what the worker made of it."""
+    try:
+        request.reply(answer.result())
+    except CancelledError:
+        request.fail(ClosedError("the stage of the node is being stopped"))
+    except SapwoodError as error:
+        request.fail(error)
+    except Exception as error:  # noqa: BLE001 - the node must not end by it
+        request.fail(ResourceError(f"the node cannot do this: {error!r}"))
+
+
+def _path_of(text: str) -> Path:
+    """Return a path of this node; it may begin with ``~`` or a variable, or in the home folder."""
+    try:
+        return Path.home() / Path(os.path.expandvars(text)).expanduser()
+    except RuntimeError as error:  # there is no such user
+        raise InputError(f"there is no path {text!r}: {error}") from error

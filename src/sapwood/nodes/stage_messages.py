@@ -1,0 +1,154 @@
+"""What the head asks nodes about staged files, and what they answer."""
+
+from __future__ import annotations
+
+import msgspec
+
+LOOK = "stage.look"
+"""Request to a node: what of a tree of files is not there? A ``FileTree``; answer: a
+:class:`MissingContent`. There is room for it then."""
+
+WRITE = "stage.write"
+"""Request to a node: take content: :class:`StagePieces`. Answer: none, when it is on its disk."""
+
+FETCH = "stage.fetch"
+"""Request to a node: fetch content from another one: a :class:`FetchContent`. Answer:
+:class:`ContentFetched`, when all of it is there."""
+
+KEEP = "stage.keep"
+"""Request to a node: have a tree of files at its name, and keep it: a ``FileTree``. Answer: a
+:class:`StagedName`."""
+
+SERVE = "stage.serve"
+"""Request to a node: let other nodes fetch content; the value is where it is to listen,
+``host:port``. Answer: where it listens, a list of the same."""
+
+LIST = "stage.list"
+"""Request to a node: what is staged? Answer: :class:`StageFacts`."""
+
+REMOVE = "stage.remove"
+"""Request to a node: have nothing at a name any more. Answer: whether there was something."""
+
+FIND = "stage.find"
+"""Request to a node: what is at a path? Answer: a ``FileTree``."""
+
+READ = "stage.read"
+"""Request to a node: bytes of a file: :class:`ReadPiece`. Answer: the bytes."""
+
+
+class StagePiece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of content.
+
+    Attributes:
+        sha256: Of the whole content.
+        nbytes: Size of the whole content.
+        offset: Where the piece begins.
+        data: Its bytes.
+    """
+
+    sha256: str
+    nbytes: int
+    offset: int
+    data: bytes
+
+
+class StagePieces(msgspec.Struct, frozen=True):
+    """Pieces of content, in this order."""
+
+    pieces: list[StagePiece]
+
+
+class MissingPart(msgspec.Struct, frozen=True, array_like=True):
+    """Content that a node has not, or not all of.
+
+    Attributes:
+        sha256: Which.
+        nbytes: Its size.
+        offset: From which byte on it is missing.
+    """
+
+    sha256: str
+    nbytes: int
+    offset: int = 0
+
+
+class MissingContent(msgspec.Struct, frozen=True):
+    """What a node has not of a tree."""
+
+    parts: list[MissingPart]
+
+
+class FetchContent(msgspec.Struct, frozen=True):
+    """Fetch content from another node.
+
+    Attributes:
+        digest: Of the tree that it is for; a later request for the same ends this one.
+        address: ``tls://NODE@host:port,host:port``.
+        parts: What to fetch, in this order.
+    """
+
+    digest: str
+    address: str
+    parts: list[MissingPart]
+
+
+class ContentFetched(msgspec.Struct, frozen=True):
+    """Content was fetched.
+
+    Attributes:
+        nbytes: How many bytes came.
+    """
+
+    nbytes: int
+
+
+class StagedName(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is staged on a node.
+
+    Attributes:
+        name: What it is called.
+        digest: What equal ones have, too.
+        nbytes: Its size.
+        files: How many files it has.
+        path: Where it is on that node.
+        since: Since when, seconds since 1970.
+    """
+
+    name: str
+    digest: str
+    nbytes: int
+    files: int
+    path: str
+    since: float
+
+
+class StageFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is staged on a node.
+
+    Attributes:
+        folder: Where it lies.
+        limit: Bytes that it may have; 0: no limit.
+        held: Bytes that it has, partial content and such without a name as well.
+        names: What has a name.
+    """
+
+    folder: str
+    limit: int
+    held: int
+    names: list[StagedName]
+
+
+class ReadPiece(msgspec.Struct, frozen=True):
+    """Bytes of a file.
+
+    Attributes:
+        path: Of what was found.
+        inner: The path of the file in its tree.
+        offset: Where they begin.
+        nbytes: How many.
+    """
+
+    path: str
+    inner: bytes
+    offset: int
+    nbytes: int

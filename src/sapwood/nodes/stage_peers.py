@@ -1,0 +1,253 @@
+"""Staged content from node to node: TLS 1.3, and nothing but bytes.
+
+::
+
+    node that fetches              node that has
+      ---- SHA-256, size, offset ---->
+      <--- all bytes from there ------      as they come in, if they are not all there yet
+      ---- the next ----------------->
+
+So content goes down a chain or a tree of nodes while it arrives. A connection that ends before its
+time means that the other node has it not, or no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sapwood.comm.content import CHUNK, checked_sha256
+from sapwood.comm.transport.tls import accepting_context, connecting_context, parse_address
+from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
+from sapwood.environment.logs import logger
+from sapwood.nodes.stage_messages import MissingPart, StagePiece
+from sapwood.nodes.stage_store import StageStore
+from sapwood.security.credentials import Credentials
+
+STAGE_PROTOCOL: Final = "sapwood-stage/1"
+"""The name under which the port of a node tells this from anything else (ALPN)."""
+
+MAX_SERVED: Final = 32
+"""Nodes that one node serves at a time."""
+
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds in which a node must be reached at each of its addresses."""
+
+SILENCE: Final = 30.0
+"""Seconds without a byte after which a node is given up that should send some."""
+
+LOOK: Final = 0.5
+"""Seconds between two looks whether a node still wants what is awaited here."""
+
+_WANTED = struct.Struct("<64sQQ")
+
+_log = logger("stage")
+
+
+class StageServer:
+    """Gives content to other nodes: each of them has a thread here.
+
+    Args:
+        store: What there is.
+        credentials: Returns what this node shows.
+    """
+
+    def __init__(self, store: StageStore, credentials: Callable[[], Credentials]) -> None:
+        self._store = store
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._served: dict[socket.socket, threading.Thread] = {}
+        self._closed = False
+
+    def take(self, sock: socket.socket, peer: str) -> None:
+        """Serve a connection on which nothing was said yet; from any thread."""
+        with self._lock:
+            if self._closed or len(self._served) >= MAX_SERVED:
+                sock.close()
+                return
+            thread = threading.Thread(
+                target=self._serve, args=(sock, peer), name="sapwood-stage-peer", daemon=True
+            )
+            self._served[sock] = thread
+        thread.start()
+
+    def close(self) -> None:
+        """End all connections; that goes on when this returns."""
+        with self._lock:
+            self._closed = True
+            for sock in self._served:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+
+    def wait_closed(self) -> None:
+        """Wait until all have ended, after :meth:`close`."""
+        with self._lock:
+            threads = list(self._served.values())
+        for thread in threads:
+            thread.join()
+
+    def _serve(self, sock: socket.socket, peer: str) -> None:
+        try:
+            self._talk(sock)
+        except (OSError, ValueError, SapwoodError) as error:
+            _log.info("node served no more", peer=peer, reason=str(error))
+        finally:
+            with self._lock:
+                del self._served[sock]
+            sock.close()
+
+    def _talk(self, sock: socket.socket) -> None:
+        context = accepting_context(self._credentials())
+        context.set_alpn_protocols([STAGE_PROTOCOL])
+        sock.settimeout(CONNECT_TIMEOUT)
+        raw = sock.dup()  # what is given to TLS is closed with it, and close() needs it still
+        raw.settimeout(CONNECT_TIMEOUT)
+        with context.wrap_socket(raw, server_side=True) as way:
+            way.settimeout(None)
+            while len(asked := _received(way, _WANTED.size)) == _WANTED.size:
+                way.settimeout(SILENCE)
+                sha256, nbytes, offset = _WANTED.unpack(asked)
+                if not self._send(way, checked_sha256(sha256.decode()), nbytes, offset):
+                    return
+                way.settimeout(None)
+
+    def _send(self, way: ssl.SSLSocket, sha256: str, nbytes: int, offset: int) -> bool:
+        """Send content; return whether all of it was there, or came in time."""
+        while offset < nbytes:
+            data = self._store.wait_for(sha256, offset, LOOK)
+            if data is None:
+                return False
+            if data:
+                way.sendall(data)
+                offset += len(data)
+            elif _has_said(way):
+                return False  # it says something, or has gone: it waits no more
+        return True
+
+
+class StageFetch:
+    """Content that is fetched from another node, on a thread of its own.
+
+    Args:
+        store: Where it goes.
+        address: Of the other node.
+        parts: What to fetch, in this order.
+        credentials: What this node shows.
+        ended: Told how many bytes came, and what went wrong; on that thread.
+    """
+
+    def __init__(
+        self,
+        store: StageStore,
+        address: str,
+        parts: Sequence[MissingPart],
+        credentials: Credentials,
+        ended: Callable[[int, SapwoodError | None], None],
+    ) -> None:
+        self._store = store
+        self._address = address
+        self._parts = parts
+        self._credentials = credentials
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._cancelled = False
+        self._came = 0
+        self._thread = threading.Thread(target=self._work, name="sapwood-stage-fetch", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """End it."""
+        with self._lock:
+            self._cancelled = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    def wait_closed(self) -> None:
+        """Wait until it has ended, after :meth:`cancel`."""
+        self._thread.join()
+
+    def _work(self) -> None:
+        problem: SapwoodError | None = None
+        try:
+            with self._connected() as way:
+                for part in self._parts:
+                    self._fetch(way, part)
+        except SapwoodError as error:
+            problem = error
+        except (OSError, ValueError) as error:
+            problem = self._lost(getattr(error, "strerror", None) or str(error))
+        self._forget_socket()
+        self._ended(self._came, problem)
+
+    def _fetch(self, way: ssl.SSLSocket, part: MissingPart) -> None:
+        sha256, offset = checked_sha256(part.sha256), part.offset
+        way.sendall(_WANTED.pack(sha256.encode(), part.nbytes, offset))
+        while offset < part.nbytes:
+            data = _received(way, min(CHUNK, part.nbytes - offset))
+            if not data:
+                raise self._lost("it sends no more")
+            self._store.write(StagePiece(sha256, part.nbytes, offset, data))
+            offset += len(data)
+            self._came += len(data)
+
+    def _connected(self) -> ssl.SSLSocket:
+        node, places = parse_address(self._address)
+        context = connecting_context(self._credentials)
+        context.set_alpn_protocols([STAGE_PROTOCOL])
+        reasons: list[str] = []
+        for place in places:
+            try:
+                raw = socket.create_connection(place, CONNECT_TIMEOUT)
+                with self._lock:
+                    self._socket = raw.dup()
+                    if self._cancelled:
+                        raw.close()
+                        raise self._lost("it was cancelled")
+                raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                way = context.wrap_socket(raw, server_hostname=node)
+            except OSError as error:
+                self._forget_socket()
+                reasons.append(f"{place[0]}:{place[1]}: {error.strerror or error}")
+                continue
+            if way.selected_alpn_protocol() != STAGE_PROTOCOL:
+                way.close()
+                raise ProtocolError("that node serves no staged files", where=self._address)
+            way.settimeout(SILENCE)
+            return way
+        raise self._lost("; ".join(reasons))
+
+    def _forget_socket(self) -> None:
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+    def _lost(self, reason: str) -> CommunicationError:
+        return CommunicationError(
+            f"the node that has what is to be staged cannot be reached: {reason}",
+            where=self._address,
+        )
+
+
+def _has_said(way: ssl.SSLSocket) -> bool:
+    """Whether the other side has sent something, or has gone."""
+    poll = select.poll()
+    poll.register(way, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _received(way: ssl.SSLSocket, nbytes: int) -> bytes:
+    """Return as many bytes as asked for; fewer if the connection ends before."""
+    parts: list[bytes] = []
+    while nbytes and (data := way.recv(min(nbytes, CHUNK))):
+        parts.append(data)
+        nbytes -= len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

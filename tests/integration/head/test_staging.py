@@ -1,0 +1,205 @@
+"""Staging: files on the nodes of a head by name, from node to node, and collected back."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapwood
+
+from .conftest import Cli, Until
+
+LOOPBACK = "127.0.0.1:0"
+
+
+@pytest.fixture(scope="module")
+def standing(_standing: tuple[Cli, Any]) -> Iterator[Cli]:
+    """A cluster with the nodes n1 and n2, whose staged files are in the test's folder."""
+    cli, _ = _standing
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", cli.environment["XDG_STATE_HOME"])
+        cli.environment["XDG_CACHE_HOME"] = str(cli.folder / "cache")
+        cli.environment["SAPWOOD_NODES__NODE_LISTEN"] = LOOPBACK
+        line = cli.json("token", "create", "--uses", "2")["text"]
+        try:
+            for name in ("n1", "n2"):
+                cli.join(line, name)
+            cli.run("exec", "--on", "head", "--", "true")  # what commands need stays
+            yield cli
+            cli.forget()
+        finally:
+            cli.close()
+
+
+@pytest.fixture
+def two(standing: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
+    """The cluster; nothing is staged there, and each test leaves it so."""
+    monkeypatch.setenv("XDG_STATE_HOME", standing.environment["XDG_STATE_HOME"])
+    yield standing
+    for name in {one["name"] for one in standing.json("stage", "list")["staged"]}:
+        standing.run("stage", "remove", name)
+
+
+@pytest.fixture
+def folders(two: Cli) -> dict[str, Path]:
+    """Where the nodes keep what is staged."""
+    facts = two.json("stage", "list")["nodes"]
+    return {name: Path(one["folder"]) for name, one in facts.items()}
+
+
+def random_file(path: Path, nbytes: int, seed: int = 1) -> Path:
+    """Write bytes that nothing has yet."""
+    path.write_bytes(random.Random(seed).randbytes(nbytes))  # noqa: S311
+    return path
+
+
+def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text('#!/bin/sh\necho "tool: $1"\n')
+    tool.chmod(0o755)
+    tree = tmp_path / "mesh"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner" / "a.dat").write_bytes(b"a" * 100_000)
+    (tree / "link").symlink_to("inner/a.dat")
+    (tree / "empty").touch()
+    large = random_file(tmp_path / "large", 5_000_000)
+
+    said = two.json("stage", "put", str(tool), str(tree), str(large))["staged"]
+    assert [one["name"] for one in said] == ["tool", "mesh", "large"]
+    assert all(one["nodes"] == ["n1", "n2"] for one in said)
+    # Little goes to both of them from here; what is large goes to one, which passes it on.
+    assert [one["sent"] for one in said[:2]] == [2 * tool.stat().st_size, 100_000]
+    assert [one["passed_on"] for one in said] == [0, 100_000, 5_000_000]
+    assert said[2]["sent"] == 5_000_000
+
+    again = two.json("stage", "put", str(tree), str(large))["staged"]
+    assert [(one["sent"], one["passed_on"]) for one in again] == [(0, 0), (0, 0)]
+
+    with contextlib.chdir(tmp_path):
+        script = 'test -h "$SAPWOOD_STAGE/mesh/link" && "$SAPWOOD_STAGE/tool" "$(id -u)"'
+        said = two.run("exec", "--on", "head", "--", "sh", "-c", script)
+    assert f"tool: {os.getuid()}" in said
+
+    listed = two.json("stage", "list")["staged"]
+    assert [(one["name"], one["files"], one["nodes"]) for one in listed] == [
+        ("large", 1, ["n1", "n2"]),
+        ("mesh", 2, ["n1", "n2"]),
+        ("tool", 1, ["n1", "n2"]),
+    ]
+    assert "n[1-2]" in two.run("stage", "list")
+    assert "staged" in two.run("node", "status")
+
+    alike = two.json("stage", "get", "$SAPWOOD_STAGE/mesh", str(tmp_path / "back"))["collected"]
+    assert [(one["path"], one["nodes"]) for one in alike] == [
+        (str(tmp_path / "back" / "mesh"), ["n1", "n2"])
+    ]
+    back = tmp_path / "back" / "mesh"
+    assert (back / "inner" / "a.dat").read_bytes() == b"a" * 100_000
+    assert (back / "link").readlink() == Path("inner/a.dat")
+
+    assert "removed mesh from n[1-2]" in two.run("stage", "remove", "mesh")
+    assert "nothing is staged as 'mesh'" in two.run("stage", "remove", "mesh", status=2)
+    assert "mesh" not in two.run("stage", "list")
+
+
+def test_what_differs_comes_from_each_node_and_what_is_missing_is_named(
+    two: Cli, tmp_path: Path
+) -> None:
+    for node, text in (("n1", "one"), ("n2", "two")):
+        folder = tmp_path / node
+        folder.mkdir()
+        (folder / "result").mkdir()
+        (folder / "result" / "own").write_text(text)
+        (folder / "result" / "same").write_text("same")
+        two.run("stage", "put", str(folder / "result"), "--nodes", node)
+    out = tmp_path / "out"
+    said = two.run("stage", "get", "$SAPWOOD_STAGE/result", str(out), "--on", "head")
+    assert [(out / one / "result/own").read_text() for one in ("n1", "n2")] == ["one", "two"]
+    assert str(out / "n1" / "result") in said
+    first, second = (out / one / "result" / "same" for one in ("n1", "n2"))
+    assert first.samefile(second)  # it came once
+
+    two.run("stage", "put", str(tmp_path / "n1/result/own"), "--as", "rare", "--nodes", "n1")
+    error = two.run("stage", "get", "$SAPWOOD_STAGE/rare", str(out), status=2)
+    assert "n2" in error
+    assert "No such file" in error
+    assert (out / "n1" / "rare").read_text() == "one"
+    assert "cannot be read" in two.run("stage", "put", str(tmp_path / "nothing"), status=2)
+    assert "no node n9" in two.run("stage", "put", str(out), "--nodes", "n9", status=2)
+
+
+def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAPWOOD_NODES__NODE_LISTEN", LOOPBACK)
+    path = random_file(tmp_path / "data", 1_500_000, seed=2)
+    with sapwood.Stage() as stage:
+        (made,) = stage.put(path, name="input")
+        assert (made.name, made.nodes, made.sent) == ("input", ["n1", "n2"], 1_500_000)
+        (listed,) = stage.list()
+        assert listed.nbytes == 1_500_000
+        (found,) = stage.get("$SAPWOOD_STAGE/input", tmp_path / "back", nodes="n2")
+        assert Path(found.path).read_bytes() == path.read_bytes()
+        assert stage.remove("input") == ["n1", "n2"]
+        with pytest.raises(sapwood.InputError, match="one name is given for several"):
+            stage.put(path, path, name="both")
+    with sapwood.connect(agents=2) as cluster:
+        found_in = {one.result() for one in [cluster.submit(os.getenv, "SAPWOOD_STAGE")]}
+    assert all(str(two.folder / "cache") in str(one) for one in found_in)
+
+
+def test_a_full_disk_is_named_and_the_other_node_has_the_file(
+    two: Cli, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folders["n2"].mkdir(parents=True, exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(folders["n2"])]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets us mount no file system")
+    try:
+        large = random_file(tmp_path / "large", 5_000_000, seed=4)
+        error = two.run("stage", "put", str(large), status=5)
+        assert "the disk for staged files is full" in error
+        assert "n2" in error
+        assert [one["nodes"] for one in two.json("stage", "list")["staged"]] == [["n1"]]
+        small = random_file(tmp_path / "small", 100_000, seed=5)
+        assert two.json("stage", "put", str(small))["staged"][0]["nodes"] == ["n1", "n2"]
+    finally:
+        subprocess.run(["umount", "-l", str(folders["n2"])], check=True)
+
+
+def test_when_a_daemon_is_killed_the_others_go_on_and_it_does_so_later(
+    two: Cli, tmp_path: Path, until: Until, folders: dict[str, Path]
+) -> None:
+    size = 150_000_000
+    path = random_file(tmp_path / "large", size, seed=3)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    part = folders["n1"] / "parts" / sha256
+
+    def kill() -> None:
+        until(lambda: part.exists() and part.stat().st_size > size // 10)
+        two.nodes[0].kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    error = two.run("stage", "put", str(path), status=6)
+    killing.join()
+    assert "the node is gone" in error
+    assert "where: n1" in error
+    assert hashlib.sha256((folders["n2"] / "names/large").read_bytes()).hexdigest() == sha256
+    had = part.stat().st_size
+    assert size // 10 < had < size
+
+    killed = two.nodes.pop(0)
+    killed.communicate()
+    two.join(two.json("token", "create")["text"], "n1")
+    (said,) = two.json("stage", "put", str(path))["staged"]
+    assert len(said["nodes"]) == 2
+    assert (said["sent"], said["passed_on"]) == (0, size - had)  # the rest came from n2
+    assert hashlib.sha256((folders["n1"] / "names/large").read_bytes()).hexdigest() == sha256
