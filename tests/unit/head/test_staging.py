@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.core.errors import (
+    AgentLostError,
     CommunicationError,
     DataMissingError,
     InputError,
@@ -221,6 +222,14 @@ def test_a_node_that_is_lost_fails_alone_and_the_head_is_told_of(
     assert isinstance(failed["n1"], NodeLostError)
     assert "killed" in failed["n1"].what
     assert sorted(report.nodes) == ["n2", "n3", "n4"]
+
+
+def test_a_node_is_told_of_as_a_node(head: MadeUpHead, large: Path) -> None:
+    gone = AgentLostError("agent 2 ended: nothing heard for 4 s")
+    head.refuse = lambda host, name: gone if (host, name) == (2, sm.FETCH) else None
+    _, failed = staging_of(head).put([large])
+    assert failed["n2"].what == "the node is gone: nothing heard for 4 s"
+    assert isinstance(failed["n2"], NodeLostError)
 
 
 def test_many_small_files_come_in_few_messages(head: MadeUpHead, tmp_path: Path) -> None:
