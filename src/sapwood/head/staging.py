@@ -25,6 +25,7 @@ import msgspec
 from sapwood.comm.content import CHUNK
 from sapwood.core import typed
 from sapwood.core.errors import (
+    AgentLostError,
     CommunicationError,
     DataMissingError,
     DataValueError,
@@ -506,7 +507,7 @@ class _Delivery:
             try:
                 found = answer.result()
             except SapwoodError as error:
-                (refused or self._fail)(state, error)
+                (refused or self._fail)(state, _of_node(error))
             else:
                 answered(state, found)
 
@@ -549,7 +550,7 @@ class _Delivery:
             change = typed.convert(value, calls.NodesChanged)
             gone = {
                 one.host: change.reason or one.reason or "its daemon ended"
-                for one in change.nodes
+                for one in (change.nodes if change.gone or change.for_good else ())
                 if not one.can_be_asked
             }
         elif name == calls.HEAD_GONE:
@@ -561,11 +562,7 @@ class _Delivery:
     def _lost(self, gone: Mapping[int, str]) -> None:
         for host, reason in gone.items():
             if host in self._states:
-                error = NodeLostError(
-                    f"the node is gone: {reason}",
-                    hint="stage it again when the node is back: it goes on where it was",
-                )
-                self._fail(self._states[host], error)
+                self._fail(self._states[host], _gone(reason))
 
 
 class _Collection:
@@ -602,7 +599,7 @@ class _Collection:
                 try:
                     self.files[sha256] = self._collect(host, entry)
                 except SapwoodError as error:
-                    refused[self._nodes[host]] = error
+                    refused[self._nodes[host]] = _of_node(error)
                 else:
                     break
             if sha256 not in self.files:
@@ -686,8 +683,23 @@ def _answers(
             value = answer.result()
             found[host] = value if kind is None else messages.from_value(value, kind)
         except SapwoodError as error:
-            failed[nodes[host]] = error
+            failed[nodes[host]] = _of_node(error)
     return found, failed
+
+
+def _of_node(error: SapwoodError) -> SapwoodError:
+    """Return an error of a node as such: in the control tree, nodes are agents."""
+    if not isinstance(error, AgentLostError):
+        return error
+    _, _, reason = error.what.partition(": ")
+    return _gone(reason or error.what)
+
+
+def _gone(reason: str) -> NodeLostError:
+    return NodeLostError(
+        f"the node is gone: {reason}",
+        hint="stage it again when the node is back: it goes on where it was",
+    )
 
 
 def _beside(path: Path, inner: bytes) -> Path:

@@ -174,10 +174,11 @@ def test_a_full_disk_is_named_and_the_other_node_has_the_file(
         subprocess.run(["umount", "-l", str(folders["n2"])], check=True)
 
 
+@pytest.mark.nightly  # the loss of a node takes seconds; tests/unit/head has the rest
 def test_when_a_daemon_is_killed_the_others_go_on_and_it_does_so_later(
     two: Cli, tmp_path: Path, until: Until, folders: dict[str, Path]
 ) -> None:
-    size = 150_000_000
+    size = 100_000_000
     path = random_file(tmp_path / "large", size, seed=3)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     part = folders["n1"] / "parts" / sha256

@@ -1,0 +1,42 @@
+"""The folder of a node's staged files: one daemon has it, and its next life has the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sapwood.nodes.stage import StageFolder
+from sapwood.security.authority import Authority
+
+
+def test_a_folder_is_one_daemons_and_then_the_next_ones(tmp_path: Path) -> None:
+    authority, other = Authority.create("a").certificate, Authority.create("b").certificate
+    first = StageFolder(str(tmp_path), authority, "n1")
+    second = StageFolder(str(tmp_path), authority, "n1")  # another node of the same name
+    third = StageFolder(str(tmp_path), authority, "n/../2")
+    fourth = StageFolder(str(tmp_path), other, "n1")
+    paths = [one.path for one in (first, second, third, fourth)]
+    assert len(set(paths)) == 4
+    assert {one.parent for one in paths} == {tmp_path}
+    first.close()
+    again = StageFolder(str(tmp_path), authority, "n1")
+    assert again.path == first.path
+    for one in (second, third, fourth, again):
+        one.close()
+
+
+def test_it_is_in_the_cache_folder_unless_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made = StageFolder("", Authority.create("a").certificate, "n1")
+    assert made.path.parent == tmp_path / "sapwood" / "stage"
+    made.close()
+
+
+def test_a_folder_that_cannot_be_made_does_not_end_the_daemon(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = StageFolder(str(tmp_path / "file"), Authority.create("a").certificate, "n1")
+    assert made.path.parent == tmp_path / "file"
+    made.close()

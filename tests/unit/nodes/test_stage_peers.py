@@ -1,0 +1,151 @@
+"""Staged content from node to node, over TLS on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
+from sapwood.nodes.file_trees import FileEntry, FileTree
+from sapwood.nodes.port import NodePort
+from sapwood.nodes.stage_messages import MissingPart, StagePiece
+from sapwood.nodes.stage_peers import STAGE_PROTOCOL, StageFetch, StageServer
+from sapwood.nodes.stage_store import StageStore
+from sapwood.security.authority import Authority
+from sapwood.session.shared_reactor import SharedReactor
+
+from .conftest import credentials_of
+
+PATIENCE = 20.0
+Ended = SimpleQueue[tuple[int, SapwoodError | None]]
+
+
+class Node:
+    """A node that serves what it has."""
+
+    def __init__(self, folder: Path, authority: Authority, name: str) -> None:
+        self.store = StageStore(folder / name)
+        self.credentials = credentials_of(authority, name)
+        self.loop = SharedReactor()
+        self.port = NodePort("127.0.0.1:0", self.loop, self.credentials)
+        self.server = StageServer(self.store, lambda: self.credentials)
+        self.end = self.port.hand_over(STAGE_PROTOCOL, self.server.take)
+        self.address = f"tls://{self.credentials.node}@{self.port.places[0]}"
+        self._thread = threading.Thread(target=self.loop.run)
+        self._thread.start()
+
+    def fetch(self, source: Node, parts: list[MissingPart], ended: Ended) -> StageFetch:
+        return StageFetch(
+            self.store,
+            source.address,
+            parts,
+            self.credentials,
+            lambda nbytes, problem: ended.put((nbytes, problem)),
+        )
+
+    def close(self) -> None:
+        self.store.close()
+        self.server.close()
+        self.server.wait_closed()
+        self.loop.call_soon_threadsafe(self.port.close)
+        self.loop.call_soon_threadsafe(self.loop.call_later, 0.05, self.loop.stop)
+        self._thread.join(PATIENCE)
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority.create("grove")
+
+
+@pytest.fixture
+def three(tmp_path: Path, authority: Authority) -> Iterator[list[Node]]:
+    """Three nodes."""
+    made = [Node(tmp_path, authority, f"n{number}") for number in (1, 2, 3)]
+    yield made
+    for node in made:
+        node.close()
+
+
+def announced(node: Node, data: bytes) -> list[MissingPart]:
+    name = hashlib.sha256(data).hexdigest()
+    return node.store.look(FileTree("f", [FileEntry(b"f", "file", len(data), name)]))
+
+
+def give(node: Node, data: bytes, start: int, end: int) -> None:
+    piece = StagePiece(hashlib.sha256(data).hexdigest(), len(data), start, data[start:end])
+    node.store.write(piece)
+
+
+def test_content_goes_down_a_chain_while_it_comes(three: list[Node]) -> None:
+    first, second, third = three
+    data, ended = os.urandom(3_000_000), Ended()
+    parts = [announced(node, data) for node in three]
+    third.fetch(second, parts[2], ended)
+    second.fetch(first, parts[1], ended)
+    give(first, data, 0, 2_000_000)
+    name = hashlib.sha256(data).hexdigest()
+    assert third.store.wait_for(name, 0, PATIENCE) == data[: 2**20]  # the first has not all yet
+    give(first, data, 2_000_000, 3_000_000)
+    for _ in range(2):
+        assert ended.get(timeout=PATIENCE) == (3_000_000, None)
+    assert [announced(node, data) for node in three] == [[], [], []]
+
+
+def test_a_source_that_ends_is_told_of_and_what_came_stays(three: list[Node]) -> None:
+    first, second, _ = three
+    data, ended = os.urandom(2_500_000), Ended()
+    announced(first, data)
+    second.fetch(first, announced(second, data), ended)
+    give(first, data, 0, 2_000_000)
+    name = hashlib.sha256(data).hexdigest()
+    assert second.store.wait_for(name, 0, PATIENCE)
+    first.store.close()
+    first.server.close()
+    came, problem = ended.get(timeout=PATIENCE)
+    assert type(problem) is CommunicationError
+    (left,) = announced(second, data)
+    assert came == left.offset > 0
+
+
+def test_what_is_not_there_and_who_does_not_serve_are_told(three: list[Node]) -> None:
+    first, second, _ = three
+    ended = Ended()
+    data = b"nobody has this"
+    parts = announced(second, data)
+    second.fetch(first, parts, ended)
+    assert "sends no more" in str(ended.get(timeout=PATIENCE)[1])
+    first.end()
+    second.fetch(first, parts, ended)
+    problem = ended.get(timeout=PATIENCE)[1]
+    assert isinstance(problem, CommunicationError | ProtocolError)
+
+
+def test_who_is_of_another_cluster_gets_nothing(three: list[Node], tmp_path: Path) -> None:
+    first = three[0]
+    data, ended = b"ours", Ended()
+    announced(first, data)
+    give(first, data, 0, 4)
+    stranger = Node(tmp_path, Authority.create("other"), "n9")
+    try:
+        stranger.fetch(first, announced(stranger, data), ended)
+        assert isinstance(ended.get(timeout=PATIENCE)[1], CommunicationError)
+        assert announced(stranger, data) != []
+    finally:
+        stranger.close()
+
+
+def test_a_fetch_that_is_cancelled_ends(three: list[Node]) -> None:
+    first, second, _ = three
+    data, ended = os.urandom(1000), Ended()
+    announced(first, data)  # it never comes
+    fetch = second.fetch(first, announced(second, data), ended)
+    fetch.cancel()
+    fetch.wait_closed()
+    assert isinstance(ended.get(timeout=PATIENCE)[1], CommunicationError)
