@@ -26,9 +26,13 @@ def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0
     """Call a head once and return its answer.
 
     Raises:
+        SecurityError: A credential is needed, or is refused.
         NodeLostError: No such head is up here.
         SapwoodError: What the head says.
     """
+    if cluster.startswith(SCHEME):
+        with connected(cluster) as head:
+            return head.client.call(name, value, timeout)
     client = ServiceClient(UnixWay(find_head(cluster).socket))
     try:
         return client.call(name, value, timeout)

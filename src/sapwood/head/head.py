@@ -668,14 +668,30 @@ class Head:
             marked = msgspec.structs.replace(opening, credential=ids)
             order = msgspec.structs.replace(order, value=messages.to_value(marked))
         elif order.handler == messages.RESUME:
-            resuming = messages.from_value(order.value, messages.ResumeProcesses)
-            self._own_session(caller, resuming.session, order.host)
+            return self._resume(caller, order)
         elif order.handler == messages.CLOSE:
             if not self._disown_session(caller, str(order.value), order.host):
                 return _done(None)  # it is closed, or was never open
         elif order.handler == messages.COMMAND_START:
             return self._commands.start(caller, order)
         return self.control.ask(order.host, order.handler, order.value)
+
+    def _resume(self, caller: ServiceCaller, order: calls.NodeOrder) -> Future[Any]:
+        """Give a session on a node back to who has opened it; the node knows who that was."""
+        resuming = messages.from_value(order.value, messages.ResumeProcesses)
+        with self._lock:
+            known = (resuming.session, order.host) in self._sessions
+        self._own_session(caller, resuming.session, order.host)
+        ids = caller.rights.ids if caller.rights is not None else ()
+        marked = messages.to_value(msgspec.structs.replace(resuming, credential=ids))
+        answer = self.control.ask(order.host, order.handler, marked)
+
+        def answered(done: Future[Any]) -> None:
+            if not known and (done.cancelled() or done.exception() is not None):
+                self._disown_session(caller, resuming.session, order.host)
+
+        answer.add_done_callback(answered)
+        return answer
 
     def _check_order(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         """Refuse what a front end has no right for, and what is about somebody else's processes.

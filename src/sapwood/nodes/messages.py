@@ -119,10 +119,17 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResumeProcesses(msgspec.Struct, frozen=True):
-    """Take orders about processes again, as :class:`OpenProcesses` named them."""
+    """Take orders about processes again, as :class:`OpenProcesses` named them.
+
+    Attributes:
+        session: Its name.
+        life: Which opening of it.
+        credential: As in :class:`OpenProcesses`: nobody else resumes it. The head writes it.
+    """
 
     session: str
     life: int
+    credential: tuple[str, ...] = ()
 
 
 class ResumedProcesses(msgspec.Struct, frozen=True):

@@ -400,6 +400,8 @@ class SessionZygotes:
         order = messages.from_value(request.value(), messages.OpenProcesses)
         self._refuse_denied(order.credential)
         for sessions in (self._sessions, self._former):
+            self._refuse_others(sessions.get(order.session), order.credential)
+        for sessions in (self._sessions, self._former):
             old = sessions.pop(order.session, None)
             if old is not None:
                 old.wait_closed()
@@ -421,9 +423,12 @@ class SessionZygotes:
 
     def _resume_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ResumeProcesses)
-        session = self._sessions.get(order.session) or self._former.pop(order.session, None)
+        self._refuse_denied(order.credential)
+        session = self._sessions.get(order.session) or self._former.get(order.session)
+        self._refuse_others(session, order.credential)
         if session is None or session.life != order.life or not session.is_open:
             raise SapwoodError(f"nothing of the session {order.session} is on this node any more")
+        self._former.pop(order.session, None)
         self._sessions[order.session] = session
         _log.info("session resumed", session=order.session)
         request.reply(messages.to_value(session.resume()))
@@ -457,6 +462,11 @@ class SessionZygotes:
         denied = self._denials.any_of(credential)
         if denied:
             raise SecurityError("the credential was revoked", where=denied)
+
+    def _refuse_others(self, session: SessionProcesses | None, credential: tuple[str, ...]) -> None:
+        """Give a session to nobody but who has opened it: the head that knew them may be gone."""
+        if session is not None and session.is_open and tuple(session.credential) != credential:
+            raise SecurityError("the session was opened by another credential")
 
     def _kill(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.KillProcess)

@@ -27,6 +27,7 @@ from sapwood.core.errors import (
     CommunicationError,
     ConfigurationError,
     ProtocolError,
+    SapwoodError,
     SecurityError,
 )
 from sapwood.environment.configuration import load_configuration
@@ -231,6 +232,16 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         with pytest.raises(SecurityError, match="right 'admin'"):
             head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
+
+
+def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
+    mine, yours = (up.issue("connect", "allocate", "spawn", subject=one) for one in "ab")
+    resume = messages.to_value(messages.ResumeProcesses("of-a", 1))
+    with up.access(mine) as first, up.access(yours) as second:
+        for front_end in (second, first):
+            with pytest.raises(SapwoodError, match="nothing of the session"):
+                front_end.ask(1, messages.RESUME, resume).result(PATIENCE)
+            until(lambda: ("of-a", 1) not in up.head._sessions)
 
 
 def opening(session: str) -> messages.OpenProcesses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.cli.main import app
 from sapwood.core.errors import CommunicationError, InputError, SecurityError
+from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.roots.attached import AttachedSession
 from sapwood.roots.remote import credential_text, read_credential
 from sapwood.security.authority import Authority
+from sapwood.security.rights import ALL_RIGHTS
 
 from .conftest import PATIENCE
 
@@ -64,3 +67,24 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
         sapwood.attach(credential_text(session))
     with pytest.raises(InputError, match="no credential"):
         sapwood.attach("sws1.abc")
+
+
+def test_a_credential_gives_no_more_of_a_session_than_it_says(
+    credential: str, head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert credential
+    wanted = calls.IssueCredential(rights=["connect", "attach"], session="far", lifetime=60.0)
+    file = tmp_path / "ann"
+    file.touch(mode=0o600)
+    file.write_text(head.office.issue(wanted, ALL_RIGHTS, [], 60.0).text)
+    monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
+    words = ["session", "credential", "far", "--json", "--cluster"]
+    done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.places[0]}"])
+    assert done.exit_code == 0, done.output
+    watching = json.loads(done.stdout)["credential"]
+    for role in ("owner", "user"):
+        with pytest.raises(SecurityError, match=f"does not let you be {role}") as refused:
+            sapwood.attach(watching, role=role)
+        assert "watch" in str(refused.value)
+    with sapwood.attach(watching, role="watch") as cluster:
+        assert len(cluster.agents) == 2
