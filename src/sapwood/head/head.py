@@ -45,6 +45,7 @@ from sapwood.head import calls
 from sapwood.head.components import (
     REFUSALS,
     FrontEndService,
+    HeadAnnouncer,
     HeadAuthority,
     HeadStore,
     NodeTree,
@@ -142,6 +143,7 @@ class Head:
         launcher: What starts nodes that belong to the head itself; None for none.
         configuration: All settings with where they come from, for the policy; by default those of
             files and variables.
+        announce: Whether to announce the cluster on the local network.
 
     Attributes:
         ledger: What happened.
@@ -155,6 +157,7 @@ class Head:
 
     Raises (from :meth:`start`):
         CommunicationError: It cannot listen.
+        ConfigurationError: It cannot be announced.
         NodeLostError: The nodes of its own did not come.
     """
 
@@ -166,6 +169,8 @@ class Head:
         settings: NodeSettings,
         launcher: Launcher | None = None,
         configuration: Configuration | None = None,
+        *,
+        announce: bool = False,
     ) -> None:
         self.name = name
         self._life = settings.certificate_life
@@ -254,8 +259,10 @@ class Head:
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._clock = MonotonicClock()
+        self._announcer = HeadAnnouncer(name, self.control) if announce else None
+        parts = [self._store, HeadAuthority(self.control), NodeTree(self.control), self._socket]
         self._supervisor = Supervisor(
-            [self._store, HeadAuthority(self.control), NodeTree(self.control), self._socket],
+            [*parts, self._announcer] if self._announcer is not None else parts,
             Settings(restart=options.restart),
             self._clock,
             REFUSALS,
@@ -274,6 +281,8 @@ class Head:
         try:
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
+            if self._announcer is not None:
+                self._announcer.prepare()
             self._thread.start()
             self._tls.open(self._service)
             self._thread.call(self._socket.listen)
