@@ -19,7 +19,7 @@ Cluster = Annotated[
 ]
 
 
-def up(
+def up(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
     listen: Annotated[

@@ -35,7 +35,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
-from sapwood.environment.component import ComponentEvent
+from sapwood.environment.component import Component, ComponentEvent
 from sapwood.environment.configuration import Configuration
 from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
@@ -260,7 +260,12 @@ class Head:
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
-        parts = [self._store, HeadAuthority(self.control), NodeTree(self.control), self._socket]
+        parts: list[Component] = [
+            self._store,
+            HeadAuthority(self.control),
+            NodeTree(self.control),
+            self._socket,
+        ]
         self._supervisor = Supervisor(
             [*parts, self._announcer] if self._announcer is not None else parts,
             Settings(restart=options.restart),
@@ -642,8 +647,8 @@ class Head:
         if order.handler == messages.OPEN:
             opening = messages.from_value(order.value, messages.OpenProcesses)
             self._own_session(caller, opening.session, order.host)
-            ids = caller.rights.ids if caller.rights is not None else ()
-            marked = msgspec.structs.replace(opening, credential=ids)
+            by = caller.rights or ALL_RIGHTS
+            marked = msgspec.structs.replace(opening, credential=by.ids, user=by.user)
             order = msgspec.structs.replace(order, value=messages.to_value(marked))
         elif order.handler == messages.RESUME:
             resuming = messages.from_value(order.value, messages.ResumeProcesses)
@@ -652,7 +657,10 @@ class Head:
             if not self._disown_session(caller, str(order.value), order.host):
                 return _done(None)  # it is closed, or was never open
         elif order.handler == messages.COMMAND_START:
-            return self._commands.start(caller, order)
+            starting = messages.from_value(order.value, messages.StartCommand)
+            user = caller.rights.user if caller.rights is not None else ""
+            value = messages.to_value(msgspec.structs.replace(starting, user=user))
+            return self._commands.start(caller, msgspec.structs.replace(order, value=value))
         return self.control.ask(order.host, order.handler, order.value)
 
     def _check_order(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:

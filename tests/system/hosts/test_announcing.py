@@ -1,4 +1,4 @@
-"""Heads that announce themselves on a network of their own, and machines that find and join them."""
+"""Heads that announce themselves on a network, and machines that find and join them."""
 
 from __future__ import annotations
 
