@@ -63,6 +63,7 @@ from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.rights import ADMIN, ALL_RIGHTS, CONNECT, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
+from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.requests import ServedRequest
@@ -612,7 +613,7 @@ class Head:
         if not caller.is_local:
             raise ProtocolError("links are given to processes of the head's machine only")
         end = self.control.delegate(wanted.tree, partial(_send_socket, wanted.path))
-        forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
+        forget = caller.when_gone(partial(self._abandon_delegation, wanted, caller.number))
 
         def stop() -> None:
             forget()
@@ -624,6 +625,16 @@ class Head:
     def _undelegate(self, caller: ServiceCaller, value: Any) -> Any:
         self._end_delegation(_read(value, str), caller.number)
         return None
+
+    def _abandon_delegation(self, wanted: calls.DelegateLinks, caller: int) -> None:
+        """A front end is gone; one that was killed has left its socket, and the folder of that."""
+        self._end_delegation(wanted.tree, caller)
+        left = Path(wanted.path)
+        if left.parent.name.startswith(PREFIX):
+            with contextlib.suppress(OSError):
+                if left.is_socket():
+                    left.unlink()
+                left.parent.rmdir()  # if nothing else is in it
 
     def _end_delegation(self, tree: str, caller: int) -> None:
         owner, end = self._delegated.get(tree, (0, _nothing))

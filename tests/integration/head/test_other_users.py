@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import site
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import psutil
 import pytest
 from tests.integration.head.conftest import Cli, Until
 
@@ -38,9 +40,24 @@ mount -t tmpfs none /mnt && mkdir /mnt/python /mnt/source /mnt/packages && chmod
 mount --bind "$1" /mnt/python && mount --bind "$2" /mnt/source && mount --bind "$3" /mnt/packages &&
 shift 4 && export LD_LIBRARY_PATH=/mnt/python/lib PYTHONPATH=/mnt/source:/mnt/packages &&
 export SECRET=of-the-daemon && umask 077 &&
-exec /mnt/python/bin/python3 "$@"
+exec $AS /mnt/python/bin/python3 "$@"
 """
 """Runs Sapwood, in a view of the files of its own, where all users can read it."""
+
+
+NEIGHBOUR = """\
+import sys, sapwood
+with sapwood.local(2) as cluster:
+    for line in sys.stdin:
+        print(sum(cluster.map(abs, range(-9, 0))), flush=True)
+"""
+
+OURS = """\
+import sys, sapwood
+with sapwood.connect(agents=2) as cluster:
+    print(sum(cluster.map(abs, range(-9, 0))), flush=True)
+    sys.stdin.read()
+"""
 
 
 def place_for_all() -> list[str]:
@@ -223,3 +240,58 @@ def test_without_a_user_processes_run_as_the_daemon(node: Node) -> None:
     file = node.credential("plain")
     with sapwood.connect(node.url, agents=1, credential=file) as cluster:
         assert cluster.submit(os.getuid).result(PATIENCE) == 0
+
+
+@contextlib.contextmanager
+def _front_end(words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _sum_of(process: subprocess.Popen[str]) -> int:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return int(process.stdout.readline())
+
+
+def _below(pid: int) -> set[int]:
+    return {one.pid for one in psutil.Process(pid).children(recursive=True)}
+
+
+@pytest.mark.nightly  # it starts two clusters; that users are kept apart is tested above
+@pytest.mark.row("C3-AGENT")
+def test_the_cluster_of_another_user_is_untouched_when_ours_is_killed_and_cleaned(
+    node: Node, everybodys: Path, until: Until
+) -> None:
+    account = pwd.getpwnam(USER)
+    drop = f"setpriv --reuid={account.pw_uid} --regid={account.pw_gid} --clear-groups"
+    theirs = {"PATH": os.environ["PATH"], "HOME": str(everybodys), "AS": drop}
+    words = [*place_for_all(), sys.executable, "-c", NEIGHBOUR]
+    with _front_end(words, theirs) as neighbour:
+        assert _sum_of(neighbour) == 45
+        processes = _below(neighbour.pid)
+        assert {psutil.Process(pid).uids().real for pid in processes} == {account.pw_uid}
+        idle = _below(node.pid)
+        with _front_end([sys.executable, "-c", OURS], node.cli.environment) as ours:
+            assert _sum_of(ours) == 45
+            assert _below(node.pid) > idle
+            ours.kill()
+            until(lambda: _below(node.pid) == idle)
+        node.cli.run("node", "restart", "zygotes", "--node", "roots")
+        node.cli.run("node", "restart", "commands", "--node", "roots")
+        assert _sum_of(neighbour) == 45
+        assert _below(neighbour.pid) == processes

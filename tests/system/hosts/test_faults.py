@@ -233,6 +233,27 @@ def test_a_run_whose_data_find_no_room_on_a_host_says_so(hosts: Network) -> None
     assert "No space left on device" in done.stderr or "full" in last, done.stderr
 
 
+def test_a_full_run_folder_on_a_host_is_passed_over_and_nothing_is_left_in_it(
+    hosts: Network,
+) -> None:
+    server = str(hosts._servers[hosts.names.index("n2")])
+    folder = hosts.sockets("n2")
+    enter = ["nsenter", "--mount", "--target", server]
+    full = f"mount -t tmpfs -o size=64k,mode=700 none {folder} && cat /dev/zero > {folder}/large"
+    subprocess.run([*enter, "sh", "-c", full], capture_output=True, check=False)
+    try:
+        done = hosts.run("head", sys.executable, "-c", SLICES, *hosts.ssh_options, check=False)
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout) == 4_000_000
+        until(hosts.is_clean)
+        left = subprocess.run(
+            [*enter, "ls", "-A", folder], capture_output=True, check=True, text=True
+        )
+        assert left.stdout.split() == ["large"]
+    finally:
+        subprocess.run([*enter, "umount", "-l", folder], capture_output=True, check=True)
+
+
 @contextlib.contextmanager
 def small_disk(hosts: Network, name: str) -> Iterator[None]:
     """Let a host have 64 KiB for what it keeps, as its ssh server sees it."""

@@ -6,11 +6,11 @@ import json
 import os
 import pwd
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sapwood.contexts import local_user
 from sapwood.contexts.local_user import UMASK, LocalUser, find_user
 from sapwood.core.errors import ConfigurationError, SecurityError
 
@@ -84,7 +84,7 @@ def test_a_python_that_the_user_cannot_read_is_named(
 ) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "python").touch()
-    monkeypatch.setattr(local_user.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ConfigurationError, match="ann cannot read the Sapwood of this node"):
         OTHER.check_python()
 
