@@ -211,7 +211,7 @@ class Sum(sapwood.Program):
     def init(self, data):
         return {"x": 0.0, "round": 0}
     def map(self, slice, state):
-        return {"x": slice.sum()}
+        return {"x": slice.data.sum()}
     def update(self, state, total):
         return {"x": float(total["x"]), "round": 1}
     def done(self, state):

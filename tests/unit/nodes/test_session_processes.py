@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -88,9 +88,8 @@ class Begun:
 
     @property
     def spawner(self) -> RecordingSpawner:
-        found = self.session._spawner
-        assert isinstance(found, RecordingSpawner)
-        return found
+        found: Any = self.session._spawner
+        return cast("RecordingSpawner", found)
 
     @property
     def folder(self) -> Path:
