@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.hosts.network import Network, until
+from tests.system.hosts.network import Network, missing, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 
@@ -233,9 +233,24 @@ def test_a_run_whose_data_find_no_room_on_a_host_says_so(hosts: Network) -> None
     assert "No space left on device" in done.stderr or "full" in last, done.stderr
 
 
+@pytest.fixture
+def own_hosts(tmp_path: Path) -> Iterator[Network]:
+    """Hosts on which no other test has run."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    made = Network(tmp_path, 2, prefix="swf")
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
 def test_a_full_run_folder_on_a_host_is_passed_over_and_nothing_is_left_in_it(
-    hosts: Network,
+    own_hosts: Network,
 ) -> None:
+    hosts = own_hosts
     server = str(hosts._servers[hosts.names.index("n2")])
     folder = hosts.sockets("n2")
     enter = ["nsenter", "--mount", "--target", server]
