@@ -37,6 +37,12 @@ Holder = Annotated[
 Subject = Annotated[
     str, typer.Option("--for", metavar="WHO", help="Who it is for, in words; lists show it.")
 ]
+User = Annotated[
+    str,
+    typer.Option(
+        "--user", metavar="USER", help="Its processes run as this user of nodes that root started."
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -62,6 +68,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
         str, typer.Option(metavar="TIME", help="How long, for example 8h or 7d.")
     ] = "7d",
     holder: Holder = "",
+    user: User = "",
     subject: Subject = "",
     output: Output = None,
     as_json: Json = False,
@@ -83,6 +90,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
             nodes=nodes,
             lifetime=parse_duration(ttl),
             holder=read_holder(holder) if holder else b"",
+            user=user,
         )
         with connected(name) as head:
             value = msgspec.to_builtins(wanted, builtin_types=(bytes,))
@@ -100,6 +108,7 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
     nodes: ForNodes = "",
     ttl: Annotated[str, typer.Option(metavar="TIME", help="How long from now, such as 8h.")] = "",
     holder: Holder = "",
+    user: User = "",
     subject: Subject = "",
     output: Output = None,
     as_json: Json = False,
@@ -115,6 +124,7 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
             nodes=nodes or None,
             not_after=time.time() + parse_duration(ttl) if ttl else None,
             holder=read_holder(holder) if holder else None,
+            user=user or None,
             subject=subject,
         )
         _give(made.text, output, made.id, as_json=as_json, more={})
@@ -139,6 +149,7 @@ def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
             "nodes": "" if said.nodes is None else fold_hosts(sorted(said.nodes)),
             "not_after": said.not_after,
             "holder": holder_text(said.holder) if said.holder else "",
+            "user": said.user,
             "pin": credential.authority,
         }
         if as_json:
@@ -154,6 +165,7 @@ def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
             ("session", said.session or "all"),
             ("nodes", "all" if said.nodes is None else str(facts["nodes"]) or "none"),
             ("until", _time(said.not_after) + ended),
+            ("runs as", said.user or "the user of each node"),
             ("bound to", str(facts["holder"]) or "nobody"),
         ]
         write(table("", ("", "credential"), rows, wrap="credential"))
@@ -288,6 +300,8 @@ def _summary(facts: Any) -> str:
         parts.append(f"session {facts.session}")
     if facts.nodes:
         parts.append(f"nodes {facts.nodes}")
+    if facts.user:
+        parts.append(f"as {facts.user}")
     if facts.bound:
         parts.append("bound to a key")
     return "; ".join(parts)

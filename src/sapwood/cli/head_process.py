@@ -50,12 +50,14 @@ class UpRequest:
         name: Of the cluster.
         listen: Where its head listens.
         own_node: Whether this machine is a node.
+        announce: Whether it is announced on the local network.
         flags: Settings by dotted key.
     """
 
     name: str
     listen: str
     own_node: bool
+    announce: bool
     flags: Mapping[str, str]
 
 
@@ -137,6 +139,7 @@ def _new_head(request: UpRequest) -> Head:
             nodes,
             launcher,
             configuration,
+            announce=request.announce,
         )
     except StoreInUseError as error:  # it began a moment ago, or ends
         raise _second(request.name, error.what) from error
@@ -168,6 +171,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
     words.append("--node" if request.own_node else "--no-node")
+    words += ["--announce"] if request.announce else []
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
     _show(_read_answer(line), as_json=as_json)

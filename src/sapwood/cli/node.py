@@ -96,6 +96,12 @@ def join(
     background: Annotated[
         bool, typer.Option("--background", help="Return when it has joined.")
     ] = False,
+    find: Annotated[
+        bool,
+        typer.Option(
+            "--find", help="Look for the head of the token on this network; no HOST:PORT is needed."
+        ),
+    ] = False,
     ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
     debug: Debug = False,
 ) -> None:
@@ -103,7 +109,31 @@ def join(
     with reported(debug=debug):
         from sapwood.cli.node_joining import join_here  # noqa: PLC0415 - --help must load little
 
-        join_here(line, label, ready_descriptor, behind=background)
+        join_here(line, label, ready_descriptor, behind=background, find=find)
+
+
+@app.command("find")
+def find_clusters(
+    *,
+    wait: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long to wait for answers.")
+    ] = "3s",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List the clusters that are announced on this network; nobody vouches for what they say.
+
+    A machine joins one by `sapwood node join --find TOKEN`.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.nodes import discovery  # noqa: PLC0415 - --help must load little
+
+        found = discovery.find_clusters(parse_duration(wait))
+        if as_json:
+            print_json({"clusters": found})
+            return
+        rows = [(one.name, one.cluster, ", ".join(one.places), one.pin) for one in found]
+        write(table("", ("name", "cluster", "places", "pin"), rows, wrap="pin"))
 
 
 @app.command("list")

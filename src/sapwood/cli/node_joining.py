@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.environment import background
 from sapwood.environment.state import state_folder
 from sapwood.security.tokens import JoinToken
@@ -26,22 +26,38 @@ READY_TIMEOUT = 60.0
 _read_ready: Callable[[bytes], NodeReady] = typed.json_reader(NodeReady)
 
 
-def join_here(line: str, label: str, ready_descriptor: int, *, behind: bool) -> None:
+def join_here(
+    line: str, label: str, ready_descriptor: int, *, behind: bool, find: bool = False
+) -> None:
     """Let this machine be a node.
 
+    Args:
+        line: What it joins with; ``-`` reads it from standard input.
+        label: What this node is called; empty for the machine's name.
+        ready_descriptor: Where to say that it has joined; -1 for standard output.
+        behind: Whether to return when it has joined.
+        find: Whether to look on the local network for the head that has made the token.
+
     Raises:
+        NodeLostError: No such head is announced.
         SecurityError: The token is not valid, or the head not the one that made it.
         CommunicationError: The head cannot be reached, or is gone.
     """
-    if line == "-":
+    hidden = line == "-"
+    if hidden:
         line = sys.stdin.read(MAX_LINE).strip()
-        if not behind:
-            from sapwood.cli.node_process import be_node  # noqa: PLC0415 - see above
-
-            be_node(*parse_line(line), label, ready_descriptor)
-            return
-    parse_line(line)
     words = background.own_command("node", "join", "-", *(["--as", label] if label else []))
+    if find and not behind and not hidden:
+        JoinToken.parse(line.partition("@")[0])
+        _hide(line, [*words, "--find"])
+    if find:
+        line = find_line(line)
+    if hidden and not behind:
+        from sapwood.cli.node_process import be_node  # noqa: PLC0415 - see above
+
+        be_node(*parse_line(line), label, ready_descriptor)
+        return
+    parse_line(line)
     if behind:
         _join_behind(line, words)
     else:
@@ -62,6 +78,32 @@ def parse_line(line: str) -> tuple[JoinToken, list[str]]:
             hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
         )
     return JoinToken.parse(token), places.split(",")
+
+
+def find_line(line: str) -> str:
+    """Return a token with the places at which its head is announced on the local network.
+
+    The pin of the token says which cluster is meant. Whoever announces the same pin is tried, and
+    gets the token's secret only if it has the key that belongs to the pin.
+
+    Raises:
+        SecurityError: It has no token.
+        NodeLostError: No such head is announced.
+    """
+    from sapwood.nodes.discovery import find_clusters  # noqa: PLC0415 - see above
+
+    token = JoinToken.parse(line.partition("@")[0])
+    found = find_clusters(enough=lambda one: one.pin == token.pin)
+    places = [place for one in found if one.pin == token.pin for place in one.places]
+    if not places:
+        others = ", ".join(f"{one.name} ({one.cluster})" for one in found)
+        raise NodeLostError(
+            "no head on this network has made the token",
+            where=f"announced are {others}" if others else "none is announced",
+            hint="the head announces itself by `sapwood up --announce`; "
+            "or give the place: TOKEN@HOST:PORT",
+        )
+    return f"{token.text}@{','.join(dict.fromkeys(places))}"
 
 
 def _hide(line: str, words: list[str]) -> None:

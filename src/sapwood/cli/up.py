@@ -19,7 +19,7 @@ Cluster = Annotated[
 ]
 
 
-def up(
+def up(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
     listen: Annotated[
@@ -34,6 +34,12 @@ def up(
         bool,
         typer.Option("--node/--no-node", help="Whether this machine is a node of the cluster."),
     ] = True,
+    announce: Annotated[
+        bool,
+        typer.Option(
+            "--announce", help="Let `sapwood node find` show it to machines on this network."
+        ),
+    ] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
     ] = False,
@@ -51,7 +57,7 @@ def up(
         from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
 
         request = head_process.UpRequest(
-            name, listen, own_node, assignments(settings or (), "--set")
+            name, listen, own_node, announce, assignments(settings or (), "--set")
         )
         if foreground:
             head_process.run_here(request, ready_descriptor, as_json=as_json)

@@ -15,6 +15,7 @@ import msgspec
 from sapwood.comm.loop import Loop
 from sapwood.contexts import orders
 from sapwood.contexts.heartbeat import HeartbeatMonitor
+from sapwood.contexts.local_user import LocalUser
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
@@ -52,6 +53,7 @@ class Spawner:
         on_end: Told when the zygote is gone without having been closed.
         borrow: Returns a control socket of the zygote of another tree, which forks the processes of
             this one, too; while there is none, this tree has a zygote of its own.
+        owner: Whose the processes are; by default the user of this process.
     """
 
     def __init__(
@@ -61,12 +63,14 @@ class Spawner:
         on_report: Callable[[orders.Report], None],
         on_end: Callable[[], None],
         borrow: Callable[[], socket.socket] | None = None,
+        owner: LocalUser | None = None,
     ) -> None:
         self._plan = plan
         self._configure = configure
         self._on_report = on_report
         self._on_end = on_end
         self._borrow = borrow
+        self._owner = owner
         self._loop: Loop | None = None
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,13 +97,17 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = _command(self._plan, theirs.fileno())
+            owner = self._owner
+            variables = os.environ if owner is None else owner.environment()
+            options = {} if owner is None else owner.process_options()
             try:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     pass_fds=(theirs.fileno(),),
-                    env=os.environ | _SINGLE_THREADED,
+                    env={**variables, **_SINGLE_THREADED},
                     process_group=0,  # Linux weighs sessions against each other: this is one
+                    **options,
                 )
             except OSError as error:
                 ours.close()

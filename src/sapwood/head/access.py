@@ -38,7 +38,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
-from sapwood.security.authority import make_request, valid_until
+from sapwood.security.authority import make_request, places_id, valid_until
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credentials import Credentials
 from sapwood.security.denials import Denials, DenialUpdate
@@ -202,6 +202,11 @@ class HeadAccess:
                 self._ports.append((loop, port))
             return port
         return SessionRootPort(tuple(self.facts.places), self._delegate, loop, self.credentials)
+
+    def shown_by_places(self, node: str) -> str:
+        """Return the id that places on a node show, which may run as another user."""
+        user = "" if self._credential is None else self._credential.claims.user
+        return places_id(node) if user else node
 
     def credentials(self) -> Credentials:
         """Return what this front end shows to nodes; it is renewed before it ends.

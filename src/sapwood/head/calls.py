@@ -224,6 +224,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes that it is for, folded; empty for all.
         lifetime: For how many seconds.
         holder: Public key of whoever may show it; empty for anybody who has it.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     subject: str = ""
@@ -233,6 +234,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
     nodes: str = ""
     lifetime: float = 7 * 86400.0
     holder: bytes = b""
+    user: str = ""
 
 
 class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,6 +250,7 @@ class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
         issued: When it was issued.
         bound: Whether it is bound to the key of its holder.
         revoked: When it was revoked; 0 if it was not.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     id: str
@@ -259,6 +262,7 @@ class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
     issued: float
     bound: bool
     revoked: float = 0.0
+    user: str = ""
 
 
 class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from sapwood.environment.lifecycle import State
 from sapwood.head.folder import HeadInfo, remove_left_sockets, write_info
 from sapwood.head.service import ServiceServer
 from sapwood.nodes.control import ControlTree
+from sapwood.nodes.discovery import AnnouncedCluster, Announcement
 from sapwood.security.authority import valid_until
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
@@ -204,6 +205,60 @@ class FrontEndService:
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             shutil.rmtree(sockets, ignore_errors=True)
+
+
+class HeadAnnouncer:
+    """Announces the cluster on the local network, with no secret.
+
+    Args:
+        name: What the user calls the cluster.
+        control: The control tree, which knows where the head is reached.
+    """
+
+    name = "announcer"
+
+    def __init__(self, name: str, control: ControlTree) -> None:
+        self._cluster = name
+        self._control = control
+        self._made: Announcement | None = None
+
+    def prepare(self) -> None:
+        """See whether it can be announced; the control tree listens by now.
+
+        Raises:
+            ConfigurationError: It cannot.
+        """
+        self._made = Announcement(
+            AnnouncedCluster(
+                name=self._cluster,
+                cluster=self._control.cluster,
+                pin=self._control.pin,
+                places=list(self._control.places),
+            )
+        )
+
+    def start(self, _context: ComponentContext) -> None:
+        """Announce it."""
+        if self._made is None:
+            self.prepare()
+        assert self._made is not None  # noqa: S101 - just made
+        self._made.start()
+
+    def check(self) -> State:
+        """Return READY when the network knows of it; raise what went wrong."""
+        made = self._made
+        if made is not None and made.error is not None:
+            raise made.error
+        return State.READY if made is not None and made.made.is_set() else State.STARTING
+
+    def receive(self, _event: ComponentEvent) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Take it back."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.close()
 
 
 _DOWN = "`sapwood down` ends the head"

@@ -256,10 +256,14 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
         )
     if by.session and wanted.session not in {"", by.session}:
         raise SecurityError(f"the credential that asks is for the session '{by.session}'")
+    if by.user and wanted.user not in {"", by.user}:
+        raise SecurityError(f"the credential that asks is for processes of the user '{by.user}'")
     lifetime = wanted.lifetime
     if by.not_after < math.inf:
         lifetime = min(lifetime, by.not_after - now)
-    return msgspec.structs.replace(wanted, session=wanted.session or by.session, lifetime=lifetime)
+    return msgspec.structs.replace(
+        wanted, session=wanted.session or by.session, lifetime=lifetime, user=wanted.user or by.user
+    )
 
 
 def secret_for(rights: Rights, secret: str, session: str) -> str:

@@ -35,7 +35,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
-from sapwood.environment.component import ComponentEvent
+from sapwood.environment.component import Component, ComponentEvent
 from sapwood.environment.configuration import Configuration
 from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
@@ -45,6 +45,7 @@ from sapwood.head import calls
 from sapwood.head.components import (
     REFUSALS,
     FrontEndService,
+    HeadAnnouncer,
     HeadAuthority,
     HeadStore,
     NodeTree,
@@ -64,6 +65,7 @@ from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
+from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.requests import ServedRequest
@@ -145,6 +147,7 @@ class Head:
         launcher: What starts nodes that belong to the head itself; None for none.
         configuration: All settings with where they come from, for the policy; by default those of
             files and variables.
+        announce: Whether to announce the cluster on the local network.
 
     Attributes:
         ledger: What happened.
@@ -158,6 +161,7 @@ class Head:
 
     Raises (from :meth:`start`):
         CommunicationError: It cannot listen.
+        ConfigurationError: It cannot be announced.
         NodeLostError: The nodes of its own did not come.
     """
 
@@ -169,6 +173,8 @@ class Head:
         settings: NodeSettings,
         launcher: Launcher | None = None,
         configuration: Configuration | None = None,
+        *,
+        announce: bool = False,
     ) -> None:
         self.name = name
         self._life = settings.certificate_life
@@ -278,8 +284,15 @@ class Head:
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._clock = MonotonicClock()
+        self._announcer = HeadAnnouncer(name, self.control) if announce else None
+        parts: list[Component] = [
+            self._store,
+            HeadAuthority(self.control),
+            NodeTree(self.control),
+            self._socket,
+        ]
         self._supervisor = Supervisor(
-            [self._store, HeadAuthority(self.control), NodeTree(self.control), self._socket],
+            [*parts, self._announcer] if self._announcer is not None else parts,
             Settings(restart=options.restart),
             self._clock,
             REFUSALS,
@@ -298,6 +311,8 @@ class Head:
         try:
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
+            if self._announcer is not None:
+                self._announcer.prepare()
             self._thread.start()
             self._tls.open(self._service)
             self.sessions.start()
@@ -629,7 +644,7 @@ class Head:
         end = self.control.delegate(
             wanted.tree, partial(_send_socket, wanted.path), session=wanted.session
         )
-        forget = caller.when_gone(partial(self._end_delegation, wanted.tree, caller.number))
+        forget = caller.when_gone(partial(self._abandon_delegation, wanted, caller.number))
 
         def stop() -> None:
             forget()
@@ -641,6 +656,16 @@ class Head:
     def _undelegate(self, caller: ServiceCaller, value: Any) -> Any:
         self._end_delegation(_read(value, str), caller.number)
         return None
+
+    def _abandon_delegation(self, wanted: calls.DelegateLinks, caller: int) -> None:
+        """A front end is gone; one that was killed has left its socket, and the folder of that."""
+        self._end_delegation(wanted.tree, caller)
+        left = Path(wanted.path)
+        if left.parent.name.startswith(PREFIX):
+            with contextlib.suppress(OSError):
+                if left.is_socket():
+                    left.unlink()
+                left.parent.rmdir()  # if nothing else is in it
 
     def _end_delegation(self, tree: str, caller: int) -> None:
         owner, end = self._delegated.get(tree, (0, _nothing))
@@ -664,8 +689,8 @@ class Head:
         if order.handler == messages.OPEN:
             opening = messages.from_value(order.value, messages.OpenProcesses)
             self._own_session(caller, opening.session, order.host)
-            ids = caller.rights.ids if caller.rights is not None else ()
-            marked = msgspec.structs.replace(opening, credential=ids)
+            by = caller.rights or ALL_RIGHTS
+            marked = msgspec.structs.replace(opening, credential=by.ids, user=by.user)
             order = msgspec.structs.replace(order, value=messages.to_value(marked))
         elif order.handler == messages.RESUME:
             return self._resume(caller, order)
@@ -673,7 +698,10 @@ class Head:
             if not self._disown_session(caller, str(order.value), order.host):
                 return _done(None)  # it is closed, or was never open
         elif order.handler == messages.COMMAND_START:
-            return self._commands.start(caller, order)
+            starting = messages.from_value(order.value, messages.StartCommand)
+            user = caller.rights.user if caller.rights is not None else ""
+            value = messages.to_value(msgspec.structs.replace(starting, user=user))
+            return self._commands.start(caller, msgspec.structs.replace(order, value=value))
         return self.control.ask(order.host, order.handler, order.value)
 
     def _resume(self, caller: ServiceCaller, order: calls.NodeOrder) -> Future[Any]:

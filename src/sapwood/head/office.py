@@ -156,6 +156,7 @@ class CredentialOffice:
             session=wanted.session or None,
             nodes=nodes or None,
             holder=wanted.holder or None,
+            user=wanted.user or None,
             subject=wanted.subject,
             authority=self._pin,
         )
@@ -168,6 +169,7 @@ class CredentialOffice:
             not_after=now + wanted.lifetime,
             issued=now,
             bound=bool(wanted.holder),
+            user=wanted.user,
         )
         with self._lock:
             self._forget_ended(now)

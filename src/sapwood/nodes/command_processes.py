@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -13,11 +14,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from sapwood.contexts.local_user import LocalUser, find_user
 from sapwood.contexts.process import resident_memory
-from sapwood.core.errors import ResourceError, SapwoodError
+from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError, SecurityError
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
 from sapwood.session.shared_reactor import SharedReactor
@@ -380,7 +383,7 @@ class CommandProcesses:
             self._open[order.command] = CommandProcess(
                 order, self._mark, self._loop, self._wrote, self._ended
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ConfigurationError, SecurityError) as error:
             status, reason = _refusal(order, error)
             self._tell(messages.CommandEnded(order.command, status, reason))
         done()
@@ -430,17 +433,36 @@ class CommandProcesses:
 def _start(order: messages.StartCommand, mark: str) -> subprocess.Popen[bytes]:
     outer = os.environ.get(sweeping.VARIABLE, "")
     marks = f"{outer} {mark}" if outer else mark
+    owner = find_user(order.user) if order.user else None
+    variables = os.environ if owner is None else owner.environment()
+    options: dict[str, Any] = {"cwd": order.folder or None}
+    if owner is not None:
+        options = owner.process_options(_enterable(order.folder, owner))
     with _default_interrupt():
-        return subprocess.Popen(
+        made: subprocess.Popen[bytes] = subprocess.Popen(
             order.arguments,
             stdin=subprocess.PIPE if order.wants_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            cwd=order.folder or None,
-            env={**os.environ, **order.environment, sweeping.VARIABLE: marks},
+            env={**variables, **order.environment, sweeping.VARIABLE: marks},
             start_new_session=True,
+            **options,
         )
+        return made
+
+
+def _enterable(folder: str, owner: LocalUser) -> str:
+    """Return a folder that its command starts in, if the user may: root goes there first.
+
+    Raises:
+        PermissionError: The user may not.
+    """
+    if folder and not owner.is_this_process and not owner.may_enter(folder):
+        if Path(folder).is_dir() or not owner.may_enter(Path(folder).parent):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
+    return folder
 
 
 @contextlib.contextmanager
@@ -463,9 +485,13 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     pass
 
 
-def _refusal(order: messages.StartCommand, error: OSError | ValueError) -> tuple[int, str]:
+def _refusal(
+    order: messages.StartCommand, error: OSError | ValueError | SapwoodError
+) -> tuple[int, str]:
     """Return status and reason of a command that could not be started."""
     program = os.fsdecode(order.arguments[0]) if order.arguments else ""
+    if isinstance(error, SapwoodError):
+        return NOT_STARTED, str(error)
     if isinstance(error, ValueError):
         return NOT_STARTED, f"{program!r} cannot be started: {error}"
     if order.folder and error.filename in {order.folder, os.fsencode(order.folder)}:

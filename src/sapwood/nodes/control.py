@@ -59,6 +59,7 @@ from sapwood.security.authority import (
     Authority,
     make_request,
     new_cluster_id,
+    places_id,
     valid_until,
 )
 from sapwood.security.credentials import Credentials
@@ -277,6 +278,7 @@ class ControlTree:
         """Start all nodes and wait until they have joined."""
         self.session.answer(messages.REPORT, self._reported)
         self.session.requests.serve(messages.RENEW, self._renew_node)
+        self.session.requests.serve(messages.CERTIFY_PLACES, self._certify_places)
         self.session.requests.serve(messages.COMPONENTS, self._note_components)
         self.session.subscribe(self._places_changed)
         try:
@@ -615,6 +617,23 @@ class ControlTree:
             question.give(certificate, None)
         except (SecurityError, CommunicationError, StoreError) as error:
             question.fail(error)
+
+    def _certify_places(self, question: ServedRequest) -> None:
+        """Give places on a node, which run as another user, a certificate of their own."""
+        with self._lock:
+            node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
+        try:
+            self._check_signs()
+            if not node or self._denied(node):
+                raise SecurityError("this node gets no certificate")
+            name = places_id(node.partition(".")[0])
+            question.give(self._authority.sign(bytes(question.value()), name, self._life), None)
+        except (SecurityError, CommunicationError, StoreError) as error:
+            question.fail(error)
+
+    def shown_by_places(self, node: str) -> str:
+        """Return the id that places on a node show: they run as its daemon."""
+        return node
 
     def _expect(self, spec: orders.ProcessSpec) -> None:
         with self._lock:

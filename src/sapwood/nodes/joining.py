@@ -383,7 +383,7 @@ def join(
         CommunicationError: It cannot be reached.
     """
     if answer is not None and answer.sock is not None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, _ImpostorError):
             left = min(timeout, MAX_ATTEMPT)
             return _join_at(token, name, answer.address, left, answer.sock)
     return _try_each(addresses, timeout, partial(_join_at, token, name))
@@ -412,6 +412,18 @@ def join_again(
     return _try_each(addresses, timeout, partial(_join_again_at, credentials, name), stop)
 
 
+class _ImpostorError(Exception):
+    """Who answers at an address is not the head that is wanted; that may be at another one."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.error = SecurityError(
+            "this is not the head that made the join token",
+            where=address,
+            hint="somebody else answers at this address; the secret was not sent",
+        )
+
+
 class _PutOffError(Exception):
     """The head is there, and wants this machine to try again."""
 
@@ -431,6 +443,7 @@ def _try_each(
     end = time.monotonic() + timeout
     reasons: dict[str, str] = {}
     put_off: SapwoodError | None = None
+    impostors: dict[str, SecurityError] = {}
     pause, first = 0.2, True
     while (first or time.monotonic() < end) and not stop():
         first = False
@@ -440,12 +453,18 @@ def _try_each(
                 return attempt(address, min(left, MAX_ATTEMPT))
             except _PutOffError as error:
                 put_off = CommunicationError(error.reason, where=address, hint=error.hint)
+            except _ImpostorError as error:
+                impostors[address] = error.error
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
+        if impostors and len(impostors) == len(addresses):
+            break
         time.sleep(pause)  # the head may be about to listen
         pause = min(2 * pause, MAX_PAUSE)
     if put_off is not None:
         raise put_off
+    for impostor in impostors.values():
+        raise impostor
     raise CommunicationError(
         "the head cannot be reached",
         where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
@@ -468,11 +487,7 @@ def _join_at(
         greeting = _greeting(secure, end)
         certificate = secure.getpeercert(binary_form=True) or b""
         if pin_of(greeting.authority) != token.pin or not is_head(certificate, greeting.authority):
-            raise SecurityError(
-                "this is not the head that made the join token",
-                where=address,
-                hint="somebody else answers at this address; the secret was not sent",
-            )
+            raise _ImpostorError(address)
         return _ask(secure, end, token.text, name, greeting.authority, address)
 
 

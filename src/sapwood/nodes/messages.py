@@ -67,6 +67,10 @@ DENY = "credentials.deny"
 RENEW = "node.renew"
 """Request of a node: a certificate for a new key; the value is its request, PEM."""
 
+CERTIFY_PLACES = "node.certify_places"
+"""Request of a node: a certificate for the places of a session that run as another user; the value
+is its request, PEM. It names the node's places, and is good for no link of the node itself."""
+
 REPORT = "processes.report"
 """Request of a node to the head: what became of processes."""
 
@@ -107,6 +111,7 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
         life: Counts how often the session was opened on this machine.
         credential: Ids of the blocks of the credential by which it was opened; none for what the
             head's own user opens. The head writes them.
+        user: As whom its processes run; empty: as the daemon's user. The head writes it.
     """
 
     session: str
@@ -116,6 +121,7 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str]
     life: int
     credential: tuple[str, ...] = ()
+    user: str = ""
 
 
 class ResumeProcesses(msgspec.Struct, frozen=True):
@@ -219,6 +225,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
         environment: Variables, besides those of the daemon.
         wants_input: Whether it is given standard input; else that is empty.
         window: Pieces of output that may be on their way to the head at once.
+        user: As whom it runs; empty: as the daemon's user. A head that front ends reach writes it.
     """
 
     command: int
@@ -227,6 +234,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     wants_input: bool = False
     window: int = 1
+    user: str = ""
 
 
 class CommandInput(msgspec.Struct, frozen=True):

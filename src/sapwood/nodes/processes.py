@@ -73,6 +73,13 @@ class NodeAccess(Protocol):
     def name_of(self, host: int) -> str:
         """Return what users call a node."""
 
+    def shown_by_places(self, node: str) -> str:
+        """Return the id that places on a node show to those of other machines.
+
+        Args:
+            node: The id of the node itself.
+        """
+
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
 
@@ -477,7 +484,7 @@ class SessionNodes:
             try:
                 places = ",".join(typed.convert(answer.result(), list[str]))
                 node = next(one.node for one in self._access.nodes if one.host == host)
-                address = f"tls://{node}@{places}"
+                address = f"tls://{self._access.shown_by_places(node)}@{places}"
                 parse_address(address)
                 found.set_result(address)
             except Exception as error:  # noqa: BLE001 - whoever waits is told

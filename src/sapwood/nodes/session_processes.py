@@ -9,12 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from sapwood.comm import events as ev
+from sapwood.comm import plain
 from sapwood.comm.machine import machine_id
 from sapwood.contexts import orders
+from sapwood.contexts.local_user import LocalUser, find_user
 from sapwood.contexts.process import children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
@@ -27,6 +31,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.control_link import JOINED, RENEWED, ControlLink
 from sapwood.nodes.head_way import HeadWay
 from sapwood.nodes.monitor import process_activity
+from sapwood.security.authority import make_request, places_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.session.agent import IncomingRequest
@@ -56,8 +61,10 @@ class SessionProcesses:
         heartbeat: Seconds between two looks at the zygote.
         tell: Tells the head something.
         way: How the launcher leads connections to the head; None if it does not.
+        owner: Whose the processes are; None for the daemon's user.
 
     Attributes:
+        owner: See above.
         gone: Whether all processes have ended.
         abandoned: Whether nobody orders anything any more: it ends with its last process.
     """
@@ -70,25 +77,31 @@ class SessionProcesses:
         heartbeat: float,
         tell: Callable[[messages.ProcessesReported], None],
         way: HeadWay | None = None,
+        owner: LocalUser | None = None,
     ) -> None:
+        self.owner = owner
         self._order = order
         self._way = way
         self._loop = loop
         self._heartbeat = heartbeat
         self._tell = tell
-        self._folder = make_folder()
+        self._folder = make_folder(owner)
         self._credentials = credentials
         self._configuration = order.configuration
+        self._unspawned: list[orders.ProcessSpec] = []
         self.abandoned = False
         self._since = time.time()
         self._processes: dict[int, tuple[orders.Spawned, float]] = {}
         self._spawner = Spawner(
             order.plan,
             orders.ConfigureProcesses(
-                str(self._folder), self._localised(order.configuration), order.environment
+                str(self._folder),
+                self._localised(order.configuration),
+                {**_own_folders(owner, str(self._folder)), **order.environment},
             ),
             self._reported,
             partial(self._ended, "the zygote ended"),
+            owner=owner,
         )
         self._open = True
         self._closing: threading.Thread | None = None
@@ -157,8 +170,11 @@ class SessionProcesses:
         self._loop.call_later(self._heartbeat, self._look)
 
     def spawn(self, processes: list[orders.ProcessSpec]) -> None:
-        """Begin processes."""
-        self._spawner.spawn(processes)
+        """Begin processes; those of another user when there is a certificate for them."""
+        if self._credentials.certificate:
+            self._spawner.spawn(processes)
+        else:
+            self._unspawned += processes
 
     def reconfigure(self, configuration: bytes) -> None:
         """Give another configuration to processes that begin from now on."""
@@ -192,6 +208,15 @@ class SessionProcesses:
         self._credentials = credentials
         if self._open:
             self.reconfigure(self._configuration)
+            waiting, self._unspawned = self._unspawned, []
+            self._spawner.spawn(waiting)
+
+    def uncertified(self, reason: str) -> None:
+        """Go on with the certificate that there is; without one, end."""
+        if self._credentials.certificate:
+            _log.warning("certificate not renewed", session=self._order.session, reason=reason)
+        else:
+            self._ended(reason)
 
     def _localised(self, configuration: bytes) -> bytes:
         """Return a configuration with what this machine has of its own."""
@@ -326,7 +351,10 @@ class SessionZygotes:
             if self._port is not None:
                 self._port.renew(self._link.credentials)
             for session in self._left():
-                session.renew(self._link.credentials)
+                if session.owner is None:
+                    session.renew(self._link.credentials)
+                else:
+                    self._certify(session)
 
     def stop(self) -> None:
         """End all processes; that goes on when this returns."""
@@ -399,6 +427,12 @@ class SessionZygotes:
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
         self._refuse_denied(order.credential)
+        credentials, owner = self._link.credentials, None
+        if order.user:
+            owner = find_user(order.user)
+            owner.check_python()
+            # Its processes begin when there is a certificate for them.
+            credentials = Credentials(places_id(credentials.node), b"", b"", credentials.authority)
         for sessions in (self._sessions, self._former):
             self._refuse_others(sessions.get(order.session), order.credential)
         for sessions in (self._sessions, self._former):
@@ -407,19 +441,39 @@ class SessionZygotes:
                 old.wait_closed()
         made = SessionProcesses(
             order,
-            self._link.credentials,
+            credentials,
             self._link.loop,
             self._link.heartbeat,
             self._tell,
             self._link.way,
+            owner,
         )
         made.start()
         self._opened.append(made)
         self._sessions[order.session] = made
+        if owner is not None:
+            self._certify(made)
         if self._port is not None:
             made.listen_at(self._port)
-        _log.info("session opened", session=order.session)
+        _log.info("session opened", session=order.session, user=order.user or "-")
         request.reply(None)
+
+    def _certify(self, session: SessionProcesses) -> None:
+        """Get another certificate for places that run as another user, who can read its key."""
+        key, csr = make_request()
+        node = self._link.credentials
+
+        def answered(answer: ev.Answered) -> None:
+            if answer.error is not None or answer.payload is not None:
+                session.uncertified("its places get no certificate from the head")
+                return
+            session.renew(
+                Credentials(
+                    places_id(node.node), bytes(plain.decode(answer.body)), key, node.authority
+                )
+            )
+
+        self._link.ask(messages.CERTIFY_PLACES, csr, answered)
 
     def _resume_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ResumeProcesses)
@@ -486,6 +540,13 @@ class SessionZygotes:
         if found is None:
             raise SapwoodError(f"the session {name} is not open on this node")
         return found
+
+
+def _own_folders(owner: LocalUser | None, folder: str) -> dict[str, str]:
+    """Return the variables of a user without a home folder, who has the session's own."""
+    if owner is None or owner.is_this_process or Path(owner.home).is_dir():
+        return {}
+    return {"XDG_CACHE_HOME": f"{folder}/cache"}
 
 
 def _nothing() -> None:

@@ -40,6 +40,9 @@ AUTHORITY_LIFE = dt.timedelta(days=3650)
 HEAD = "head"
 """Name of the machine at the root; no node is called so."""
 
+PLACES = "places-"
+"""How the names begin that places show which run as another user than their node's daemon."""
+
 MAX_REQUEST = 16 * 1024
 """Bytes of a certificate signing request."""
 
@@ -194,6 +197,19 @@ class Authority:
 
     def __repr__(self) -> str:
         return f"<Authority of {self.cluster}, pin {self.pin[:8]}…>"
+
+
+def places_id(node: str) -> str:
+    """Return what places of a node show that run as another user than its daemon.
+
+    Such a user can read the key. So it is another one than the node's, for another name: nobody
+    becomes the node by it.
+
+    Example:
+        >>> places_id("n1-1.demo")
+        'places-n1-1.demo'
+    """
+    return PLACES + node
 
 
 def new_cluster_id() -> str:

@@ -77,6 +77,7 @@ _CHECKSUM_BYTES: Final = 4
 _BLOCK: Final = b"sapwood credential block 1\0"
 _SHOWN: Final = b"sapwood credential shown 1\0"
 _TEXT = re.compile(r"(sw[a-z]1)\.([A-Za-z0-9_-]+)\.([0-9a-f]{8})")
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 _ID = re.compile(r"[a-z2-7]{16}")
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -96,6 +97,7 @@ class Caveats(
         nodes: The nodes that it is for, folded: ``gpu[1-4]``.
         not_after: When it ends, seconds since 1970.
         holder: Public key of whoever may show it.
+        user: The user of nodes as whom its processes run.
         subject: Who it is for, in words; this limits nothing.
         authority: SHA-256 of the public key of the cluster's certificate authority, so that its
             holder knows the right head; this limits nothing.
@@ -107,6 +109,7 @@ class Caveats(
     nodes: str | None = None
     not_after: float | None = None
     holder: bytes | None = None
+    user: str | None = None
     subject: str = ""
     authority: bytes = b""
 
@@ -289,6 +292,7 @@ class Capability:
         nodes: str | None = None,
         not_after: float | None = None,
         holder: bytes | None = None,
+        user: str | None = None,
         subject: str = "",
     ) -> Capability:
         """Return a credential that allows less; nobody need be asked.
@@ -299,6 +303,7 @@ class Capability:
             nodes: The nodes that it is for: ``gpu[1-4]``.
             not_after: When it ends, seconds since 1970, if this one does not end before.
             holder: Public key of whoever may show it.
+            user: The user of nodes as whom its processes run.
             subject: Who it is for, in words.
 
         Raises:
@@ -317,6 +322,8 @@ class Capability:
             raise SecurityError(f"the credential is for {fold_hosts(sorted(now.nodes))} only")
         if holder is not None and now.holder not in {b"", holder}:
             raise SecurityError("the credential is bound to the key of another holder already")
+        if user is not None and now.user not in {"", user}:
+            raise SecurityError(f"the credential is for processes of the user '{now.user}' already")
         return self.append(
             Caveats(
                 rights=None if wanted is None else sorted(wanted),
@@ -324,6 +331,7 @@ class Capability:
                 nodes=nodes,
                 not_after=not_after,
                 holder=holder,
+                user=user,
                 subject=subject,
             )
         )
@@ -385,7 +393,7 @@ class Issuer:
         """Its public key, by which everybody verifies credentials."""
         return self._key.public_key().public_bytes_raw()
 
-    def issue(
+    def issue(  # noqa: PLR0913 - each is a thing that a credential says
         self,
         cluster: str,
         rights: Sequence[str],
@@ -394,6 +402,7 @@ class Issuer:
         session: str | None = None,
         nodes: str | None = None,
         holder: bytes | None = None,
+        user: str | None = None,
         subject: str = "",
         authority: bytes = b"",
     ) -> Capability:
@@ -406,6 +415,7 @@ class Issuer:
             session: The session that it is for; None for all.
             nodes: The nodes that it is for; None for all.
             holder: Public key of whoever may show it; None for anybody who has it.
+            user: The user of nodes as whom its processes run; None for that of their daemons.
             subject: Who it is for, in words.
             authority: SHA-256 of the public key of the cluster's certificate authority.
 
@@ -419,6 +429,7 @@ class Issuer:
             session=session,
             nodes=nodes,
             holder=holder,
+            user=user,
             subject=subject,
             authority=authority,
         )
@@ -561,6 +572,8 @@ def _check_block(block: _Block, body: _BlockBody) -> None:
             raise _malformed("a name in it is too long, or no text")
     if said.session is not None and not said.session:
         raise _malformed("it is for a session without a name")
+    if said.user is not None and _USER.fullmatch(said.user) is None:
+        raise _malformed("the user in it is no name of one")
     if said.rights is not None:
         read_rights(said.rights)
     if said.nodes is not None and len(said.nodes) > MAX_NODES_TEXT:
@@ -602,6 +615,7 @@ def _folded(blocks: Sequence[tuple[_Block, _BlockBody]]) -> Rights:
         subject=" → ".join(one.subject for one in every if one.subject),
         ids=tuple(_id_of(block) for block, _ in blocks),
         holder=_only([one.holder for one in every], "holders") or b"",
+        user=_only([one.user for one in every], "users") or "",
     )
 
 

@@ -75,6 +75,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         subject: Who has them, as the issuer and those who passed them on wrote.
         ids: Of each block of the credential that gives them; none without a credential.
         holder: The public key of whoever may show that credential; empty for anybody.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     names: frozenset[str]
@@ -85,6 +86,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     ids: tuple[str, ...] = ()
     holder: bytes = b""
+    user: str = ""
 
     def require(self, right: str, now: float, *, session: str = "", node: str = "") -> None:
         """Refuse what these rights do not allow.

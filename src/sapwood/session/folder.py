@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ResourceError
 
 PREFIX = "sapwood-"
@@ -18,11 +19,15 @@ SHORT = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the folder made there i
 """Where to go when the folders that the environment names cannot hold sockets."""
 
 
-def make_folder() -> Path:
+def make_folder(owner: LocalUser | None = None) -> Path:
     """Make a folder that only this user may enter, in the first place that will do.
 
     First ``$XDG_RUNTIME_DIR``, then what :mod:`tempfile` takes (``$TMPDIR`` and so on). A place
-    whose path is too long for a socket, no text, not writable or full is passed over.
+    whose path is too long for a socket, no text, not writable or full is passed over. What the
+    environment of this process names is not for others: a folder for one of them is in ``/tmp``.
+
+    Args:
+        owner: Who may enter it; by default the user of this process.
 
     Raises:
         ResourceError: None will do.
@@ -34,7 +39,8 @@ def make_folder() -> Path:
         >>> folder.rmdir()
     """
     tried: dict[str, str] = {}
-    for base in _candidates():
+    other = owner is not None and not owner.is_this_process
+    for base in SHORT if other else _candidates():
         reason = tried[base] = _unfit(base)
         if reason:
             continue
@@ -50,6 +56,8 @@ def make_folder() -> Path:
             tried[base] = error.strerror or str(error)
             made.rmdir()
             continue
+        if owner is not None and other:
+            os.chown(made, owner.uid, owner.gid)
         return made
     raise ResourceError(
         "no folder for the sockets of a session",

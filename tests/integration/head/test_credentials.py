@@ -39,7 +39,9 @@ from sapwood.head.head import ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.remote import TlsWay
 from sapwood.nodes import messages
+from sapwood.nodes.joining import JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables
+from sapwood.security.authority import places_id
 from sapwood.security.capabilities import (
     Capability,
     HolderKey,
@@ -288,6 +290,28 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
             assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
         cancel = messages.to_value(messages.CancelCommand(77))
         first.ask(1, messages.COMMAND_CANCEL, cancel).result(PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
+def test_places_of_another_user_cannot_join_as_their_node(up: UpHead) -> None:
+    node = up.head.control.nodes[0].node
+    assert node
+    asked = JoinRequest("", b"", NodeFacts.here("n1"))
+    with pytest.raises(SecurityError, match="that was never here needs a join token"):
+        up.head.control._by_certificate(asked, places_id(node))
+
+
+@pytest.mark.row("C5-RES")
+def test_who_runs_as_a_user_lets_nobody_run_as_another(up: UpHead) -> None:
+    rights = Rights(names=frozenset(RIGHTS), user="ann", subject="ann", not_after=2e9)
+    for user, expected in (("", "ann"), ("ann", "ann")):
+        wanted = calls.IssueCredential(rights=["connect"], user=user, lifetime=60.0)
+        made = up.head.office.issue(wanted, rights, [], 1e9)
+        assert made.facts.user == Capability.parse(made.text).claims.user == expected
+    with pytest.raises(SecurityError, match="for processes of the user 'ann'"):
+        up.head.office.issue(
+            calls.IssueCredential(rights=["connect"], user="root"), rights, [], 1e9
+        )
 
 
 def test_nobody_issues_more_than_they_may(up: UpHead) -> None:

@@ -126,7 +126,7 @@ class Network:
         server = f"mount -t tmpfs none {hidden} && exec {SSHD} -f {configuration} -E {log}"
         self.run(name, "unshare", "--mount", "sh", "-c", server)
         pid = self.folder / f"sshd{number}.pid"
-        until(pid.exists)
+        until(lambda: pid.exists() and pid.read_text().endswith("\n"))
         self._servers.append(int(pid.read_text()))
 
     def down(self) -> None:

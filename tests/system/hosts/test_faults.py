@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.hosts.network import Network, until
+from tests.system.hosts.network import Network, missing, until
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 
@@ -211,7 +211,7 @@ class Sum(sapwood.Program):
     def init(self, data):
         return {"x": 0.0, "round": 0}
     def map(self, slice, state):
-        return {"x": slice.sum()}
+        return {"x": slice.data.sum()}
     def update(self, state, total):
         return {"x": float(total["x"]), "round": 1}
     def done(self, state):
@@ -231,6 +231,42 @@ def test_a_run_whose_data_find_no_room_on_a_host_says_so(hosts: Network) -> None
     assert done.returncode == 1, done.stdout
     last = done.stderr.rstrip().rpartition("\n")[2]
     assert "No space left on device" in done.stderr or "full" in last, done.stderr
+
+
+@pytest.fixture
+def own_hosts(tmp_path: Path) -> Iterator[Network]:
+    """Hosts on which no other test has run."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    made = Network(tmp_path, 2, prefix="swf")
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+
+
+def test_a_full_run_folder_on_a_host_is_passed_over_and_nothing_is_left_in_it(
+    own_hosts: Network,
+) -> None:
+    hosts = own_hosts
+    server = str(hosts._servers[hosts.names.index("n2")])
+    folder = hosts.sockets("n2")
+    enter = ["nsenter", "--mount", "--target", server]
+    full = f"mount -t tmpfs -o size=64k,mode=700 none {folder} && cat /dev/zero > {folder}/large"
+    subprocess.run([*enter, "sh", "-c", full], capture_output=True, check=False)
+    try:
+        done = hosts.run("head", sys.executable, "-c", SLICES, *hosts.ssh_options, check=False)
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout) == 4_000_000
+        until(hosts.is_clean)
+        left = subprocess.run(
+            [*enter, "ls", "-A", folder], capture_output=True, check=True, text=True
+        )
+        assert left.stdout.split() == ["large"]
+    finally:
+        subprocess.run([*enter, "umount", "-l", folder], capture_output=True, check=True)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +125,24 @@ def test_requests_about_a_command_that_is_over_are_answered(head: Head) -> None:
     ):
         head.ask(request, message, lambda request=request: answered.append(request))  # type: ignore[misc]
     assert len(answered) == 3
+
+
+@pytest.mark.row("C5-RES")
+def test_a_command_of_a_user_who_is_not_there_says_so(head: Head) -> None:
+    order = messages.StartCommand(command=1, arguments=[b"true"], user="no-such-user")
+    head.ask(messages.COMMAND_START, order)
+    (ended,) = head.ends
+    assert ended.status == 126
+    assert "there is no user 'no-such-user' on this node" in ended.reason
+
+
+@pytest.mark.row("C5-RES")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root begins processes as others")
+def test_root_does_not_enter_folders_for_others(head: Head, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o700)
+    for folder in ("closed", "closed/nothing"):
+        order = messages.StartCommand(
+            command=1, arguments=[b"true"], user="nobody", folder=str(tmp_path / folder)
+        )
+        head.ask(messages.COMMAND_START, order)
+        assert head.ends.pop().reason.endswith(": Permission denied")

@@ -312,3 +312,19 @@ def test_keys_of_holders_are_copied_as_lines() -> None:
         read_holder(key.text)
     with pytest.raises(SecurityError, match="no id"):
         check_id("x")
+
+
+@pytest.mark.row("C5-RES")
+def test_a_credential_names_one_user_of_nodes_and_keeps_it() -> None:
+    plain = issued()
+    assert plain.claims.user == ""
+    ann = plain.attenuate(user="ann")
+    assert ann.claims.user == ann.attenuate(rights=["run"]).claims.user == "ann"
+    assert ann.attenuate(user="ann").claims.user == "ann"
+    with pytest.raises(SecurityError, match="for processes of the user 'ann' already"):
+        ann.attenuate(user="root")
+    with pytest.raises(SecurityError, match="for two users, so it is for none"):
+        _ = ann.append(Caveats(user="root")).claims
+    for name in ("", "-x", "a b", "a/b", "a" * 33, "0"):
+        with pytest.raises(SecurityError, match="no name of one"):
+            plain.attenuate(user=name)
