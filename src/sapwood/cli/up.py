@@ -19,7 +19,7 @@ Cluster = Annotated[
 ]
 
 
-def up(
+def up(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
     listen: Annotated[
@@ -34,6 +34,15 @@ def up(
         bool,
         typer.Option("--node/--no-node", help="Whether this machine is a node of the cluster."),
     ] = True,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where the head keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX. "
+            "A second `sapwood up` with the same store stands by and takes over. "
+            "Default: SQLite on this machine.",
+        ),
+    ] = "",
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
     ] = False,
@@ -51,7 +60,7 @@ def up(
         from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
 
         request = head_process.UpRequest(
-            name, listen, own_node, assignments(settings or (), "--set")
+            name, listen, own_node, store, assignments(settings or (), "--set")
         )
         if foreground:
             head_process.run_here(request, ready_descriptor, as_json=as_json)

@@ -352,6 +352,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         front_ends: How many front ends are there.
         issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
             verifies credentials of this cluster.
+        heads: Where front ends find the next head, where several share a store: the places of
+            all of them, this one first. Empty where there is only one.
     """
 
     name: str
@@ -362,6 +364,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     places: list[str]
     front_ends: int
     issuer: bytes = b""
+    heads: list[str] = []
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

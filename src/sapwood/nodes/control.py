@@ -186,6 +186,9 @@ class ControlTree:
         denied: Says whether a node id may not come again.
         note: Told of nodes that join, of machines that are refused, and of certificates.
 
+    Attributes:
+        leads: Says whether this head serves: else it lets nobody join and asks nodes for nothing.
+
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
     """
@@ -227,6 +230,7 @@ class ControlTree:
         self._components: dict[int, messages.NodeComponents] = {}
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._signs = True
+        self.leads: Callable[[], bool] = lambda: True
         self._restart = options.restart
         self._answered: dict[int, int] = {}  # incarnations of those that were let in
         self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
@@ -463,10 +467,22 @@ class ControlTree:
         Raises:
             CommunicationError: It is: whoever asked may ask again.
         """
+        self._check_leads()
         if not self._signs:
             raise CommunicationError(
                 "the authority of the cluster is stopped",
                 hint="`sapwood node start authority --node head` on the head's machine starts it",
+            )
+
+    def _check_leads(self) -> None:
+        """Refuse to do what another head may do by now.
+
+        Raises:
+            CommunicationError: This one does not serve.
+        """
+        if not self.leads():
+            raise CommunicationError(
+                "this head does not serve", hint="try again: another one does, or will"
             )
 
     def _note_components(self, question: ServedRequest) -> None:
@@ -849,7 +865,12 @@ class ControlTree:
                 session.node_changed(there=change.back, reason=change.reason)
 
     def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
-        """Send a request to the daemon of a node."""
+        """Send a request to the daemon of a node.
+
+        Raises:
+            CommunicationError: This head does not serve.
+        """
+        self._check_leads()
         return self.session.ask(host, handler, value)
 
     def is_ready(self, host: int) -> bool:

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.loop import Loop
+from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError
@@ -97,12 +98,17 @@ class NodeDaemon:
         patience: Seconds for which it looks for its place when the link is gone; by default what
             the head says.
         way: How the launcher leads connections to the head; None if it does not.
+
+    Attributes:
+        left: Why the head wants it to end; empty if it does not.
+        heads: Where the head said that the next one is found, ``host:port`` each.
     """
 
     def __init__(
         self, joined: Joined, patience: float | None = None, way: HeadWay | None = None
     ) -> None:
         self.left = ""
+        self.heads: list[str] = []
         self._stopped = False
         self._ready_seconds: float | None = None
         self._telling = False
@@ -125,6 +131,7 @@ class NodeDaemon:
             messages.LEAVE: ("", self._leave),
             messages.COMPONENT: ("", self._act),
             messages.CLUSTER_READY: ("", self._cluster_ready),
+            messages.HEADS: ("", self._note_heads),
         }
         for part in (monitor, self._commands, self._zygotes):
             self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
@@ -257,6 +264,13 @@ class NodeDaemon:
 
     def _cluster_ready(self, request: IncomingRequest) -> None:
         self.supervisor.tell(messages.CLUSTER_READY, float(request.value()))
+        request.reply(None)
+
+    def _note_heads(self, request: IncomingRequest) -> None:
+        found = typed.convert(request.value(), list[str])
+        for place in found:
+            parse_address(f"head@{place}")
+        self.heads = found
         request.reply(None)
 
     def _leave(self, request: IncomingRequest) -> None:
@@ -404,7 +418,8 @@ def join_by_hand(
     place = join(token, addresses, name=name)
 
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
-        return join_again(credentials, addresses, rejoin_timeout, name, stop)
+        places = list(dict.fromkeys([*daemon.heads, *addresses]))
+        return join_again(credentials, places, rejoin_timeout, name, stop)
 
     daemon = NodeDaemon(place, LINK_PATIENCE)
     stopped: list[int] = []
