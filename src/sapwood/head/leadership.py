@@ -262,28 +262,36 @@ class Leadership:
         """Serve no more: another head may."""
         self._leads = 0
 
+    def _lose(self, leads: int) -> None:
+        if self._leads == leads:
+            self.lose()
+
     def end_cluster(self) -> None:
         """Let the heads end that stand by."""
         self._store.transact([Put(_ENDED, b"")], when=[self.mark])
 
     def _begin_renewals(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-        self._thread = threading.Thread(target=self._keep, name="sapwood-lease", daemon=True)
         self._look_at_others()
+        self._thread = threading.Thread(
+            target=self._keep, args=(self._leads,), name="sapwood-lease", daemon=True
+        )
         self._thread.start()
 
-    def _keep(self) -> None:
-        """Renew the lease as long as this head serves; on a thread of its own."""
-        while not self._closing.wait(RENEWAL) and self._leads:
+    def _keep(self, leads: int) -> None:
+        """Renew the lease as long as this head serves; on a thread of its own.
+
+        Args:
+            leads: The revision since which it does; it may lose its lease and serve again later.
+        """
+        while not self._closing.wait(RENEWAL) and self._leads == leads:
             try:
                 self._renew()
                 leader = self._store.get(LEADER)
-                if leader is None or leader.modified != self._leads:  # somebody deleted it
-                    self.lose()
+                if leader is None or leader.modified != leads:  # somebody deleted it
+                    self._lose(leads)
                 self._look_at_others()
             except LeaseLostError:
-                self.lose()
+                self._lose(leads)
             except SapwoodError as error:
                 _log.warning("lease not renewed", left=self.seconds_left, reason=str(error))
 
