@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import typer
@@ -38,6 +39,7 @@ from sapwood.head.folder import (
     head_folder,
     read_info,
     remove_info,
+    remove_left_sockets,
     write_info,
 )
 from sapwood.head.head import Head
@@ -144,6 +146,7 @@ class _HeadProcess:
         if not is_shared(self._store):
             self._serve(None)
             return
+        forget_killed(head_folder(self._request.name))
         self._listen = with_port(self._request.listen)
         host, _, port = self._listen.rpartition(":")
         places = places_of_port(f"{host}:{port}", int(port))
@@ -250,6 +253,18 @@ class _HeadProcess:
             )
         except StoreInUseError as error:  # it began a moment ago, or ends
             raise _second(request.name, error.what) from error
+
+
+def forget_killed(folder: Path) -> None:
+    """Remove what a head of this folder has left that was killed; one that is there stays."""
+    info = read_info(folder)
+    if info is not None and info.host == socket.gethostname():
+        try:
+            os.kill(info.pid, 0)
+        except ProcessLookupError:
+            remove_left_sockets(folder)
+        except PermissionError:
+            pass  # another user's: the number was given again
 
 
 def with_port(listen: str) -> str:

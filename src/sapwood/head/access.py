@@ -114,10 +114,13 @@ class HeadAccess:
         self._away = ""
         self._numbers = NodeNumbers()
         self._closed = threading.Event()
-        self._connection = 0
+        self._connection = -1  # of those that are in use
         self._heads: list[str] = []
         self.client, self.facts = self._connected(0)
+        self._connection = 0
         self._heads = self.facts.heads
+        if self.client.is_over:
+            self._head_gone(0, "the connection was closed")
         self._plan_look()
 
     def _connected(self, number: int) -> tuple[ServiceClient, calls.HeadFacts]:

@@ -20,6 +20,7 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head.folder import remove_left_sockets
 from sapwood.head.leadership import LEASE
 from sapwood.head.remote import TlsWay, show
 from sapwood.head.service import ServiceClient
@@ -119,6 +120,8 @@ class TwoHeads:
                 cli.run("down")
         for one in (self.serving, self.standing_by):
             watch_end(one["pid"])
+        for cli in self.clis:  # what a head that is killed leaves, until the next one
+            remove_left_sockets(cli.folder / "state/sapwood/heads/default")
 
 
 def watch_end(pid: int) -> None:
@@ -195,15 +198,14 @@ def test_the_second_head_serves_when_the_first_is_killed(
         until(lambda: heads.who_serves() == heads.standing_by["pid"])
         seconds = time.monotonic() - begun
         assert seconds < TAKE_OVER
-        before = waves.count
+        longest, before = waves.longest, waves.count
         replaced(cluster, 1, until)
         until(lambda: waves.count > before)
     record_testsuite_property("served after a kill, s", seconds)
-    record_testsuite_property("longest wave, s", waves.longest)
+    record_testsuite_property("longest wave, s", longest)
     states = heads.clis[1].json("node", "list")["nodes"]
     assert [(one["name"], one["state"]) for one in states] == [("one", "ready")]
-    (issued,) = heads.clis[1].json("credential", "list")
-    assert issued["id"]
+    assert len(heads.clis[1].json("credential", "list")["credentials"]) == 1
 
 
 def hang(pid: int, until: Until) -> None:
@@ -220,6 +222,7 @@ def hang(pid: int, until: Until) -> None:
 @pytest.mark.nightly
 def test_a_head_that_hangs_does_not_serve_when_it_goes_on(heads: TwoHeads, until: Until) -> None:
     first = heads.serving["pid"]
+    tokens = heads.clis[0].json("token", "list")
     with heads.connect(agents=2) as cluster, Waves(cluster, 2) as waves:
         client = heads.client(heads.places[0])
         try:
@@ -234,7 +237,7 @@ def test_a_head_that_hangs_does_not_serve_when_it_goes_on(heads: TwoHeads, until
             client.close()
         with pytest.raises(CommunicationError):
             heads.client(heads.places[0])
-        assert len(heads.clis[1].json("token", "list")) == 2
+        assert heads.clis[1].json("token", "list") == tokens
         replaced(cluster, 1, until)
         before = waves.count
         until(lambda: waves.count > before)
