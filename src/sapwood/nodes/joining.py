@@ -34,7 +34,13 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    SapwoodError,
+    SecurityError,
+    StoreError,
+)
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
@@ -302,7 +308,7 @@ class JoinServer:
             address = connection.facts().address if isinstance(connection, TlsConnection) else ""
             answer: msgspec.Struct = self._admit(request, connection.peer, address)
         except SapwoodError as error:
-            again = isinstance(error, CommunicationError)  # what may pass
+            again = isinstance(error, CommunicationError | StoreError | ClosedError)  # may pass
             self._refuse(number, JoinRefused(error.what, error.hint, again))
             return
         except (msgspec.MsgspecError, ValueError, RecursionError):
