@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import typer
@@ -25,12 +28,25 @@ from sapwood.core.errors import (
 )
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.logs import configure_logging
+from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
-from sapwood.head.folder import DEFAULT, HeadInfo, find_head, head_folder
+from sapwood.head.folder import (
+    DEFAULT,
+    STANDBY,
+    HeadInfo,
+    find_head,
+    head_folder,
+    read_info,
+    remove_info,
+    remove_left_sockets,
+    write_info,
+)
 from sapwood.head.head import Head
+from sapwood.head.leadership import LOOK, HeadEntry, Leadership, Outcome
 from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.port import places_of_port
 from sapwood.roots.making import session_options, site_variables
+from sapwood.store.opening import is_shared
 
 START_TIMEOUT = 120.0
 """Seconds until a head that starts in the background must be ready."""
@@ -42,6 +58,9 @@ JOIN_USES = 1000
 """How many machines may use the line that ``sapwood up`` shows."""
 
 
+_log = logger("head")
+
+
 @dataclass(frozen=True)
 class UpRequest:
     """What the user wants.
@@ -51,6 +70,7 @@ class UpRequest:
         listen: Where its head listens.
         own_node: Whether this machine is a node.
         announce: Whether it is announced on the local network.
+        store: Where the head keeps what it must not forget; empty for what the settings say.
         flags: Settings by dotted key.
     """
 
@@ -58,11 +78,12 @@ class UpRequest:
     listen: str
     own_node: bool
     announce: bool
+    store: str
     flags: Mapping[str, str]
 
 
 class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A head is ready.
+    """A head is ready, or stands by.
 
     Attributes:
         name: Of the cluster.
@@ -71,6 +92,7 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Its nodes.
         join: What ``sapwood node join`` takes on other machines.
         expires: Until when, seconds since 1970.
+        stands_by_for: Which head serves, if that is another one; then there is nothing to join.
     """
 
     name: str
@@ -79,6 +101,7 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
     join: str
     expires: float
+    stands_by_for: str = ""
 
 
 _read_answer: Callable[[bytes], UpAnswer] = typed.json_reader(UpAnswer)
@@ -96,53 +119,176 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
         SapwoodError: It cannot start.
     """
     try:
-        head = _new_head(request)
+        _HeadProcess(request, ready_descriptor, as_json=as_json).run()
     except SapwoodError as error:
         background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: head.ended.set())
-    try:
-        head.start()
+
+
+class _HeadProcess:
+    """The process of a head: it serves, or stands by until it does, until somebody ends it."""
+
+    def __init__(self, request: UpRequest, ready_descriptor: int, *, as_json: bool) -> None:
+        self._request = request
+        self._ready_descriptor = ready_descriptor
+        self._as_json = as_json
+        self._said = False
+        self._stopped = threading.Event()
+        self._head: Head | None = None
+        self._configuration = load_configuration(request.flags)
+        self._settings = self._configuration.settings
+        configure_logging(self._settings.log)
+        self._store = request.store or self._settings.head.store
+        self._listen = request.listen
+
+    def run(self) -> None:
+        """Do it, and return when it is over."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._signalled)
+        if not is_shared(self._store):
+            self._serve(None)
+            return
+        forget_killed(head_folder(self._request.name))
+        self._listen = with_port(self._request.listen)
+        host, _, port = self._listen.rpartition(":")
+        places = places_of_port(f"{host}:{port}", int(port))
+        leadership = Leadership(self._store, self._request.name, HeadEntry.here(places))
         try:
-            answer = _answer_of(request.name)
-            if ready_descriptor >= 0:
-                background.tell(ready_descriptor, answer)
-            else:
-                _show(answer, as_json=as_json)
-                sys.stdout.flush()
-            _wait(head)
+            while self._stand_by(leadership):
+                self._serve(leadership)
         finally:
+            leadership.close()
+
+    def _signalled(self, _number: int, _frame: object) -> None:
+        self._stopped.set()
+        if self._head is not None:
+            self._head.ended.set()
+
+    def _stand_by(self, leadership: Leadership) -> bool:
+        """Wait until this head serves; return whether it does."""
+        if self._stopped.is_set():
+            return False
+        folder = head_folder(self._request.name)
+
+        def waits(leader: str) -> None:
+            _log.info("head stands by", serves=leader)
+            write_info(folder, HeadInfo(socket.gethostname(), os.getpid(), ""), STANDBY)
+            self._say(
+                UpAnswer(
+                    name=self._request.name,
+                    pid=os.getpid(),
+                    places=leadership.entry.places,
+                    nodes=[],
+                    join="",
+                    expires=0.0,
+                    stands_by_for=leader,
+                )
+            )
+
+        try:
+            outcome = leadership.stand_by(waits, self._stopped.wait)
+        finally:
+            remove_info(folder, STANDBY)
+        _log.info("standing by is over", reason=outcome.value)
+        return outcome is Outcome.SERVES
+
+    def _serve(self, leadership: Leadership | None) -> None:
+        """Be the head until it is told to end, or another one may serve."""
+        head: Head | None = None
+        try:
+            head = self._head = self._new_head(leadership)
+            if self._stopped.is_set():
+                head.ended.set()
+            head.start()
+            if not self._said:
+                self._say(_answer_of(self._request.name))
+            while not head.ended.wait(3600.0 if leadership is None else LOOK):
+                if leadership is not None and not leadership.serves:
+                    break
+        except SapwoodError as error:
+            if leadership is None or leadership.serves:
+                raise
+            _log.warning("head failed", reason=str(error))
+        finally:
+            self._head = None
+            if head is not None:
+                self._end(head, leadership)
+
+    def _end(self, head: Head, leadership: Leadership | None) -> None:
+        """End a head, with the nodes or without them."""
+        if leadership is None:
             head.close()
-    except SapwoodError as error:
-        background.tell(ready_descriptor, background.Failure(error.to_record()))
-        raise
+        elif not leadership.serves:
+            _log.warning("lease lost", then="this head stands by")
+            head.step_down("its lease is over")
+        elif self._stopped.is_set() and leadership.others:
+            head.step_down("it was ended, and another one stands by")
+        else:
+            head.close()
+            self._stopped.set()
+
+    def _say(self, answer: UpAnswer) -> None:
+        """Say once that it is ready."""
+        if self._said:
+            return
+        self._said = True
+        if self._ready_descriptor >= 0:
+            background.tell(self._ready_descriptor, answer)
+        else:
+            _show(answer, as_json=self._as_json)
+            sys.stdout.flush()
+
+    def _new_head(self, leadership: Leadership | None) -> Head:
+        request, settings = self._request, self._settings
+        nodes = msgspec.structs.replace(settings.nodes, listen=self._listen)
+        launcher = LocalLauncher(1, [NodeFacts.here().name]) if request.own_node else None
+        try:
+            return Head(
+                request.name,
+                head_folder(request.name),
+                session_options(settings, site_variables(settings)),
+                nodes,
+                launcher,
+                self._configuration,
+                leadership,
+                self._store,
+                announce=request.announce,
+            )
+        except StoreInUseError as error:  # it began a moment ago, or ends
+            raise _second(request.name, error.what) from error
 
 
-def _wait(head: Head) -> None:
-    """Wait in a way that lets signals through."""
-    while not head.ended.wait(3600.0):
-        pass
+def forget_killed(folder: Path) -> None:
+    """Remove what a head of this folder has left that was killed; one that is there stays."""
+    info = read_info(folder)
+    if info is not None and info.host == socket.gethostname():
+        try:
+            os.kill(info.pid, 0)
+        except ProcessLookupError:
+            remove_left_sockets(folder)
+        except PermissionError:
+            pass  # another user's: the number was given again
 
 
-def _new_head(request: UpRequest) -> Head:
-    configuration = load_configuration(request.flags)
-    settings = configuration.settings
-    configure_logging(settings.log)
-    nodes = msgspec.structs.replace(settings.nodes, listen=request.listen)
-    launcher = LocalLauncher(1, [NodeFacts.here().name]) if request.own_node else None
-    try:
-        return Head(
-            request.name,
-            head_folder(request.name),
-            session_options(settings, site_variables(settings)),
-            nodes,
-            launcher,
-            configuration,
-            announce=request.announce,
-        )
-    except StoreInUseError as error:  # it began a moment ago, or ends
-        raise _second(request.name, error.what) from error
+def with_port(listen: str) -> str:
+    """Return where to listen, with a free port in place of 0: others are told before it is used.
+
+    Raises:
+        CommunicationError: The address is none of this machine.
+    """
+    host, _, port = listen.rpartition(":")
+    if port != "0":
+        return listen
+    bare = host.strip("[]")
+    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    with socket.socket(family) as found:
+        try:
+            found.bind((bare, 0))
+        except OSError as error:
+            raise CommunicationError(
+                f"cannot listen: {error.strerror}", where=listen, hint="write HOST:PORT"
+            ) from error
+        return f"{host}:{found.getsockname()[1]}"
 
 
 def _answer_of(name: str) -> UpAnswer:
@@ -166,12 +312,14 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
         ConfigurationError: The cluster is up already.
         SapwoodError: The head cannot start.
     """
-    _refuse_second(request.name)
+    if not is_shared(request.store or load_configuration(request.flags).settings.head.store):
+        _refuse_second(request.name)
     folder = head_folder(request.name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
     words.append("--node" if request.own_node else "--no-node")
     words += ["--announce"] if request.announce else []
+    words += ["--store", request.store] if request.store else []
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
     _show(_read_answer(line), as_json=as_json)
@@ -198,6 +346,12 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
+    if answer.stands_by_for:
+        typer.echo(
+            f"The cluster '{answer.name}' is up: {answer.stands_by_for}.\n"
+            f"This head stands by, process {answer.pid}: it serves when that one does no more."
+        )
+        return
     nodes = f"{len(answer.nodes)} node{'s' * (len(answer.nodes) != 1)}"
     typer.echo(f"The cluster '{answer.name}' is up: {nodes}, process {answer.pid}.")
     if all(place.startswith(("127.", "[::1]")) for place in answer.places):
@@ -215,7 +369,14 @@ def end(name: str, *, as_json: bool) -> None:
     Raises:
         NodeLostError: It is not up, or does not end.
     """
-    info = find_head(name)
+    standby = read_info(head_folder(name), STANDBY)
+    try:
+        info = find_head(name)
+    except NodeLostError:
+        if standby is None or standby.host != socket.gethostname():
+            raise
+        _end_standby(name, standby, as_json=as_json)
+        return
     watch = _watch(info)
     nodes = 0
     try:
@@ -236,6 +397,21 @@ def end(name: str, *, as_json: bool) -> None:
         print_json({"name": name, "nodes": nodes})
     else:
         typer.echo(f"The cluster '{name}' is down.")
+
+
+def _end_standby(name: str, info: HeadInfo, *, as_json: bool) -> None:
+    """End a head that stands by; the one that serves elsewhere goes on."""
+    watch = _watch(info)
+    if watch is not None:
+        try:
+            os.kill(info.pid, signal.SIGTERM)
+            select.select([watch], [], [], END_TIMEOUT)
+        finally:
+            os.close(watch)
+    if as_json:
+        print_json({"name": name, "nodes": 0})
+    else:
+        typer.echo(f"The head of '{name}' that stood by here has ended; the other one serves.")
 
 
 def _watch(info: HeadInfo) -> int | None:

@@ -40,6 +40,15 @@ def up(  # noqa: PLR0913 - each parameter is one option of the command line
             "--announce", help="Let `sapwood node find` show it to machines on this network."
         ),
     ] = False,
+    store: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where the head keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX. "
+            "A second `sapwood up` with the same store stands by and takes over. "
+            "Default: SQLite on this machine.",
+        ),
+    ] = "",
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
     ] = False,
@@ -57,7 +66,7 @@ def up(  # noqa: PLR0913 - each parameter is one option of the command line
         from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
 
         request = head_process.UpRequest(
-            name, listen, own_node, announce, assignments(settings or (), "--set")
+            name, listen, own_node, announce, store, assignments(settings or (), "--set")
         )
         if foreground:
             head_process.run_here(request, ready_descriptor, as_json=as_json)

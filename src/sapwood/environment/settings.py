@@ -226,6 +226,18 @@ class NodeSettings(Section, frozen=True):
         parse_shape(self.topology)
 
 
+class HeadSettings(Section, frozen=True):
+    """The head of a cluster that stays."""
+
+    store: Annotated[
+        str,
+        about(
+            "Where it keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX, which "
+            "several heads may share; empty means SQLite in a folder of its own."
+        ),
+    ] = ""
+
+
 class LimitSettings(Section, frozen=True):
     """What user code may take, and how large a cluster may be."""
 
@@ -532,6 +544,7 @@ class Settings(Section, frozen=True):
         ClusterSettings()
     )
     nodes: Annotated[NodeSettings, about("How other machines become nodes.")] = NodeSettings()
+    head: Annotated[HeadSettings, about("The head of a cluster that stays.")] = HeadSettings()
     limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
     tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()

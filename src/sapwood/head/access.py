@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.service import ServiceClient, UnixWay, WayToHead
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
-from sapwood.nodes.port import HeadPort, SessionRootPort
+from sapwood.nodes.port import HeadPort, SessionRootPort, interface_of
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.security.authority import make_request, places_id, valid_until
 from sapwood.security.capabilities import Capability, HolderKey
@@ -49,6 +49,13 @@ from sapwood.session.supervisor import NodeSource, RootPort
 
 LOOK_PAUSE, MAX_LOOK_PAUSE = 0.1, 2.0
 """Seconds between two looks for a head that was killed: the first pause, and the longest."""
+
+MAX_LOOK_PAUSE_OF_SEVERAL = 0.5
+"""The longest where another head may serve at any moment."""
+
+SILENCE = 2.0
+"""Seconds between two looks whether a head answers that another one may take over from: as long
+as it may take for that."""
 
 CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
@@ -107,12 +114,18 @@ class HeadAccess:
         self._away = ""
         self._numbers = NodeNumbers()
         self._closed = threading.Event()
-        self._connection = 0
+        self._connection = -1  # of those that are in use
+        self._heads: list[str] = []
         self.client, self.facts = self._connected(0)
+        self._connection = 0
+        self._heads = self.facts.heads
+        if self.client.is_over:
+            self._head_gone(0, "the connection was closed")
+        self._plan_look()
 
     def _connected(self, number: int) -> tuple[ServiceClient, calls.HeadFacts]:
         """Connect to the head that is there now; connections are counted."""
-        way, where, hint = _way_to(self._name, self._credential)
+        way, where, hint = _way_to(self._name, self._credential, self._heads)
         try:
             client = ServiceClient(way, self._noticed, partial(self._head_gone, number))
         except CommunicationError as error:
@@ -124,6 +137,10 @@ class HeadAccess:
                 far = way if isinstance(way, TlsWay) else None
                 self.rights = show(client, self._credential, self._holder, far, CALL_TIMEOUT)
             facts = typed.convert(client.call(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
+            if number:
+                with self._lock:
+                    self._numbers.begin()
+                    self._records.clear()
             nodes = client.call(calls.NODES, None, CALL_TIMEOUT)
             self._take_nodes(typed.convert(nodes, list[calls.NodeRecord]))
             denials = client.call(calls.DENIALS, None, CALL_TIMEOUT)
@@ -194,10 +211,11 @@ class HeadAccess:
     def open_port(self, loop: SharedReactor) -> RootPort:
         """Return where the nodes reach the root of a session, on that session's loop.
 
-        That is the head's own port where the head is on this machine. Else this side listens.
+        That is the head's own port where the head is on this machine. Else this side listens,
+        and also where another head may take over: that one is elsewhere.
         """
-        if self._is_remote:
-            port = HeadPort(self._listen, loop, self.credentials())
+        if self._is_remote or self._heads:
+            port = HeadPort(self._listen_at(), loop, self.credentials())
             with self._lock:
                 self._ports.append((loop, port))
             return port
@@ -207,6 +225,13 @@ class HeadAccess:
         """Return the id that places on a node show, which may run as another user."""
         user = "" if self._credential is None else self._credential.claims.user
         return places_id(node) if user else node
+
+    def _listen_at(self) -> str:
+        """Return where this side listens: not for all machines if the head does not either."""
+        on_loopback = all(interface_of(place) == "lo" for place in self._heads)
+        if self._heads and on_loopback and not self._is_remote:
+            return "127.0.0.1:0"
+        return self._listen
 
     def credentials(self) -> Credentials:
         """Return what this front end shows to nodes; it is renewed before it ends.
@@ -419,8 +444,8 @@ class HeadAccess:
     def _head_gone(self, number: int, reason: str) -> None:
         """What runs goes on; what is to begin waits for the next head, if there may be one."""
         with self._lock:
-            if number != self._connection:
-                return  # it was not used yet
+            if number != self._connection or self._away:
+                return  # it was not used yet, or counts as gone already
             self._away = f"the head is gone: {reason}"
             sessions = list(self._sessions.values())
         _log.warning("head gone", reason=reason)
@@ -443,14 +468,74 @@ class HeadAccess:
         for session in sessions:
             session.node_removed(reason)
 
+    # --- a head that is silent, where another one may serve by now --------------------------------
+
+    def _plan_look(self) -> None:
+        """Look soon whether the head answers, if another one may take over from it."""
+        if self._heads:
+            self.client.later(SILENCE, self._look_at_head)
+
+    def _look_at_head(self) -> None:
+        """Ask the head where the others are; on the connection's thread."""
+        client = self.client
+        answer = client.ask(calls.HELLO)
+
+        def look() -> None:
+            if client is not self.client or client.is_over:
+                return
+            if not answer.done():
+                threading.Thread(
+                    target=self._look_elsewhere,
+                    args=(client, answer),
+                    name="sapwood-look",
+                    daemon=True,
+                ).start()
+                return
+            with contextlib.suppress(SapwoodError, msgspec.ValidationError):
+                self._heads = typed.convert(answer.result(), calls.HeadFacts).heads
+            self._plan_look()
+
+        client.later(SILENCE, look)
+
+    def _look_elsewhere(self, client: ServiceClient, answer: Future[Any]) -> None:
+        """Look whether another head serves, as this one is silent; only then leave it.
+
+        A head that is slow must not see this side go: it would end its sessions.
+        """
+        while not self._closed.wait(LOOK_PAUSE) and not client.is_over:
+            if answer.done():
+                self._plan_look()
+                return
+            if self._another_serves():
+                client.cut("it is silent, and another one serves")
+                return
+
+    def _another_serves(self) -> bool:
+        try:
+            way, _, _ = _way_to(self._name, self._credential, self._heads)
+            client = ServiceClient(way)
+        except SapwoodError:
+            return False
+        try:
+            if self._credential is not None:
+                far = way if isinstance(way, TlsWay) else None
+                show(client, self._credential, self._holder, far, CALL_TIMEOUT)
+            found = typed.convert(client.call(calls.HELLO, None, SILENCE), calls.HeadFacts)
+        except (SapwoodError, msgspec.ValidationError):
+            return False
+        finally:
+            client.close()
+        same = (found.pid, found.started) == (self.facts.pid, self.facts.started)
+        return found.cluster == self.facts.cluster and not same
+
     def _look_for_head(self) -> None:
         """Look for the next head until this is closed, on a thread of its own."""
         pause = LOOK_PAUSE
+        longest = MAX_LOOK_PAUSE_OF_SEVERAL if self._heads else MAX_LOOK_PAUSE
+        with self._lock:
+            self._records.clear()
         while not self._closed.wait(pause):
-            pause = min(2 * pause, MAX_LOOK_PAUSE)
-            with self._lock:
-                self._numbers.begin()
-                self._records.clear()
+            pause = min(2 * pause, longest)
             try:
                 client, facts = self._connected(self._connection + 1)
             except SecurityError as error:  # the credential was revoked
@@ -483,19 +568,28 @@ class HeadAccess:
             former, self.client, self.facts = self.client, client, facts
             self._connection += 1
             self._away = ""
+            self._heads = facts.heads
             credentials = self._credentials
             sessions = list(self._sessions.values())
         former.close()
         if credentials is not None:
             self._plan_renewal(credentials)
+        self._plan_look()
         _log.info("head is back", pid=facts.pid)
         for session in sessions:
             session.way_back()
         return True
 
 
-def _way_to(name: str, credential: Capability | None) -> tuple[WayToHead, str, str]:
+def _way_to(
+    name: str, credential: Capability | None, heads: Sequence[str]
+) -> tuple[WayToHead, str, str]:
     """Return the way to a head, where it is, and what to do if it does not answer.
+
+    Args:
+        name: As users give it.
+        credential: What this side may do.
+        heads: Where else it may be, as the head of before said.
 
     Raises:
         NodeLostError: No head runs on this machine.
@@ -509,7 +603,8 @@ def _way_to(name: str, credential: Capability | None) -> tuple[WayToHead, str, s
                 where=name,
                 hint="`sapwood credential issue` at the head makes one",
             )
-        return TlsWay(places_of(name), credential.authority), name, "see whether it is up"
+        places = list(dict.fromkeys([*places_of(name), *heads]))
+        return TlsWay(places, credential.authority), name, "see whether it is up"
     info = find_head(name)
     hint = "it may have been killed: `sapwood up` starts it again"
     return UnixWay(info.socket), f"process {info.pid}", hint

@@ -392,6 +392,8 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         front_ends: How many front ends are there.
         issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
             verifies credentials of this cluster.
+        heads: Where front ends find the next head, where several share a store: the places of
+            all of them, this one first. Empty where there is only one.
     """
 
     name: str
@@ -402,6 +404,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     places: list[str]
     front_ends: int
     issuer: bytes = b""
+    heads: list[str] = []
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -725,6 +728,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         started: When that process began, as the kernel counts: tells it from a later one.
         socket: Where front ends of this machine reach it.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
+        machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
     """
 
@@ -737,6 +741,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 0
     socket: str = ""
     idle: float = 0.0
+    machine: str = ""
     report: SessionReport | None = None
 
     @property
@@ -781,6 +786,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         folder: Where its progress, its output and its answer lie.
         words: What ``sapwood run`` was given.
         cancelled: Whether somebody wanted it to end.
+        machine: Where that process is; another head of the cluster may be on another one.
     """
 
     id: str
@@ -794,3 +800,4 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     words: list[str] = []
     cancelled: bool = False
+    machine: str = ""

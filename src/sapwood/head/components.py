@@ -15,6 +15,7 @@ from sapwood.core.errors import ClosedError, ResourceError, StoreError
 from sapwood.environment.component import ComponentAction, ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
 from sapwood.head.folder import HeadInfo, remove_left_sockets, write_info
+from sapwood.head.leadership import Leadership, LeaderStore
 from sapwood.head.service import ServiceServer
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.discovery import AnnouncedCluster, Announcement
@@ -22,6 +23,7 @@ from sapwood.security.authority import valid_until
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
+from sapwood.store.opening import open_store
 from sapwood.store.sqlite import SqliteStore
 
 
@@ -29,7 +31,9 @@ class HeadStore:
     """What the head must not forget. It is open from the beginning, and opened anew by a restart.
 
     Args:
-        folder: Where it lies.
+        folder: Of the head: it lies there if it has no address.
+        address: Where else it lies; empty for the folder.
+        leadership: That of this head, where several heads share the store.
 
     Raises:
         StoreInUseError: Another head has it.
@@ -38,9 +42,18 @@ class HeadStore:
 
     name = "store"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, address: str = "", leadership: Leadership | None = None
+    ) -> None:
         self._folder = folder
-        self._open: Store | None = SqliteStore(folder)
+        self._address = address
+        self._leadership = leadership
+        self._open: Store | None = self._new()
+
+    def _new(self) -> Store:
+        if self._leadership is not None:
+            return LeaderStore(open_store(self._leadership.address), self._leadership)
+        return open_store(self._address) if self._address else SqliteStore(self._folder)
 
     @property
     def opened(self) -> Store:
@@ -61,11 +74,17 @@ class HeadStore:
     def start(self, _context: ComponentContext) -> None:
         """Open it, if it is not open."""
         if self._open is None:
-            self._open = SqliteStore(self._folder)
+            self._open = self._new()
 
     def check(self) -> State:
-        """Read an entry: whatever that raises is a failure."""
-        self.opened.get("generation")
+        """Read an entry: whatever that raises is a failure.
+
+        A store of several heads is asked all the time, by another thread.
+        """
+        found = self.opened
+        if self._leadership is not None:
+            return State.DEGRADED if self._leadership.is_late else State.READY
+        found.get("generation")
         return State.READY
 
     def receive(self, _event: ComponentEvent) -> None:

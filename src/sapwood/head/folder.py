@@ -22,6 +22,9 @@ DEFAULT = "default"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _INFO = "head.json"
 
+STANDBY = "standby.json"
+"""The file of a head that stands by here."""
+
 
 class HeadInfo(msgspec.Struct, frozen=True):
     """Where a head is.
@@ -29,7 +32,7 @@ class HeadInfo(msgspec.Struct, frozen=True):
     Attributes:
         host: The machine, as it calls itself.
         pid: Its process.
-        socket: Where front ends reach it.
+        socket: Where front ends reach it; empty while it stands by.
     """
 
     host: str
@@ -58,18 +61,28 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
     return state_folder(environment) / "heads" / name
 
 
-def write_info(folder: Path, info: HeadInfo) -> None:
+def write_info(folder: Path, info: HeadInfo, file: str = _INFO) -> None:
     """Tell front ends where the head is."""
-    temporary = folder / f".{_INFO}.{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = folder / f".{file}.{os.getpid()}"
     temporary.touch(mode=0o600)
     temporary.write_bytes(msgspec.json.encode(info))
-    temporary.replace(folder / _INFO)
+    temporary.replace(folder / file)
+
+
+def read_info(folder: Path, file: str = _INFO) -> HeadInfo | None:
+    """Return where the head is, if that can be read."""
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        return _read((folder / file).read_bytes())
+    return None
 
 
 def remove_left_sockets(folder: Path) -> None:
     """Remove the sockets of a head that was killed; whoever calls this is the only head."""
-    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        info = _read((folder / _INFO).read_bytes())
+    info = read_info(folder)
+    if info is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
         left = Path(info.socket)
         if info.host == socket.gethostname() and left.parent.name.startswith(PREFIX):
             if left.is_socket():
@@ -77,11 +90,12 @@ def remove_left_sockets(folder: Path) -> None:
             left.parent.rmdir()
 
 
-def remove_info(folder: Path) -> None:
+def remove_info(folder: Path, file: str = _INFO) -> None:
     """Tell front ends that there is no head, if that was this process."""
-    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        if _read((folder / _INFO).read_bytes()).pid == os.getpid():
-            (folder / _INFO).unlink()
+    info = read_info(folder, file)
+    if info is not None and info.pid == os.getpid():
+        with contextlib.suppress(OSError):
+            (folder / file).unlink()
 
 
 def find_head(name: str = DEFAULT) -> HeadInfo:

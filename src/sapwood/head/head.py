@@ -52,6 +52,7 @@ from sapwood.head.components import (
 )
 from sapwood.head.folder import remove_info
 from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, secret_for
+from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
@@ -147,9 +148,12 @@ class Head:
         launcher: What starts nodes that belong to the head itself; None for none.
         configuration: All settings with where they come from, for the policy; by default those of
             files and variables.
+        leadership: That of this head, which serves now, where several heads share a store.
+        store: Where what it keeps lies, if not in the folder.
         announce: Whether to announce the cluster on the local network.
 
     Attributes:
+        ended: Set when it is to end.
         ledger: What happened.
         policy: What it does by itself.
         office: Its credentials.
@@ -165,7 +169,7 @@ class Head:
         NodeLostError: The nodes of its own did not come.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a head is made in one place, of things that have little in common
         self,
         name: str,
         folder: Path,
@@ -173,13 +177,16 @@ class Head:
         settings: NodeSettings,
         launcher: Launcher | None = None,
         configuration: Configuration | None = None,
+        leadership: Leadership | None = None,
+        store: str = "",
         *,
         announce: bool = False,
     ) -> None:
         self.name = name
+        self._leadership = leadership
         self._life = settings.certificate_life
         self._folder = folder
-        self._store = HeadStore(folder)
+        self._store = HeadStore(folder, store, leadership)
         self.ended = threading.Event()
         self._started = time.time()
         self._lock = threading.Lock()  # for what follows, which several threads use
@@ -226,6 +233,8 @@ class Head:
         self.gate = Gate(
             cluster, authority.certificate, self.office.issuer, self.office.denials, note
         )
+        if leadership is not None:
+            self.control.leads = lambda: leadership.serves
         self._feed = DenialFeed(self.control.ask, self.office.whole_list)
         self._tls = ServiceTlsPort(self.control, self._thread)
         self._service = ServiceServer(
@@ -269,6 +278,7 @@ class Head:
             },
             self._thread,
             self.gate,
+            lambda: leadership is None or leadership.serves,
         )
         self.sessions = HeadSessions(
             lambda: self._store.opened,
@@ -285,18 +295,18 @@ class Head:
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
+        self._supervisor = self._new_supervisor(Settings(restart=options.restart))
+
+    def _new_supervisor(self, settings: Settings) -> Supervisor:
         parts: list[Component] = [
             self._store,
             HeadAuthority(self.control),
             NodeTree(self.control),
             self._socket,
         ]
-        self._supervisor = Supervisor(
-            [*parts, self._announcer] if self._announcer is not None else parts,
-            Settings(restart=options.restart),
-            self._clock,
-            REFUSALS,
-        )
+        if self._announcer is not None:
+            parts.append(self._announcer)
+        return Supervisor(parts, settings, self._clock, REFUSALS)
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -319,6 +329,8 @@ class Head:
             self.runs.start()
             self._thread.call(self._socket.listen)
             self._thread.call(self._supervise, begun)
+            if self._leadership is not None:
+                self._leadership.when_heads_change(self._heads_changed)
         except BaseException:
             self.close()
             raise
@@ -329,21 +341,33 @@ class Head:
 
     def close(self) -> None:
         """End all nodes, and leave nothing but what is kept."""
-        self.ended.set()
         remove_info(self._folder)
+        self._close("head.ended", "the cluster is down", dismiss=True)
+
+    def step_down(self, reason: str) -> None:
+        """End without the nodes that joined: they and front ends look for the next head."""
+        if self._leadership is not None:
+            self._leadership.lose()  # nobody is answered from now on
+        self._store.stop()  # nobody waits for it from now on
+        self._close("head.replaced", f"another head may serve: {reason}", dismiss=False)
+
+    def _close(self, kind: str, text: str, *, dismiss: bool) -> None:
+        self.ended.set()
         if self._thread.started:
-            self.runs.close()
-            self.sessions.close()
+            if dismiss:
+                self.runs.close()
+            self.sessions.close(keep=not dismiss)
             self._tls.close()
             self._thread.call(self._stop_listening)
-        with contextlib.suppress(SapwoodError):
-            self.control.dismiss("the cluster is down")
+        if dismiss:
+            with contextlib.suppress(SapwoodError):
+                self.control.dismiss(text)
         self.control.close()
         for pool in (self._pool, self._leaving):
             pool.shutdown(cancel_futures=True)
         self._thread.stop()
         self._supervisor.stop()
-        self.ledger.note("head.ended", "the cluster is down")
+        self.ledger.note(kind, text)
         self.ledger.close()
         self._store.stop()  # also where the supervisor was not started
         self._keeping.close()
@@ -372,7 +396,8 @@ class Head:
     def _look(self) -> None:
         with self._lock:
             self._look_planned = False
-        self._supervisor.look()
+        if not self.ended.is_set():
+            self._supervisor.look()
 
     def _stop_listening(self) -> None:
         self._supervisor.detach()
@@ -453,10 +478,28 @@ class Head:
                 pid=os.getpid(),
                 started=self._started,
                 places=list(self.control.places),
+                heads=self.places if self._leadership is not None else [],
                 front_ends=len(self._service.callers),
                 issuer=self.office.issuer,
             )
         )
+
+    @property
+    def places(self) -> list[str]:
+        """Where this head is reached, and then those that stand by; ``host:port`` each."""
+        others = self._leadership.others if self._leadership is not None else []
+        return [*self.control.places, *others]
+
+    def _heads_changed(self) -> None:
+        """Tell the nodes where they find the next head; on any thread."""
+        for one in self.records():
+            if one.can_be_asked:
+                self._tell_heads(one.host)
+
+    def _tell_heads(self, host: int) -> None:
+        if self._leadership is not None:
+            with contextlib.suppress(SapwoodError):
+                self.control.ask(host, messages.HEADS, self.places)
 
     def _nodes(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
@@ -614,7 +657,7 @@ class Head:
         token = self.control.create_token(
             uses=wanted.uses, lifetime=wanted.lifetime, names=wanted.names
         )
-        text = f"{token.text}@{','.join(self.control.places)}"
+        text = f"{token.text}@{','.join(self.places)}"
         return _plain(calls.JoinLine(token.id, text, time.time() + wanted.lifetime))
 
     def _list_tokens(self, caller: ServiceCaller, value: Any) -> Any:
@@ -904,7 +947,7 @@ class Head:
             wanted = msgspec.structs.replace(wanted, rights=self.policy.rights_of(wanted.role))
         longest = longest_of(self.policy.current.limits.credential_life)
         by = caller.rights or ALL_RIGHTS
-        return _plain(self.office.issue(wanted, by, list(self.control.places), longest))
+        return _plain(self.office.issue(wanted, by, self.places, longest))
 
     def _list_credentials(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
@@ -1002,6 +1045,8 @@ class Head:
 
     def _down(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
+        if self._leadership is not None:
+            self._leadership.end_cluster()
         self._thread.loop.call_soon(self.ended.set)
         return {"nodes": len(self.control.nodes)}
 
@@ -1026,6 +1071,7 @@ class Head:
         for rank in change.ranks:
             if change.back or change.added:
                 self._feed.tell(rank)
+                self._tell_heads(rank)
             self._note_node(rank, change)
         self._look_soon()
 

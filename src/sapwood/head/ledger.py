@@ -27,6 +27,7 @@ from sapwood.store.file_system import is_local
 KINDS: Final = {
     "head.started": "the head began, or began again",
     "head.ended": "somebody ended the cluster",
+    "head.replaced": "a head serves no more, so that another one may",
     "node.joined": "a machine became a node",
     "node.back": "a node came back",
     "node.lost": "a node is gone, or ended by itself, and may come back",

@@ -29,6 +29,9 @@ SCHEME = "sapwood://"
 REACH_TIMEOUT = 10.0
 """Seconds in which a head must be reached."""
 
+PLACE_TIMEOUT = 1.5
+"""Seconds that one of several places gets: there may be a head that hangs."""
+
 
 def places_of(address: str) -> list[str]:
     """Return where a head is, of ``sapwood://host:port,host:port``.
@@ -95,9 +98,9 @@ class TlsWay:
         end = time.monotonic() + REACH_TIMEOUT
         reasons: list[str] = []
         for place in places:
-            left = end - time.monotonic()
+            left = max(end - time.monotonic(), 1.0)
             try:
-                return _connected(place, max(left, 1.0))
+                return _connected(place, min(left, PLACE_TIMEOUT) if len(places) > 1 else left)
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
                 reasons.append(f"{place}: {reason}")

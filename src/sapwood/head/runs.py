@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.environment.logs import logger
@@ -91,8 +92,8 @@ class HeadRuns:
                     where=self._opened().url,
                 ) from error
             self._records[record.id] = record
-            if record.state == RUNNING:
-                self._watch(record)
+            if record.state == RUNNING and record.machine == machine_id():
+                self._watch(record)  # else a head on its own machine does
 
     def close(self) -> None:
         """Cancel all runs."""
@@ -164,6 +165,7 @@ class HeadRuns:
                 started=started(process.pid),
                 folder=str(folder),
                 words=wanted.words,
+                machine=machine_id(),
             )
             self._keep(record)
             self._watch(record)

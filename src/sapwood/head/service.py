@@ -240,12 +240,18 @@ class ServiceServer:
         handlers: What does what, by name.
         thread: Its loop watches the connections.
         gate: Says who may call what; without one, only front ends at a Unix socket may.
+        serves: Says whether anybody is answered; who is not, is cut off.
     """
 
     def __init__(
-        self, handlers: Mapping[str, Handler], thread: LoopThread, gate: Gate | None = None
+        self,
+        handlers: Mapping[str, Handler],
+        thread: LoopThread,
+        gate: Gate | None = None,
+        serves: Callable[[], bool] = lambda: True,
     ) -> None:
         self._handlers = dict(handlers)
+        self._serves = serves
         self._thread = thread
         self._gate = gate
         self._callers: dict[int, ServiceCaller] = {}
@@ -365,6 +371,9 @@ class ServiceServer:
 
     def _serve(self, caller: ServiceCaller, call: ServiceCall) -> None:
         if not caller.there:
+            return
+        if not self._serves():
+            caller.connection.abort()
             return
         if call.name in {GREET, PRESENT} and self._gate is not None:
             self._admit(caller, call, self._gate)
@@ -614,6 +623,17 @@ class ServiceClient:
             _end(future, self._error())
         if told is not None:
             told(reason)
+
+    def cut(self, reason: str) -> None:
+        """End the connection as if the head were gone; from any thread."""
+
+        def work() -> None:
+            if self._connection is not None:
+                self._connection.abort()
+            self._ended(reason)
+
+        with contextlib.suppress(ClosedError):
+            self._thread.post(work)
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
         """Have a function called on the connection's thread, if it is there still."""

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -152,8 +153,8 @@ class HeadSessions:
                     where=self._opened().url,
                 ) from error
             self._records[record.id] = record
-            if SessionState(record.state).is_over:
-                continue
+            if SessionState(record.state).is_over or record.machine != machine_id():
+                continue  # over, or looked after by a head on its own machine
             if not record.pid:  # the former head was killed before it heard that the root is ready
                 record = self._begun_meanwhile(record)
             if record.pid and started(record.pid) == record.started:
@@ -248,6 +249,7 @@ class HeadSessions:
                 state=SessionState.REQUESTED.value,
                 on=wanted.on,
                 created=time.time(),
+                machine=machine_id(),
             )
             self._keep(record)
         facts = {"name": name, "on": wanted.on}
@@ -335,6 +337,11 @@ class HeadSessions:
             watch = self._watched.get(record.id)
             if watch is None and SessionState(self._records[record.id].state).is_over:
                 return _plain(self._records[record.id])  # it has ended meanwhile
+            if watch is None and record.machine != machine_id():
+                raise ResourceError(
+                    f"the session '{record.handle}' is on another machine",
+                    hint="attach to it and close it, or end it by a head there",
+                )
             if watch is None:
                 raise ResourceError(
                     f"the session '{record.handle}' is starting still", hint="try again soon"

@@ -188,6 +188,9 @@ class ControlTree:
         denied: Says whether a node id may not come again.
         note: Told of nodes that join, of machines that are refused, and of certificates.
 
+    Attributes:
+        leads: Says whether this head serves: else it lets nobody join and asks nodes for nothing.
+
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
     """
@@ -229,6 +232,7 @@ class ControlTree:
         self._components: dict[int, messages.NodeComponents] = {}
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._signs = True
+        self.leads: Callable[[], bool] = lambda: True
         self._restart = options.restart
         self._answered: dict[int, int] = {}  # incarnations of those that were let in
         self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
@@ -466,10 +470,22 @@ class ControlTree:
         Raises:
             CommunicationError: It is: whoever asked may ask again.
         """
+        self._check_leads()
         if not self._signs:
             raise CommunicationError(
                 "the authority of the cluster is stopped",
                 hint="`sapwood node start authority --node head` on the head's machine starts it",
+            )
+
+    def _check_leads(self) -> None:
+        """Refuse to do what another head may do by now.
+
+        Raises:
+            CommunicationError: This one does not serve.
+        """
+        if not self.leads():
+            raise CommunicationError(
+                "this head does not serve", hint="try again: another one does, or will"
             )
 
     def _note_components(self, question: ServedRequest) -> None:
@@ -875,7 +891,9 @@ class ControlTree:
 
         Raises:
             DataValueError: That is too large.
+            CommunicationError: This head does not serve.
         """
+        self._check_leads()
         body = plain.encode(value)
         if len(body) > plain.MAX_BODY:
             raise plain.too_large(len(body))

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.loop import Loop
+from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError
@@ -101,6 +102,10 @@ class NodeDaemon:
             the head says.
         way: How the launcher leads connections to the head; None if it does not.
         label: What the node calls itself; empty for the machine's name.
+
+    Attributes:
+        left: Why the head wants it to end; empty if it does not.
+        heads: Where the head said that the next one is found, ``host:port`` each.
     """
 
     def __init__(
@@ -111,6 +116,7 @@ class NodeDaemon:
         label: str = "",
     ) -> None:
         self.left = ""
+        self.heads: list[str] = []
         self._stopped = False
         self._ready_seconds: float | None = None
         self._telling = False
@@ -140,6 +146,7 @@ class NodeDaemon:
             messages.LEAVE: ("", self._leave),
             messages.COMPONENT: ("", self._act),
             messages.CLUSTER_READY: ("", self._cluster_ready),
+            messages.HEADS: ("", self._note_heads),
         }
         for part in (monitor, self._commands, self.stage, self._zygotes):
             self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
@@ -273,6 +280,13 @@ class NodeDaemon:
 
     def _cluster_ready(self, request: IncomingRequest) -> None:
         self.supervisor.tell(messages.CLUSTER_READY, float(request.value()))
+        request.reply(None)
+
+    def _note_heads(self, request: IncomingRequest) -> None:
+        found = typed.convert(request.value(), list[str])
+        for place in found:
+            parse_address(f"head@{place}")
+        self.heads = found
         request.reply(None)
 
     def _leave(self, request: IncomingRequest) -> None:
@@ -421,7 +435,8 @@ def join_by_hand(
     place = join(token, addresses, name=name)
 
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
-        return join_again(credentials, addresses, rejoin_timeout, name, stop)
+        places = list(dict.fromkeys([*daemon.heads, *addresses]))
+        return join_again(credentials, places, rejoin_timeout, name, stop)
 
     daemon = NodeDaemon(place, LINK_PATIENCE, label=name)
     os.environ[STAGE_VARIABLE] = str(daemon.stage.names)

@@ -34,7 +34,13 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
 from sapwood.core import typed
-from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    SapwoodError,
+    SecurityError,
+    StoreError,
+)
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
@@ -71,8 +77,13 @@ TCP takes to repeat a first packet that was lost."""
 STAGGER = 0.1
 """Seconds between the first tries of two addresses."""
 
-MAX_PAUSE = 2.0
-"""Seconds between two attempts at most."""
+FIRST_ATTEMPT = 1.0
+"""Seconds for the first attempt at each of several addresses: one of them may be that of a head
+that hangs. The next attempt has twice as long, up to :data:`MAX_ATTEMPT`."""
+
+MAX_PAUSE, MAX_PAUSE_OF_SEVERAL = 2.0, 0.5
+"""Seconds between two attempts at most; also where there are several addresses: another head may
+serve at any moment."""
 
 MAX_FACT = 200
 """Characters of each text that a machine says of itself."""
@@ -301,7 +312,7 @@ class JoinServer:
             address = connection.facts().address if isinstance(connection, TlsConnection) else ""
             answer: msgspec.Struct = self._admit(request, connection.peer, address)
         except SapwoodError as error:
-            again = isinstance(error, CommunicationError)  # what may pass
+            again = isinstance(error, CommunicationError | StoreError | ClosedError)  # may pass
             self._refuse(number, JoinRefused(error.what, error.hint, again))
             return
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -445,12 +456,16 @@ def _try_each(
     put_off: SapwoodError | None = None
     impostors: dict[str, SecurityError] = {}
     pause, first = 0.2, True
+    several = len(addresses) > 1
+    longest, pause_limit = (
+        (FIRST_ATTEMPT, MAX_PAUSE_OF_SEVERAL) if several else (MAX_ATTEMPT, MAX_PAUSE)
+    )
     while (first or time.monotonic() < end) and not stop():
         first = False
         for address in addresses:
             left = max(1.0, min(end - time.monotonic(), timeout / max(1, len(addresses))))
             try:
-                return attempt(address, min(left, MAX_ATTEMPT))
+                return attempt(address, min(left, longest))
             except _PutOffError as error:
                 put_off = CommunicationError(error.reason, where=address, hint=error.hint)
             except _ImpostorError as error:
@@ -460,7 +475,7 @@ def _try_each(
         if impostors and len(impostors) == len(addresses):
             break
         time.sleep(pause)  # the head may be about to listen
-        pause = min(2 * pause, MAX_PAUSE)
+        pause, longest = min(2 * pause, pause_limit), min(2 * longest, MAX_ATTEMPT)
     if put_off is not None:
         raise put_off
     for impostor in impostors.values():

@@ -57,6 +57,10 @@ CLUSTER_READY = "node.cluster-ready"
 """Request to a node: all nodes and the head are ready; the value is how long that took, seconds.
 The node's components are told by an event of the same topic."""
 
+HEADS = "node.heads"
+"""Request to a node: where it finds the next head when this one is gone: a list of ``host:port``.
+"""
+
 COMPONENTS = "node.components"
 """Request of a node to the head: how its components are, a :class:`NodeComponents`."""
 

@@ -222,8 +222,16 @@ class NodePort:
 
 
 def _places_of(listen: str, port: TlsPort) -> tuple[str, ...]:
-    """Return where a port can be reached, ``host:port`` each."""
-    number = port.address.rpartition(":")[2]
+    return places_of_port(listen, int(port.address.rpartition(":")[2]))
+
+
+def places_of_port(listen: str, number: int) -> tuple[str, ...]:
+    """Return where a port can be reached, ``host:port`` each.
+
+    Args:
+        listen: Where it listens, ``host:port``.
+        number: The port that was taken.
+    """
     host = listen.rpartition(":")[0].strip("[]")
     found = own_addresses() if host in ANY else [host]
     if host == "0.0.0.0":  # noqa: S104 - see ANY

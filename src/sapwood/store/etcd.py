@@ -44,6 +44,7 @@ from sapwood.store.base import (
     prefix_end,
 )
 from sapwood.store.etcd_calls import (
+    MEMBER_TIME,
     EtcdAddress,
     EtcdAnswer,
     GrantAnswer,
@@ -92,13 +93,13 @@ class _Writer:
 class EtcdStore(Store):
     """A store in etcd, 3.4 or newer, which several processes may use at once.
 
-    Calls go to the next member when one does not answer within
-    :data:`~sapwood.store.etcd_calls.MEMBER_TIME`, and fail after
+    Calls go to the next member when one does not answer in time, and fail after
     :data:`~sapwood.store.etcd_calls.CALL_TIME`. Transactions of one store object are done one
     after the other. Each watch has a thread.
 
     Args:
         address: Where it is.
+        patience: Seconds that one member gets to answer.
 
     Raises:
         ConfigurationError: The files of TLS cannot be used.
@@ -106,9 +107,9 @@ class EtcdStore(Store):
         StoreError: What answers is no etcd, or too old.
     """
 
-    def __init__(self, address: EtcdAddress) -> None:
+    def __init__(self, address: EtcdAddress, patience: float = MEMBER_TIME) -> None:
         self.url = str(address)
-        self._members = Members(address)
+        self._members = Members(address, patience)
         self._base = f"/{address.name}/".encode()
         self._writers = f"/{address.name}!writers/".encode()
         self._writing = threading.Lock()

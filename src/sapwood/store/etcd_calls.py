@@ -315,13 +315,15 @@ class Members:
 
     Args:
         address: Where they are.
+        patience: Seconds that one member gets to answer.
 
     Raises:
         ConfigurationError: The files of TLS cannot be used.
     """
 
-    def __init__(self, address: EtcdAddress) -> None:
+    def __init__(self, address: EtcdAddress, patience: float = MEMBER_TIME) -> None:
         self.address = address
+        self._patience = patience
         self.context = address.context()
         self.closing = threading.Event()
         self._guard = threading.Lock()
@@ -387,7 +389,7 @@ class Members:
                     break
                 try:
                     return EtcdAnswer(
-                        self.ask(endpoint, path, body, min(MEMBER_TIME, left)), repeated
+                        self.ask(endpoint, path, body, min(self._patience, left)), repeated
                     )
                 except _TryNextError as reason:
                     reasons[endpoint_text(endpoint)] = str(reason)
@@ -405,7 +407,7 @@ class Members:
     def once(self, path: str, body: dict[str, Any]) -> None:
         """Ask the current member only, and do without its answer if there is none."""
         with contextlib.suppress(_TryNextError, SapwoodError, TooLargeError):
-            self.ask(self.current, path, body, MEMBER_TIME)
+            self.ask(self.current, path, body, self._patience)
 
     def answers(self, endpoint: Endpoint) -> bool:
         """Return whether a member answers and is in touch with most others."""

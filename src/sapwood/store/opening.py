@@ -23,12 +23,25 @@ NewStore = Callable[[str], Store]
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
-def open_store(address: str | Path) -> Store:
+def is_shared(address: str) -> bool:
+    """Return whether several processes may have the store at an address open at once.
+
+    Example:
+        >>> is_shared("etcd://n1,n2/lab"), is_shared("/home/me/head")
+        (True, False)
+    """
+    scheme = _SCHEME.match(address)
+    return scheme is not None and scheme[1].lower() != "sqlite"
+
+
+def open_store(address: str | Path, patience: float | None = None) -> Store:
     """Return the store at an address; whoever opened it closes it.
 
     Args:
         address: ``sqlite:///folder`` or the folder's path; ``etcd://host:port,host:port/name``,
             or ``etcds://…`` with TLS; or what a plug-in takes.
+        patience: Seconds that one member of etcd gets to answer before the next is asked; by
+            default what :data:`~sapwood.store.etcd_calls.MEMBER_TIME` says.
 
     Raises:
         ConfigurationError: No store has such an address.
@@ -51,6 +64,8 @@ def open_store(address: str | Path) -> Store:
             where=address,
             hint=suggest(name, known) + "; a folder whose name has a colon begins with ./",
         )
+    if patience is not None and known[name] is _etcd:
+        return _etcd(address, patience)
     return known[name](address)
 
 
@@ -79,8 +94,8 @@ def _sqlite(folder: Path) -> Store:
     return SqliteStore(folder)
 
 
-def _etcd(address: str) -> Store:
+def _etcd(address: str, patience: float | None = None) -> Store:
     from sapwood.store.etcd import EtcdStore  # noqa: PLC0415 - loads OpenSSL
-    from sapwood.store.etcd_calls import EtcdAddress  # noqa: PLC0415 - as above
+    from sapwood.store.etcd_calls import MEMBER_TIME, EtcdAddress  # noqa: PLC0415 - as above
 
-    return EtcdStore(EtcdAddress.parse(address))
+    return EtcdStore(EtcdAddress.parse(address), MEMBER_TIME if patience is None else patience)

@@ -33,9 +33,11 @@ class Served:
         self.waiting: list[Future[Any]] = []
         self.gone = threading.Event()
         self.thread = LoopThread("service")
+        self.serves = True
         self.server = ServiceServer(
             {"echo": self._echo, "odd": self._odd, "wait": self._wait, "much": self._much},
             self.thread,
+            serves=lambda: self.serves,
         )
         self.thread.start()
         self.listener = self.thread.call(
@@ -101,6 +103,26 @@ def test_calls_are_answered(client: ServiceClient) -> None:
     assert client.call("echo", [1, "two", b"three"], PATIENCE) == [1, "two", b"three"]
     with pytest.raises(SapwoodError, match="knows no 'other'"):
         client.call("other", None, PATIENCE)
+
+
+def test_a_head_that_does_not_serve_answers_nobody(client: ServiceClient, served: Served) -> None:
+    assert client.call("echo", 1, PATIENCE) == 1
+    served.serves = False
+    with pytest.raises(CommunicationError, match="gone"):
+        client.call("echo", 2, PATIENCE)
+
+
+def test_a_head_that_is_silent_can_be_left(served: Served) -> None:
+    ended: list[str] = []
+    client = ServiceClient(UnixWay(served.path), ended=ended.append)
+    try:
+        waiting = client.ask("wait")
+        client.cut("another one serves")
+        with pytest.raises(CommunicationError, match="another one serves"):
+            waiting.result(PATIENCE)
+        assert ended == ["another one serves"]
+    finally:
+        client.close()
 
 
 def test_an_answer_that_cannot_be_written_becomes_an_error(client: ServiceClient) -> None:

@@ -17,7 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.core.errors import CommunicationError, SecurityError
+from sapwood.core.errors import (
+    CommunicationError,
+    LeaseLostError,
+    SecurityError,
+    StoreUnavailableError,
+)
 from sapwood.nodes import joining
 from sapwood.nodes.joining import (
     JOIN_PROTOCOL,
@@ -112,6 +117,32 @@ def test_a_machine_tries_all_addresses(head: Head) -> None:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
     joined = join(head.tokens.create(), [nobody, head.place])
     assert joined.address == head.place
+
+
+def test_a_head_that_hangs_does_not_keep_a_machine_from_the_next(head: Head) -> None:
+    """It accepts connections, as its machine does that for it, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        silent = f"127.0.0.1:{hanging.getsockname()[1]}"
+        begun = time.monotonic()
+        token = head.tokens.create(slot=1)
+        assert join(token, [silent, head.place], 60.0).address == head.place
+        assert time.monotonic() - begun < joining.MAX_ATTEMPT / 2
+
+
+def test_a_store_that_is_away_is_no_reason_to_stay_away(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redeem = head.tokens.redeem
+    fails = iter([StoreUnavailableError("no member answers"), LeaseLostError("it is over")])
+
+    def redeemed(token: JoinToken, name: str) -> Any:
+        error = next(fails, None)
+        if error is not None:
+            raise error
+        return redeem(token, name)
+
+    monkeypatch.setattr(head.tokens, "redeem", redeemed)
+    assert join(head.tokens.create(slot=1), [head.place], PATIENCE).answer.rank == 1
 
 
 def test_nobody_there_is_told_with_each_address() -> None:

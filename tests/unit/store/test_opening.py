@@ -10,7 +10,7 @@ import pytest
 from sapwood.core.errors import ConfigurationError
 from sapwood.store import opening
 from sapwood.store.etcd_calls import EtcdAddress
-from sapwood.store.opening import open_store
+from sapwood.store.opening import is_shared, open_store
 from sapwood.store.sqlite import SqliteStore
 
 
@@ -54,6 +54,22 @@ def test_an_address_of_etcd_is_read() -> None:
     assert found == EtcdAddress((("n1", 2379), ("::1", 99)), "a/b", True, "/c", "/d", "/e")
     assert str(found) == "etcds://n1:2379,[::1]:99/a/b"
     assert EtcdAddress.parse("etcd://n1").name == "sapwood"
+
+
+@pytest.mark.parametrize(
+    ("address", "shared"),
+    [
+        ("etcd://n1", True),
+        ("ETCDS://n1", True),
+        ("own://x", True),
+        ("", False),
+        ("/a", False),
+        ("sqlite:///a", False),
+        ("./a:b", False),
+    ],
+)
+def test_several_heads_may_share_what_is_no_file(address: str, *, shared: bool) -> None:
+    assert is_shared(address) is shared
 
 
 def test_a_plug_in_is_found_by_its_scheme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
