@@ -135,7 +135,8 @@ class HeadRuns:
                 )
             run = secrets.token_hex(4)
             folder = self._folder / run
-            folder.mkdir(mode=0o700, parents=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700)
             words = [sys.executable, "-P", "-m", "sapwood", "run", *wanted.words]
             words += ["--json", "--record", str(folder)]
             try:
