@@ -233,8 +233,7 @@ class Head:
         self.gate = Gate(
             cluster, authority.certificate, self.office.issuer, self.office.denials, note
         )
-        if leadership is not None:
-            self.control.leads = lambda: leadership.serves
+        self.control.leads = self._leads
         self._feed = DenialFeed(self.control.ask, self.office.whole_list)
         self._tls = ServiceTlsPort(self.control, self._thread)
         self._service = ServiceServer(
@@ -278,7 +277,7 @@ class Head:
             },
             self._thread,
             self.gate,
-            lambda: leadership is None or leadership.serves,
+            self._leads,
         )
         self.sessions = HeadSessions(
             lambda: self._store.opened,
@@ -296,6 +295,10 @@ class Head:
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
         self._supervisor = self._new_supervisor(Settings(restart=options.restart))
+
+    def _leads(self) -> bool:
+        """Whether this head may serve: of several that share a store, one does."""
+        return self._leadership is None or self._leadership.serves
 
     def _new_supervisor(self, settings: Settings) -> Supervisor:
         parts: list[Component] = [

@@ -58,7 +58,7 @@ def test_nothing_is_left_on_any_host(hosts: Network, how: signal.Signals, status
         assert process.stdout is not None
         for _ in hosts.names:
             assert process.stdout.readline() == b"ready\n"
-        until(lambda: all(sleeping(hosts, name) == 2 for name in hosts.names))
+        until(lambda: all(sleeping(hosts, name) == 1 for name in hosts.names))
         process.send_signal(how)
         assert process.wait(60) == status
     until(hosts.is_clean)
