@@ -137,6 +137,24 @@ def test_what_differs_comes_from_each_node_and_what_is_missing_is_named(
     assert "no node n9" in two.run("stage", "put", str(out), "--nodes", "n9", status=2)
 
 
+def test_the_component_can_be_stopped_and_goes_on_with_what_was_there(
+    two: Cli, tmp_path: Path
+) -> None:
+    path = random_file(tmp_path / "data", 1_000_000, seed=6)
+    two.run("stage", "put", str(path))
+    two.run("node", "stop", "stage", "--node", "n1")
+    error = two.run("stage", "put", str(path), status=5)
+    assert "component 'stage' is stopped" in error
+    assert "n1" in error
+    two.run("node", "start", "stage", "--node", "n1")
+    (again,) = two.json("stage", "put", str(path))["staged"]
+    assert (again["nodes"], again["sent"]) == (["n1", "n2"], 0)
+    two.run("node", "restart", "stage")
+    other = random_file(tmp_path / "other", 1_000_000, seed=7)
+    (made,) = two.json("stage", "put", str(other))["staged"]
+    assert (made["sent"], made["passed_on"]) == (1_000_000, 1_000_000)
+
+
 def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPWOOD_NODES__NODE_LISTEN", LOOPBACK)
     path = random_file(tmp_path / "data", 1_500_000, seed=2)
