@@ -69,6 +69,7 @@ def test_all_mistakes_of_the_stack_can_be_compiled(tool: Any) -> None:
         tool.mutated(mutant)
 
 
+@pytest.mark.nightly
 def test_the_same_seed_draws_the_same_mistakes(tool: Any) -> None:
     first = list(tool.drawn(30, 5, ""))
     assert first == list(tool.drawn(30, 5, ""))

@@ -14,7 +14,7 @@ from sapwood_simulation.group_simulation import GroupSimulation
 from sapwood_simulation.simulation import InvariantError, SimulationOptions, SimulationReport
 
 Apart = Callable[[Callable[[], Any]], Any]
-BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 4
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 6, 15, 5
 """More seeds run with ``make torture``."""
 
 

@@ -23,7 +23,7 @@ from sapwood_simulation.network import ProcessLife
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
 Apart = Callable[[Callable[[], Any]], Any]
-BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 5, 40, 4
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 10, 20, 9
 """More seeds run with ``make torture``."""
 
 
@@ -76,12 +76,12 @@ def test_messages_are_once_and_in_order(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
     reports = apart(lambda: [MessageSimulation(drawn(seed)).run() for seed in seeds])
     assert sum(report.waves for report in reports) == SEEDS_OF_A_BLOCK * MESSAGES_OF_A_WAVE
-    assert sum(report.astray for report in reports) > 20
-    assert sum(report.crashes for report in reports) > 10
-    assert sum(report.pauses for report in reports) > 2
-    assert sum(report.severed for report in reports) > 50
-    assert sum(report.clogged for report in reports) > 20
-    assert sum(report.attached for report in reports) > 20
+    assert sum(report.astray for report in reports) > 10
+    assert sum(report.crashes for report in reports) > 5
+    assert sum(report.pauses for report in reports) > 0
+    assert sum(report.severed for report in reports) > 25
+    assert sum(report.clogged for report in reports) > 8
+    assert sum(report.attached for report in reports) > 8
 
 
 def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
@@ -120,12 +120,14 @@ def until_one_fails(faults: Faults = CRASHES) -> None:
         MessageSimulation(SimulationOptions(seed=seed, agents=20, fanout=2, faults=faults)).run()
 
 
+@pytest.mark.nightly
 def test_a_message_that_is_never_sent_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReliableDelivery, "tick", lambda *_: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(Faults(drop=0.05))  # no process ends, so nothing else ends the message
 
 
+@pytest.mark.nightly
 def test_a_sender_that_is_told_nothing_of_an_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ReliableDelivery, "lose", lambda *_: [])
     with pytest.raises(InvariantError, match="no progress"):

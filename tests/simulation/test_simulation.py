@@ -138,6 +138,7 @@ def test_children_of_a_lost_junction_are_at_its_spare_until_it_is_back() -> None
     assert [placed.parent for placed in map(root.placed, (1, 2)) if placed] == [5, 5]
 
 
+@pytest.mark.nightly
 def test_a_clogged_link_is_taken_for_a_hung_process_on_one_side_or_both() -> None:
     faults = Faults(clog=0.01, swizzle=0.001)
     options = [

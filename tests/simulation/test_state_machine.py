@@ -107,7 +107,7 @@ class Waves(RuleBasedStateMachine):
 class TestWaves(Waves.TestCase):  # type: ignore[misc, valid-type]  # hypothesis makes the class
     pytestmark = pytest.mark.row("D-2")
     settings = settings(
-        max_examples=150,
+        max_examples=75,
         phases=[Phase.generate],
         stateful_step_count=25,
         deadline=None,

@@ -120,6 +120,7 @@ def emulated(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
 
 @pytest.mark.row("A-TOOL-1")
 @pytest.mark.row("A-CODE-3")
+@pytest.mark.nightly
 def test_agents_of_another_architecture_give_the_results_of_this_machine_s(
     emulated: sapwood.Cluster, program: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_agents_of_another_architecture_give_the_results_of_this_machine_s(
 
 
 @pytest.mark.row("A-CODE-3")
+@pytest.mark.nightly
 def test_code_is_built_for_what_the_agents_are(emulated: sapwood.Cluster, program: Path) -> None:
     assert emulated.target.architecture == "aarch64"
     loaded = sapwood.load_program(program)
@@ -148,6 +150,7 @@ def test_code_is_built_for_what_the_agents_are(emulated: sapwood.Cluster, progra
     assert {machine_of(path) for path in entries} >= {"aarch64", platform.machine()}
 
 
+@pytest.mark.nightly
 def test_a_crash_there_is_reported_and_the_agent_lives(
     emulated: sapwood.Cluster, program: Path
 ) -> None:
@@ -183,6 +186,7 @@ def machines(cluster: sapwood.Cluster) -> list[str]:
 
 @pytest.mark.row("A-CODE-3")
 @pytest.mark.row("A-TOOL-1")
+@pytest.mark.nightly
 def test_a_tree_of_two_architectures_computes_one_result(
     mixed: sapwood.Cluster, program: Path
 ) -> None:
@@ -236,6 +240,7 @@ def test_a_cuda_source_runs_on_both(
 
 
 @pytest.mark.row("A-CODE-3")
+@pytest.mark.nightly
 def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> None:
     with mixed.watch(program) as watch:
         first = watch.wait(1, PATIENCE)
@@ -252,6 +257,7 @@ def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> Non
     assert mixed.run(program, data).result(PATIENCE)["total"] == 400.0
 
 
+@pytest.mark.nightly
 def test_places_of_both_kinds_are_replaced_by_their_own(
     mixed: sapwood.Cluster, program: Path
 ) -> None:

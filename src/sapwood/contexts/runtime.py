@@ -13,11 +13,11 @@ import hashlib
 import io
 import os
 import sys
-import sysconfig
 import tarfile
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +173,15 @@ def packages_command(abi: str, minor: str) -> str:
 
 
 def own_abi() -> str:
-    """Return the ABI of this interpreter, as its extensions' names have it."""
-    return str(sysconfig.get_config_var("SOABI") or "")
+    """Return the ABI of this interpreter, as its extensions' names have it.
+
+    ``sysconfig`` would say the same, but not while another thread asks it for the first time.
+
+    Example:
+        >>> own_abi().startswith("cpython-3")
+        True
+    """
+    return EXTENSION_SUFFIXES[0].removeprefix(".").removesuffix(".so")
 
 
 def _is_sapwood(name: str) -> bool:

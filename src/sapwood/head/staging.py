@@ -69,7 +69,7 @@ def best_fan_out(nodes: int, nbytes: int) -> int:
 
     Example:
         >>> best_fan_out(16, 2**30), best_fan_out(1000, 2**20)
-        (1, 2)
+        (1, 8)
     """
 
     def seconds(fan_out: int) -> float:

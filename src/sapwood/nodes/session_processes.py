@@ -427,14 +427,14 @@ class SessionZygotes:
     def _open_session(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.OpenProcesses)
         self._refuse_denied(order.credential)
+        for sessions in (self._sessions, self._former):
+            self._refuse_others(sessions.get(order.session), order.credential)
         credentials, owner = self._link.credentials, None
         if order.user:
             owner = find_user(order.user)
             owner.check_python()
             # Its processes begin when there is a certificate for them.
             credentials = Credentials(places_id(credentials.node), b"", b"", credentials.authority)
-        for sessions in (self._sessions, self._former):
-            self._refuse_others(sessions.get(order.session), order.credential)
         for sessions in (self._sessions, self._former):
             old = sessions.pop(order.session, None)
             if old is not None:

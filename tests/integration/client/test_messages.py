@@ -22,7 +22,7 @@ from sapwood.core.errors import (
 )
 from sapwood.environment.settings import CommSettings
 
-ROOTS = ("embedded", "attached")
+ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
 MakeCluster = Callable[..., sapwood.Cluster]
 PATIENCE = 30.0

@@ -263,6 +263,7 @@ def test_components_of_the_head_restart_while_it_works(
 @pytest.mark.row("A-ENV-4")
 @pytest.mark.row("A-ENV-5")
 @pytest.mark.row("A-ENV-6")
+@pytest.mark.nightly
 def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     own_cli: Cli, moody: Path, until: Until
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_head_whose_disk_is_full_goes_on(small_state: Path, own_cli: Cli) -> N
     assert own_cli.json("down")["name"] == head["name"]
 
 
+@pytest.mark.nightly
 def test_a_head_cannot_begin_on_a_full_disk(small_state: Path, own_cli: Cli) -> None:
     fill(small_state)
     said = own_cli.run("up", "--no-node", status=5)

@@ -33,6 +33,7 @@ def total(cluster: sapwood.Cluster) -> Any:
         return stream.broadcast(-1).result(PATIENCE).total
 
 
+@pytest.mark.nightly
 def test_a_cluster_outlives_its_certificates(own_cli: Cli, until: Until) -> None:
     """From up to down: machines join, programs run, also two at a time, and commands do."""
     life = 15.0  # a third of it is for those that connect: this machine may be busy
@@ -73,6 +74,7 @@ def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Unt
     assert "no node 'three'" in cli.run("node", "remove", "three", status=2)
 
 
+@pytest.mark.nightly
 def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     cli.join(head["join"], "two")
@@ -140,6 +142,7 @@ def test_secrets_are_in_no_command_line_log_or_store(cli: Cli, head: Any) -> Non
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+@pytest.mark.nightly
 def test_tokens_are_for_so_many_machines_and_names(cli: Cli, head: Any) -> None:
     line = cli.run("token", "create", "--names", "gpu*").removeprefix("sapwood node join ").strip()
     said = cli.run("node", "join", line, "--as", "cpu1", status=7)
@@ -253,6 +256,7 @@ def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None
     assert "was removed" in two.stdout.read()
 
 
+@pytest.mark.nightly
 def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     cli.join(head["join"], "two")
@@ -270,6 +274,7 @@ def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> No
         assert cli.states()["two"] == "removed"
 
 
+@pytest.mark.nightly
 def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
     """Errors are those of the foreground, and the name is that which the head gave."""
     del head
@@ -312,6 +317,7 @@ def test_a_store_with_something_else_in_it_is_named(own_cli: Cli) -> None:
     assert "move" in said
 
 
+@pytest.mark.nightly
 def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_path: Path) -> None:
     """Where it cannot reach that one it reaches the root, and people are told."""
     cli.join(head["join"], "one")
@@ -336,6 +342,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
     assert parents_where("127.0.0.1:0", "") == [0, 5]
 
 
+@pytest.mark.nightly
 def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits as long as somebody works there, and status is answered meanwhile."""
     monkeypatch.setattr("sapwood.head.head.SLOW_CALLS", 1)

@@ -236,6 +236,7 @@ def test_a_user_that_a_node_does_not_have_is_named(node: Node) -> None:
 
 
 @pytest.mark.row("C5-RES")
+@pytest.mark.nightly
 def test_without_a_user_processes_run_as_the_daemon(node: Node) -> None:
     file = node.credential("plain")
     with sapwood.connect(node.url, agents=1, credential=file) as cluster:

@@ -111,6 +111,7 @@ def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_pat
     assert "mesh" not in two.run("stage", "list")
 
 
+@pytest.mark.nightly
 def test_what_differs_comes_from_each_node_and_what_is_missing_is_named(
     two: Cli, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_the_component_can_be_stopped_and_goes_on_with_what_was_there(
     assert (made["sent"], made["passed_on"]) == (1_000_000, 1_000_000)
 
 
+@pytest.mark.nightly
 def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPWOOD_NODES__NODE_LISTEN", LOOPBACK)
     path = random_file(tmp_path / "data", 1_500_000, seed=2)

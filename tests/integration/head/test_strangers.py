@@ -96,6 +96,7 @@ def test_a_node_joins_beside_silent_peers(cli: Cli, head: Any) -> None:
 @pytest.mark.parametrize(
     "sign", [1, pytest.param(-1, marks=pytest.mark.nightly)], ids=["ahead", "behind"]
 )
+@pytest.mark.nightly
 def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
     cli: Cli, head: Any, until: Until, tmp_path: Path, sign: int
 ) -> None:

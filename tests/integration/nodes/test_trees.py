@@ -297,7 +297,8 @@ def test_the_certificate_of_a_junction_is_that_of_its_node(standing: sapwood.Clu
 # --- what is lost ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("victim", [pytest.param("junction", marks=pytest.mark.nightly), "daemon"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("victim", ["junction", "daemon"])
 def test_what_is_below_a_machine_heals(until: Until, victim: str) -> None:
     """Waves go on meanwhile; in the end all are attached as planned, at whatever address."""
     with made() as cluster:

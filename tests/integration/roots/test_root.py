@@ -117,6 +117,7 @@ NOT_POSSIBLE = (
 )
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_done_ends_one_front_end_at_most() -> None:
     settings = Settings()
     with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:

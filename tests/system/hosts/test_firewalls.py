@@ -107,6 +107,7 @@ def test_the_picture_is_that_of_one_machine(
     assert all(("way=ssh" in line) == ("head" in closed) for line in told)
 
 
+@pytest.mark.nightly
 def test_the_way_in_use_is_told_and_found_again_by_another_daemon(clean: Network) -> None:
     """Nothing but ssh passes; a daemon that is killed comes back by the same way."""
     with clean.refusing("head", "n1"):
@@ -140,6 +141,7 @@ def test_the_direct_way_is_taken_where_there_is_one(clean: Network) -> None:
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)]
 )
+@pytest.mark.nightly
 def test_nothing_is_left_when_the_front_end_is_ended(clean: Network, how: signal.Signals) -> None:
     with clean.refusing("head"):
         process = begun(clean)

@@ -49,6 +49,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.row("D-5")
+@pytest.mark.nightly
 def test_conformance(ray: RayCluster) -> None:
     """All checks in one process, as only the hosts of the cluster reach it."""
     assert len(CHECKS) > 10
@@ -86,6 +87,7 @@ def test_by_default_there_is_an_agent_for_each_cpu_of_ray(ray: RayCluster) -> No
     until(lambda: ray.asked()["free"] == 4)
 
 
+@pytest.mark.nightly
 def test_a_command_runs_on_each_machine(ray: RayCluster, tmp_path: Path) -> None:
     """It gets its input, and the variables and signals of the machine, not those of a worker."""
     data = tmp_path / "data"

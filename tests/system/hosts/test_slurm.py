@@ -40,6 +40,7 @@ def test_the_result_is_that_of_one_machine(slurm: Slurm) -> None:
     assert not slurm.jobs()
 
 
+@pytest.mark.nightly
 def test_inside_an_allocation_that_one_is_used_and_left(slurm: Slurm) -> None:
     inside = slurm.program("run", *PROGRAM, "--on", "slurm")
     done = slurm.run("salloc", "--nodes=2", *inside, check=False)
@@ -122,7 +123,9 @@ with sapwood.slurm(2, 4) as cluster:
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.Signals) -> None:
     with slurm.taken(1):
         (other,) = slurm.jobs()

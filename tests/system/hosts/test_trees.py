@@ -277,6 +277,7 @@ def test_one_partial_result_leaves_each_machine(hosts: Network, tmp_path: Path) 
     assert "Traceback" not in said
 
 
+@pytest.mark.nightly
 def test_a_machine_that_nobody_can_connect_to_has_nobody_below_it(
     firewall: str, front: Front
 ) -> None:
@@ -296,6 +297,7 @@ def test_a_machine_that_nobody_can_connect_to_has_nobody_below_it(
     assert "n3" in said
 
 
+@pytest.mark.nightly
 def test_content_leaves_the_root_once_for_each_machine_below_it(
     hosts: Network, front: Front, tmp_path: Path
 ) -> None:

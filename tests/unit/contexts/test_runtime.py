@@ -177,3 +177,11 @@ def test_a_folder_that_lacks_libraries_is_named(packages: Path) -> None:
 def test_a_machine_for_which_there_is_no_folder_says_how_to_make_one() -> None:
     with pytest.raises(ResourceError, match=r"manylinux_2_28_riscv64 .*in nodes\.packages"):
         runtime_for(OTHER, "3.x", ())
+
+
+def test_the_abi_is_known_while_another_thread_asks_sysconfig_for_the_first_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = sysconfig.get_config_var("SOABI")
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda _name: None)  # as it is then
+    assert own_abi() == known
