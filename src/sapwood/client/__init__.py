@@ -9,6 +9,7 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
+from sapwood.client.joining import join_as_agent
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.staging import Stage
@@ -58,7 +59,7 @@ from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
 from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
-from sapwood.session.port import WaveResult
+from sapwood.session.port import InvitationView, WaveResult
 
 __all__ = [
     "ANY",
@@ -90,6 +91,7 @@ __all__ = [
     "GroupError",
     "Here",
     "InputError",
+    "InvitationView",
     "MemoryLimitError",
     "Message",
     "NodeLostError",
@@ -131,6 +133,7 @@ __all__ = [
     "empty",
     "execute",
     "here",
+    "join_as_agent",
     "load",
     "load_program",
     "local",

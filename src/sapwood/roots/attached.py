@@ -44,7 +44,7 @@ from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent, PlaceView, StreamPort
+from sapwood.session.port import InvitationView, NewAgent, PlaceView, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut
@@ -166,6 +166,7 @@ class AttachedSession:
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
         self.groups = FrontEndGroups(thread, post, pool)
         self.content = AttachedContent(self)
+        self.invitations = AttachedInvitations(self)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             **self.streams.handlers(),
             ev.Answered: self.requests.answered,
@@ -638,6 +639,31 @@ class AttachedSession:
                 hint="please report this with the traceback above",
             )
         )
+
+
+class AttachedInvitations:
+    """How processes that others start become agents of a session: its root does all of it."""
+
+    def __init__(self, session: AttachedSession) -> None:
+        self._session = session
+
+    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+        """Make invitations; return their lines, which are secrets."""
+        found = self._session.ask_root(root_calls.INVITE, [count, lifetime, listen])
+        return typed.convert(found.result(CALL_TIMEOUT), list[str])
+
+    def views(self) -> list[InvitationView]:
+        """Return all invitations, as they are now."""
+        found = self._session.ask_root(root_calls.INVITATIONS)
+        return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
+
+    def revoke(self, invitation: str) -> bool:
+        """Let nobody in by an invitation any more; return whether it was there."""
+        found = self._session.ask_root(root_calls.REVOKE_INVITATION, invitation)
+        return typed.convert(found.result(CALL_TIMEOUT), bool)
+
+    def close(self) -> None:
+        """Do nothing: the agents belong to the root, which goes on."""
 
 
 class AttachedContent:

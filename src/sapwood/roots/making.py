@@ -36,7 +36,9 @@ from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import SessionOptions
 
 if TYPE_CHECKING:
+    from sapwood.nodes.invitations import AgentEvent
     from sapwood.nodes.processes import NodePool, PooledNode
+    from sapwood.session.port import InvitationPort
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
 JUNCTION_ENTRY = "sapwood.activity.filter_host:main"
@@ -182,6 +184,31 @@ def host_filters(
             Position(), loop, runners, runner_factory, post, partial(take, ROOT)
         )
     )
+
+
+def let_agents_join(
+    session: EmbeddedSession,
+    settings: Settings,
+    name: str = "",
+    on_event: Callable[[AgentEvent], None] = lambda _event: None,
+) -> None:
+    """Let processes that somebody else starts become agents, once somebody invites them.
+
+    Args:
+        session: The session.
+        settings: All settings.
+        name: What users call the session.
+        on_event: Told on the session's loop what happens to such agents.
+    """
+
+    def make() -> InvitationPort:
+        from sapwood.nodes.invitations import (  # noqa: PLC0415 - it needs cryptography
+            Invitations,
+        )
+
+        return Invitations(session, settings.nodes.listen, settings.limits.agents, name, on_event)
+
+    session.let_join(make)
 
 
 def agent_settings(runners: RunnerOptions, settings: Settings) -> bytes:

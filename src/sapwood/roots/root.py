@@ -284,15 +284,6 @@ class RootSession(EmbeddedSession):
         self.of_group: dict[GroupNumber, tuple[ServedFrontEnd, Key]] = {}
         super().__init__(options, None, nodes)
 
-    @property
-    def loop(self) -> Any:
-        """The loop that drives it."""
-        return self._thread.loop
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on the loop's thread and return its result."""
-        return self._thread.call(function, *args)
-
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         own = super()._handlers()
         stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
@@ -406,6 +397,7 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
+        may_be: What it could be to the session.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
@@ -427,6 +419,7 @@ class ServedFrontEnd:
         self.here = here
         self.number = number
         self.role: FrontEndRole | None = None
+        self.may_be: frozenset[FrontEndRole] = frozenset()
         self.label = ""
         self.connection = connection
         self._server = server
@@ -1022,6 +1015,7 @@ class RootServer:
             )
         )
         front_end.role = wanted
+        front_end.may_be = allowed.roles
         front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()
@@ -1060,6 +1054,8 @@ class RootServer:
             return [list(self.session.hosts), self.session.ready_hosts()]
         if name == root_calls.DETACH:
             return None
+        if name in _INVITING:
+            return self._invited(front_end, name, value)
         if front_end.role is FrontEndRole.WATCHER:
             raise SecurityError("a front end that watches may not change the session")
         if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
@@ -1078,6 +1074,20 @@ class RootServer:
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
+        """Do what concerns invitations: for whoever may own the session, now or beside an owner."""
+        if FrontEndRole.OWNER not in front_end.may_be:
+            raise SecurityError(
+                "only who may own a session invites agents", hint="use a credential of its owner"
+            )
+        invitations = self.session.invitations
+        if name == root_calls.INVITE:
+            count, lifetime, listen = typed.convert(value, tuple[int, float, str])
+            return self._pool.submit(invitations.create, count, lifetime, listen)
+        if name == root_calls.REVOKE_INVITATION:
+            return self._pool.submit(invitations.revoke, typed.convert(value, str))
+        return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
@@ -1114,7 +1124,7 @@ class RootServer:
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.places
         return [
-            PlaceView(one.rank, one.pid, one.state, one.incarnation)
+            self.session.view_of(one)
             for one in (records[rank] for rank in range(1, self.session.tree.size))
         ]
 
@@ -1151,4 +1161,7 @@ class RemoteDoor:
         return self._server.open(connection, self._verify, here=False)
 
 
+_INVITING = frozenset(
+    {root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION}
+)
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})

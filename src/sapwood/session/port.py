@@ -33,6 +33,8 @@ from sapwood.session.wave_result import WaveResult
 __all__ = [
     "ContentPort",
     "GroupPort",
+    "InvitationPort",
+    "InvitationView",
     "PlaceState",
     "PlaceView",
     "PlacesChanged",
@@ -54,12 +56,14 @@ class PlaceView(msgspec.Struct, frozen=True):
         pid: Its process; 0 while there is none.
         state: Where that is in its life.
         incarnation: Counts the processes that have been at this place.
+        joined: Whether somebody else has started its process.
     """
 
     rank: int
     pid: int
     state: PlaceState
     incarnation: int
+    joined: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -163,6 +167,46 @@ class ContentPort(Protocol):
         """Offer something once less; with the last time it is gone."""
 
 
+class InvitationView(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation to be an agent, as it was when somebody asked.
+
+    Attributes:
+        id: Which one it is; no secret.
+        state: ``open``, ``joining``, ``joined``, ``revoked`` or ``expired``.
+        expires: Until when it lets processes in, seconds since 1970.
+        rank: The agent that is there by it; 0 for none.
+        host: What that process' machine calls itself.
+        pid: Its process id there.
+        since: When it joined, seconds since 1970.
+        joined: How many processes have joined by it so far.
+    """
+
+    id: str
+    state: str
+    expires: float
+    rank: int = 0
+    host: str = ""
+    pid: int = 0
+    since: float = 0.0
+    joined: int = 0
+
+
+class InvitationPort(Protocol):
+    """How processes that somebody else starts become agents of a session."""
+
+    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+        """Make invitations; return their lines, which are secrets."""
+
+    def views(self) -> list[InvitationView]:
+        """Return all invitations, as they are now."""
+
+    def revoke(self, invitation: str) -> bool:
+        """Let nobody in by an invitation any more; return whether it was there."""
+
+    def close(self) -> None:
+        """End the agents that are there by invitations, and let nobody in."""
+
+
 class NewAgent(msgspec.Struct, frozen=True):
     """An agent that is to be added.
 
@@ -196,6 +240,10 @@ class SessionPort(Protocol):
     @property
     def groups(self) -> GroupPort:
         """The groups that the front end takes part in."""
+
+    @property
+    def invitations(self) -> InvitationPort:
+        """How processes that somebody else starts become its agents."""
 
     @property
     def content(self) -> ContentPort:
