@@ -27,7 +27,6 @@ from sapwood.session.agent import (
     Contribution,
     IncomingRequest,
 )
-
 from sapwood.session.member import MemberConfiguration, read_configuration
 from sapwood.session.shared_reactor import SharedReactor
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-def join_as_agent(line: str, *, on_join: Callable[[int, str], object] | None = None) -> str:
+def join_as_agent(line: str, *, on_join: Callable[[int, str], None] | None = None) -> str:
     """Let this process be an agent of a session, until it is over.
 
     The session ends it, or removes it, or it is lost. In the main thread, SIGTERM and SIGINT have

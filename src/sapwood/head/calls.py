@@ -14,6 +14,7 @@ from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
 from sapwood.security.rights import Rights
+from sapwood.session.port import AgentEvent, InvitationView
 
 SERVICE_PROTOCOL = "sapwood-service/1"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""
@@ -701,6 +702,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         streams: Open streams.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        invitations: By which processes that others start may be agents, and are.
+        agent_events: What has happened to such agents, the last of it.
     """
 
     id: str
@@ -713,6 +716,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+    invitations: list[InvitationView] = []
+    agent_events: list[AgentEvent] = []
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

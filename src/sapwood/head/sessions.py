@@ -282,11 +282,20 @@ class HeadSessions:
             record = self._records.get(report.id)
             if record is None or SessionState(record.state).is_over:
                 return
+            self._note_agents(record, report)
             state = report.state
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(record, state=state, report=report))
+
+    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note what has happened to agents that others start, as far as it is not noted yet."""
+        before = [] if record.report is None else record.report.agent_events
+        noted = before[-1].number if before else 0
+        for event in report.agent_events:
+            if event.number > noted:
+                self._note(event.kind, event.text, session=record.name, facts=event.facts)
 
     # --- on threads of the pool ------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Connection, ConnectionHandler
 from sapwood.comm.transport.tls import TlsPort
@@ -46,7 +44,7 @@ from sapwood.session.agent import END_AGENT, LEAVE_SESSION
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.member import tree_protocol
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import InvitationView, PlaceState
+from sapwood.session.port import AgentEvent, InvitationView, PlaceState
 from sapwood.session.requests import ServedRequest
 
 MAX_INVITATIONS = 10_000
@@ -65,22 +63,6 @@ MAX_EVENTS = 64
 """Events that are kept; of more, the last ones."""
 
 _log = logger("session")
-
-
-class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to agents that others start.
-
-    Attributes:
-        number: Counts the events of a session.
-        kind: ``agent.joined``, ``agent.lost``, ``agent.left`` or ``agent.refused``.
-        text: What happened, for people.
-        facts: More about it, by name.
-    """
-
-    number: int
-    kind: str
-    text: str
-    facts: dict[str, str] = {}
 
 
 class Invited:
@@ -307,7 +289,7 @@ class Invitations:
         if self._joining is not None:
             self._joining.close()
 
-    # --- who comes ---------------------------------------------------------------------------------
+    # --- who comes -------------------------------------------------------------------------------
 
     def _admit(self, request: JoinRequest, _peer: str, address: str) -> AgentPlace:
         """Give a process its place, or say why not."""
@@ -373,7 +355,7 @@ class Invitations:
         found.lost = reason
         self._session.host.remove_joined(found.rank, reason)
 
-    # --- who goes ----------------------------------------------------------------------------------
+    # --- who goes --------------------------------------------------------------------------------
 
     def _leave(self, question: ServedRequest) -> None:
         """Let an agent go that wants to: what it was asked for is done first."""

@@ -36,9 +36,8 @@ from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import SessionOptions
 
 if TYPE_CHECKING:
-    from sapwood.nodes.invitations import AgentEvent
     from sapwood.nodes.processes import NodePool, PooledNode
-    from sapwood.session.port import InvitationPort
+    from sapwood.session.port import AgentEvent, HostedInvitations
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
 JUNCTION_ENTRY = "sapwood.activity.filter_host:main"
@@ -201,7 +200,7 @@ def let_agents_join(
         on_event: Told on the session's loop what happens to such agents.
     """
 
-    def make() -> InvitationPort:
+    def make() -> HostedInvitations:
         from sapwood.nodes.invitations import (  # noqa: PLC0415 - it needs cryptography
             Invitations,
         )

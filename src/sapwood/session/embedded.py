@@ -43,7 +43,7 @@ from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.places import PlaceRecord
-from sapwood.session.port import InvitationPort, NewAgent, PlaceView, SessionPort, StreamPort
+from sapwood.session.port import HostedInvitations, NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shared_reactor import SharedReactor
@@ -70,6 +70,9 @@ class EmbeddedSession:
         lender: The session whose agents take part, as leaves of this secondary tree; without one it
             starts its own.
         nodes: What begins the processes of places on other machines.
+
+    Attributes:
+        invited: How processes that others start become its agents; None until one is invited.
 
     Raises (from :meth:`start`):
         ConfigurationError: The transport that links places is not there, or does not work.
@@ -111,8 +114,8 @@ class EmbeddedSession:
         host.connect(self._handlers())
         host.ask = self.ask
         self._thread.on_error = self._broken
-        self._make_invitations: Callable[[], InvitationPort] | None = None
-        self._invitations: InvitationPort | None = None
+        self._make_invitations: Callable[[], HostedInvitations] | None = None
+        self.invited: HostedInvitations | None = None
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         """Return what to do with the effects of the root."""
@@ -193,12 +196,12 @@ class EmbeddedSession:
         """Call a function on the loop's thread and return its result."""
         return self._thread.call(function, *args)
 
-    def let_join(self, make: Callable[[], InvitationPort]) -> None:
+    def let_join(self, make: Callable[[], HostedInvitations]) -> None:
         """Let processes that others start become agents, by what ``make`` returns when needed."""
         self._make_invitations = make
 
     @property
-    def invitations(self) -> InvitationPort:
+    def invitations(self) -> HostedInvitations:
         """How processes that somebody else starts become its agents.
 
         Raises:
@@ -208,11 +211,11 @@ class EmbeddedSession:
         with self._lock:
             if self._closed:
                 raise ClosedError("the session is closed")
-            if self._invitations is None:
+            if self.invited is None:
                 if self._make_invitations is None:
                     raise ConfigurationError("this session has its own agents only")
-                self._invitations = self._make_invitations()
-            return self._invitations
+                self.invited = self._make_invitations()
+            return self.invited
 
     @property
     def on_loop_thread(self) -> bool:
@@ -249,8 +252,8 @@ class EmbeddedSession:
             self._closed = True
         if self.life.state is State.READY and not self.on_loop_thread:
             self.drain(self.streams.pushing(), CLOSING)
-        if self._invitations is not None:
-            self._invitations.close()
+        if self.invited is not None:
+            self.invited.close()
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:

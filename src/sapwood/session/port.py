@@ -8,6 +8,7 @@ groups, from any thread, and gets futures. Where the host lives in the same proc
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -31,8 +32,10 @@ from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
 
 __all__ = [
+    "AgentEvent",
     "ContentPort",
     "GroupPort",
+    "HostedInvitations",
     "InvitationPort",
     "InvitationView",
     "PlaceState",
@@ -191,6 +194,22 @@ class InvitationView(msgspec.Struct, frozen=True, kw_only=True):
     joined: int = 0
 
 
+class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to agents that others start.
+
+    Attributes:
+        number: Counts the events of a session.
+        kind: ``agent.joined``, ``agent.lost``, ``agent.left`` or ``agent.refused``.
+        text: What happened, for people.
+        facts: More about it, by name.
+    """
+
+    number: int
+    kind: str
+    text: str
+    facts: dict[str, str] = {}
+
+
 class InvitationPort(Protocol):
     """How processes that somebody else starts become agents of a session."""
 
@@ -205,6 +224,19 @@ class InvitationPort(Protocol):
 
     def close(self) -> None:
         """End the agents that are there by invitations, and let nobody in."""
+
+
+class HostedInvitations(InvitationPort, Protocol):
+    """The same where the root is in this process.
+
+    Attributes:
+        events: What has happened to the agents, the last of it.
+    """
+
+    events: deque[AgentEvent]
+
+    def current(self) -> list[InvitationView]:
+        """Return all invitations, as they are now; on the session's loop."""
 
 
 class NewAgent(msgspec.Struct, frozen=True):

@@ -982,6 +982,4 @@ def starter_keys(tree: Tree, beginning: ProcessSetup) -> dict[int, StarterKey]:
     if beginning.agent_source is not None:
         keys = dict.fromkeys(tree.agent_ranks, SHARED_AGENTS)
     far = {rank: host for rank, host in beginning.hosts.items() if host}
-    return keys | {
-        rank: OnHost(host) if host > 0 else JOINED_AGENTS for rank, host in far.items()
-    }
+    return keys | {rank: OnHost(host) if host > 0 else JOINED_AGENTS for rank, host in far.items()}
