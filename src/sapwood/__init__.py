@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sapwood.activity.joined_agent import join_as_agent
     from sapwood.client import (
         ANY,
         NOTHING,
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
         empty,
         execute,
         here,
-        join_as_agent,
         load,
         load_program,
         local,
@@ -232,6 +232,7 @@ _FOR_PROGRAMS = {
     "Group": "sapwood.comm.groups.handle",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
+    "join_as_agent": "sapwood.activity.joined_agent",
     "ANY": "sapwood.comm.messaging.envelope",
     "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",

@@ -6,7 +6,10 @@ the session, or when the session removes it, or when it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,10 +18,12 @@ from sapwood.activity.agent_process import AgentProcess
 from sapwood.activity.agent_requests import decode_settings
 from sapwood.comm import events as ev
 from sapwood.comm import plain
+from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
+from sapwood.security.invitations import AgentInvitation
 from sapwood.session.agent import (
     END_AGENT,
     LEAVE_SESSION,
@@ -32,7 +37,6 @@ from sapwood.session.shared_reactor import SharedReactor
 
 if TYPE_CHECKING:
     from sapwood.nodes.joining import JoinedAgent
-    from sapwood.security.invitations import AgentInvitation
 
 LEAVE_TIMEOUT = 15.0
 """Seconds that an agent which wants to leave waits until its session lets it go."""
@@ -42,6 +46,41 @@ ZYGOTE_LOOK = 5.0
 
 ZYGOTE_LOOKS = 12
 """A zygote that gives no sign of life at so many looks is taken for dead."""
+
+
+def join_as_agent(line: str, *, on_join: Callable[[int, str], None] | None = None) -> str:
+    """Let this process be an agent of a session, until it is over.
+
+    The session ends it, or removes it, or it is lost. In the main thread, SIGTERM and SIGINT have
+    it leave: what it was asked for is done first; the same signal once more ends it at once.
+
+    Args:
+        line: An invitation, as :meth:`Cluster.invite` returns it.
+        on_join: Told when the session knows the agent: its rank, and the session's name.
+
+    Returns:
+        Why it ended, if the session or this process wanted that.
+
+    Raises:
+        SecurityError: The session refuses the invitation, or did not make it.
+        CommunicationError: The session cannot be reached, or not any more.
+        ResourceError: Runners cannot be started.
+
+    Example:
+        ::
+
+            sapwood.join_as_agent(os.environ["SAPWOOD_INVITATION"])
+    """
+    from sapwood.nodes.joining import (  # noqa: PLC0415 - whoever has a wrong line needs no more
+        join_session,
+    )
+
+    invitation = AgentInvitation.parse(line)
+    process = JoinedAgentProcess(invitation, join_session(invitation))
+    if on_join is not None:
+        process.when_ready(lambda: on_join(process.rank, process.session))
+    with _signals(process.leave):
+        return process.run()
 
 
 class JoinedAgentProcess:
@@ -78,9 +117,9 @@ class JoinedAgentProcess:
             raise
         self._agent = _Leaf(configuration, place.rank, 1, self._loop, self._ended)
         self._agent.requests[END_AGENT] = self._told_to_end
-        AgentProcess(
-            self._agent, decode_settings(configuration.extra), self._spawner.new_runner_factory()
-        )
+        self._factory = self._spawner.new_runner_factory()
+        settings = decode_settings(configuration.extra)
+        self._process = AgentProcess(self._agent, settings, self._factory)
 
     def when_ready(self, function: Callable[[], None]) -> None:
         """Have a function called when the session knows that the agent is there."""
@@ -106,7 +145,9 @@ class JoinedAgentProcess:
             self._agent.begin()
             self._loop.run()
         finally:
-            self._agent.place.close()
+            self._process.close()
+            self._agent.close()
+            self._factory.close()
             self._spawner.detach()
             self._spawner.close()
             self._loop.close()
@@ -179,9 +220,46 @@ class _Leaf(Agent):
     ) -> None:
         super().__init__(configuration, rank, incarnation, loop)
         self._told = ended
+        self._connections: set[Connection] = set()
+
+    def close(self) -> None:
+        """Close all connections at once, also those that wait for the other side's end."""
+        self.place.close()
+        for connection in tuple(self._connections):
+            connection.abort()
+
+    def _dial(self, rank: int, handler: ConnectionHandler, failed: Failed) -> None:
+        super()._dial(rank, _Noting(handler, self._connections), failed)
 
     def _parent_lost(self, effect: ev.ParentLost) -> None:
         self._told(effect.reason)
+
+
+class _Noting:
+    """Notes which connections there are.
+
+    Args:
+        handler: Hears of them.
+        connections: Those that are open.
+    """
+
+    def __init__(self, handler: ConnectionHandler, connections: set[Connection]) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._numbers: dict[int, Connection] = {}
+        self.bytes_received = handler.bytes_received
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        """Note a connection."""
+        self._connections.add(connection)
+        number = self._handler.connection_opened(connection, initiator=initiator)
+        self._numbers[number] = connection
+        return number
+
+    def connection_closed(self, number: int, reason: str) -> None:
+        """Forget it."""
+        self._connections.discard(self._numbers.pop(number))
+        self._handler.connection_closed(number, reason)
 
 
 def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfiguration:
@@ -199,3 +277,18 @@ def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfig
         credentials=joined.credentials,
         transport="",
     )
+
+
+@contextmanager
+def _signals(leave: Callable[[], None]) -> Iterator[None]:
+    """Have the signals that end programs call a function, where they can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda *_: leave()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -87,6 +87,6 @@ def join(
 ) -> None:
     """Be an agent of a session, until it ends, or Ctrl-C: then what it was asked for is done."""
     with reported(debug=debug):
-        from sapwood.cli import agent_command  # noqa: PLC0415 - --help must load little
+        from sapwood.cli import agent_joining  # noqa: PLC0415 - --help must load little
 
-        agent_command.join(line)
+        agent_joining.join(line)

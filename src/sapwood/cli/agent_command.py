@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import sys
 
 import msgspec
 import typer
 
-from sapwood.cli.node_joining import MAX_LINE, hide_line
 from sapwood.cli.present import print_json, table, write
 from sapwood.client.attaching import attach
-from sapwood.client.joining import join_as_agent
-from sapwood.environment import background
 from sapwood.environment.units import parse_duration
-from sapwood.security.invitations import AgentInvitation
 from sapwood.session.port import InvitationView
 
 
@@ -50,26 +44,6 @@ def revoke(session: str, invitation: str, cluster: str, *, as_json: bool) -> Non
         print_json({"revoked": invitation})
     else:
         typer.echo(f"Nobody joins by the invitation {invitation} any more.")
-
-
-def join(line: str) -> None:
-    """Be an agent of a session, until it is over.
-
-    Raises:
-        SapwoodError: It is not let in, or the session is lost.
-    """
-    if line != "-":
-        AgentInvitation.parse(line)
-        hide_line(line, background.own_command("agent", "join", "-"))
-        return  # it goes on as another command
-    text = sys.stdin.read(MAX_LINE)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - what children of this process read
-        os.dup2(nothing.fileno(), 0)
-    typer.echo(f"It has ended: {join_as_agent(text, on_join=_joined)}.")
-
-
-def _joined(rank: int, session: str) -> None:
-    print(f"Agent {rank} of the session {session}: process {os.getpid()}.", flush=True)  # noqa: T201 - a line for programs that wait for it
 
 
 def _until(expires: float) -> str:

@@ -9,7 +9,6 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
-from sapwood.client.joining import join_as_agent
 from sapwood.client.local import local
 from sapwood.client.messages import QueryResult
 from sapwood.client.staging import Stage
@@ -133,7 +132,6 @@ __all__ = [
     "empty",
     "execute",
     "here",
-    "join_as_agent",
     "load",
     "load_program",
     "local",
