@@ -480,6 +480,18 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     components: NodeComponents | None = None
 
 
+class JoinedOf(msgspec.Struct, frozen=True):
+    """An agent that somebody else has started.
+
+    Attributes:
+        session: Handle of its session.
+        agent: By which invitation it is there, and since when.
+    """
+
+    session: str
+    agent: InvitationView
+
+
 class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a head are.
 
@@ -490,6 +502,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
         head: How the components of the head are.
         ready_seconds: How long it took the head and all nodes to become ready, with all of their
             components, the last time; None before.
+        joined: Agents of sessions that somebody else has started.
     """
 
     time: float
@@ -497,6 +510,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     refusals: list[RefusedMachine]
     head: list[ComponentView] = []
     ready_seconds: float | None = None
+    joined: list[JoinedOf] = []
 
 
 class ComponentOf(msgspec.Struct, frozen=True):

@@ -219,6 +219,16 @@ class HeadSessions:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (living or found)[-1]
 
+    def joined(self) -> list[calls.JoinedOf]:
+        """Return the agents of sessions that somebody else has started."""
+        living = (one for one in self.records() if not SessionState(one.state).is_over)
+        return [
+            calls.JoinedOf(record.handle, agent)
+            for record in living
+            for agent in (record.report.invitations if record.report is not None else ())
+            if agent.rank
+        ]
+
     def create(self, wanted: calls.CreateSession) -> Future[Any]:
         """Begin a session; the future gets its record.
 

@@ -297,10 +297,11 @@ class AttachedSession:
         """Whether a place sees the memory and the files of this process; by default all of them."""
         if not self._sharing:
             return False
-        hosts = self._facts.hosts
+        hosts, places = self._facts.hosts, self._places
         if rank is not None:
-            return not hosts or (rank < len(hosts) and hosts[rank] == 0)
-        return not any(hosts)
+            joined = rank in places and places[rank].joined
+            return not joined and (not hosts or (rank < len(hosts) and hosts[rank] == 0))
+        return not any(hosts) and not any(place.joined for place in places.values())
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -228,9 +229,9 @@ def test_who_has_no_invitation_that_counts_is_refused(
         join_session(elsewhere)
     with pytest.raises(SecurityError, match="this is no invitation"):
         sapwood.join_as_agent("swd1.x")
-    now = invitations.time.time()
+    now = time.time()
     with monkeypatch.context() as later:
-        later.setattr(invitations.time, "time", lambda: now + 86401.0)
+        later.setattr(time, "time", lambda: now + 86401.0)
         with pytest.raises(SecurityError, match="has expired"):
             join_session(late)
         assert cluster.invitations[2].state == "expired"
