@@ -301,7 +301,8 @@ class AttachedSession:
         if rank is not None:
             joined = rank in places and places[rank].joined
             return not joined and (not hosts or (rank < len(hosts) and hosts[rank] == 0))
-        return not any(hosts) and not any(place.joined for place in places.values())
+        some_joined = any(place.joined for place in list(places.values()))
+        return not (any(hosts) or some_joined or self.invitations.used)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""
@@ -587,9 +588,9 @@ class AttachedSession:
             self._wrote(wire.PlaceWrote(rank, text.encode()))
 
     def _news(self, message: wire.TreeNews) -> None:
-        if message.tree is not None:
-            self._tree = message.tree
         self._places |= {one.rank: one for one in message.places}
+        if message.tree is not None:  # after its places: who knows of one asks what it is
+            self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
         for listener in tuple(self._listeners):
@@ -643,13 +644,19 @@ class AttachedSession:
 
 
 class AttachedInvitations:
-    """How processes that others start become agents of a session: its root does all of it."""
+    """How processes that others start become agents of a session: its root does all of it.
+
+    Attributes:
+        used: Whether this front end has invited any.
+    """
 
     def __init__(self, session: AttachedSession) -> None:
         self._session = session
+        self.used = False
 
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
         """Make invitations; return their lines, which are secrets."""
+        self.used = True
         found = self._session.ask_root(root_calls.INVITE, [count, lifetime, listen])
         return typed.convert(found.result(CALL_TIMEOUT), list[str])
 

@@ -155,7 +155,9 @@ def plan_over(
     """
     exports = site_variables(settings)
     shares = _shares(nodes, agents, agents_per_node, settings)
-    tree, hosts = by_host(shares, _above(shares, nodes, settings.nodes.topology))
+    name_of = {node.host: node.name for node in nodes.nodes}
+    names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
+    tree, hosts = by_host(shares, machines_above(shares, names, settings.nodes.topology))
     runners = runner_options(max(shares), settings, usable_cores())
     options = msgspec.structs.replace(
         session_options(settings, exports),
@@ -285,8 +287,17 @@ def runner_options(agents: int, settings: Settings, cores: int) -> RunnerOptions
     )
 
 
-def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
-    """Return the machine above each, by number; those without agents are below the root."""
+def machines_above(shares: Sequence[int], names: Sequence[str], shape: str) -> list[int]:
+    """Return the machine above each, by number; those without agents are below the root.
+
+    Args:
+        shares: How many agents each machine has.
+        names: What the machines are called.
+        shape: How they are to be below each other, as ``nodes.topology`` has it.
+
+    Raises:
+        ConfigurationError: There is no such shape, or its file is wrong.
+    """
     if shape.startswith("file:"):
         path = Path(parse_shape(shape)[1]).expanduser()
         try:
@@ -295,8 +306,6 @@ def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
             raise ConfigurationError(
                 f"the file of the topology cannot be read: {error}", where=str(path)
             ) from error
-        name_of = {node.host: node.name for node in control.nodes}
-        names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
         return read_host_tree(text, names, str(path))
     used = [host for host, share in enumerate(shares, start=1) if share]
     above = [0] * len(shares)

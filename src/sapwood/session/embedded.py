@@ -496,7 +496,9 @@ class EmbeddedSession:
         if not self.options.shared_memory:
             return False
         hosts = self.host.hosts
-        return (hosts[rank] == 0 if rank is not None else not any(hosts)) if hosts else True
+        if rank is not None:
+            return not hosts or hosts[rank] == 0
+        return not any(hosts) and self.invited is None  # what begins now may be theirs as well
 
     # --- on the loop's thread ----------------------------------------------------------------
 
