@@ -21,6 +21,8 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
+from sapwood.comm import frames
+from sapwood.comm import messages as msg
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Connection, ConnectionHandler
 from sapwood.comm.transport.tls import TlsPort
@@ -464,8 +466,10 @@ class _Gate:
         """Take a link in, if it is that of an agent."""
         found = self._nodes.get(connection.peer)
         if found is None:
-            self._refused(connection.peer, "its place was removed, or given to another process")
-            connection.abort()
+            reason = "its place was removed, or given to another process"
+            self._refused(connection.peer, reason)
+            connection.write(frames.encode(msg.Refused(reason), None, share=False))
+            connection.close()
             return -1
         number = self._place.connection_opened(connection, initiator=initiator)
         self._links[number] = found

@@ -19,7 +19,7 @@ import pytest
 
 import sapwood
 from sapwood.activity.joined_agent import JoinedAgentProcess
-from sapwood.core.errors import ConfigurationError, SecurityError
+from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
 from sapwood.environment.settings import CommSettings, LimitSettings, NodeSettings, Settings
 from sapwood.nodes import invitations
 from sapwood.nodes.joining import join_session
@@ -140,9 +140,8 @@ def test_they_work_as_all_others_are_killed_and_come_again(
         until(lambda: agents(cluster) == [1, 3])
         until(lambda: not Path(f"/proc/{runner}").exists())
         assert stream.broadcast(-1).result(TIMEOUT).agents == [1, 3]
-        lost = [text for kind, text in events(cluster) if kind == "agent.lost"]
-        assert len(lost) == 1
-        assert lost[0].startswith("agent 2 is lost: ")
+        until(lambda: "agent.lost" in [kind for kind, _ in events(cluster)])
+        assert events(cluster)[-1][1].startswith("agent 2 is lost: ")
         assert cluster.invitations[0].state == "open"
 
         again = begin(first)
@@ -251,18 +250,33 @@ def test_who_has_no_invitation_that_counts_is_refused(
     until(lambda: any("did not take its place" in text for _, text in events(cluster)))
 
 
-def test_a_certificate_counts_as_long_as_its_agent_is_there(
-    cluster: sapwood.Cluster, until: Until
-) -> None:
+def test_a_certificate_counts_as_long_as_its_agent_is_there(cluster: sapwood.Cluster) -> None:
     (line,) = cluster.invite()
     gone = join_session(AgentInvitation.parse(line))
     cluster.session.contract([gone.place.rank], 0.0)
     process = JoinedAgentProcess(AgentInvitation.parse(line), gone)
-    thread = threading.Thread(target=process.run)
-    thread.start()
-    until(lambda: any("its place was removed" in text for _, text in events(cluster)))
-    process.leave()
-    process.leave()
-    thread.join(TIMEOUT)
-    assert not thread.is_alive()
+    with pytest.raises(CommunicationError, match="the session is lost: its place was removed"):
+        process.run()
+    assert any("its place was removed" in text for _, text in events(cluster))
     assert agents(cluster) == [1]
+
+
+@pytest.mark.nightly
+def test_one_that_says_nothing_any_more_is_lost_and_ends_when_it_goes_on(
+    begin: Callable[[str], Joining], until: Until
+) -> None:
+    settings = Settings(
+        comm=CommSettings(grace=0.1, heartbeat=0.2, failure_after=3.0),
+        nodes=NodeSettings(listen="127.0.0.1:0"),
+    )
+    with contextlib.closing(sapwood.local(1, settings=settings)) as cluster:
+        one = begin(*cluster.invite())
+        assert one.says().startswith("Agent 2 ")
+        one.process.send_signal(signal.SIGSTOP)
+        until(lambda: agents(cluster) == [1])
+        until(lambda: "agent.lost" in [kind for kind, _ in events(cluster)])
+        assert events(cluster)[-1][1].startswith("agent 2 is lost: nothing heard for ")
+        one.process.send_signal(signal.SIGCONT)
+        status, said = one.ended()
+        assert status == CommunicationError.exit_code
+        assert "the session is lost: " in said
