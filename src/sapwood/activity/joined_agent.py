@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 LEAVE_TIMEOUT = 15.0
 """Seconds that an agent which wants to leave waits until its session lets it go."""
 
+END_TIMEOUT = 5.0
+"""Seconds that an agent which was told to end waits until its link is ended."""
+
 ZYGOTE_LOOK = 5.0
 """Seconds between two looks at the zygote."""
 
@@ -170,13 +173,15 @@ class JoinedAgentProcess:
         self._loop.call_later(LEAVE_TIMEOUT, self._end, "the session did not let it go in time")
 
     def _told_to_end(self, request: IncomingRequest) -> None:
-        reason = str(request.value())
+        self._reason = self._reason or str(request.value())
         request.reply(None)
-        self._loop.call_later(0.0, self._end, reason)  # after the answer is on its way
+        self._loop.call_later(END_TIMEOUT, self._end, self._reason)  # the root ends the link before
 
     def _ended(self, reason: str) -> None:
         """No place takes this one any more."""
-        if self._leaves:
+        if self._reason:
+            self._end(self._reason)
+        elif self._leaves:
             self._end("it left")
         elif reason == REMOVED:
             self._end("the session has removed it")
