@@ -60,6 +60,9 @@ def homes_for(
         >>> tree, hosts = by_host([2, 2])
         >>> [(new.parent, new.host) for new in homes_for(tree, 3, hosts, [1, 2, 3])]
         [(0, 3), (0, 3), (5, 1)]
+        >>> joined = plan(2, 0).with_agents({3: 0})  # by an invitation: on no machine of ours
+        >>> [(new.parent, new.host) for new in homes_for(joined, 1, (0, 0, 0, -3))]
+        [(0, 0)]
     """
     homes: list[NewAgent] = []
     at = list(hosts)

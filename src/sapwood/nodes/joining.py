@@ -494,12 +494,12 @@ def join_again(
 
 
 class _ImpostorError(Exception):
-    """Who answers at an address is not the head that is wanted; that may be at another one."""
+    """Who answers at an address is not who is wanted; that may be at another one."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, wanted: str) -> None:
         super().__init__(address)
         self.error = SecurityError(
-            "this is not the head that made the join token",
+            f"this is not the {wanted}",
             where=address,
             hint="somebody else answers at this address; the secret was not sent",
         )
@@ -569,6 +569,13 @@ def _join_at(
         return _joined(secure, end, token.text, name, found.authority, address)
 
 
+_MAKERS = {
+    JOIN_PROTOCOL: "head that made the join token",
+    AGENT_PROTOCOL: "session that made the invitation",
+}
+"""Whose the pin is, in words."""
+
+
 @contextlib.contextmanager
 def _told_by_pin(
     protocol: str, pin: str, address: str, timeout: float, plain: socket.socket | None = None
@@ -582,7 +589,7 @@ def _told_by_pin(
         greeting = _greeting(secure, end)
         certificate = secure.getpeercert(binary_form=True) or b""
         if pin_of(greeting.authority) != pin or not is_head(certificate, greeting.authority):
-            raise _ImpostorError(address)
+            raise _ImpostorError(address, _MAKERS[protocol])
         yield secure, end, greeting
 
 

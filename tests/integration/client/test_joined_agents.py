@@ -224,7 +224,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
         with pytest.raises(SecurityError, match=why):
             join_session(invitation)
     elsewhere = AgentInvitation(good.id, good.secret, "0" * 64, good.places)
-    with pytest.raises(SecurityError, match="the secret was not sent"):
+    with pytest.raises(SecurityError, match="not the session that made the invitation"):
         join_session(elsewhere)
     with pytest.raises(SecurityError, match="this is no invitation"):
         sapwood.join_as_agent("swd1.x")
