@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sapwood.activity.joined_agent import join_as_agent
     from sapwood.client import (
         ANY,
         NOTHING,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         GroupError,
         Here,
         InputError,
+        InvitationView,
         MemoryLimitError,
         Message,
         NodeLostError,
@@ -131,6 +133,7 @@ __all__ = [
     "GroupError",
     "Here",
     "InputError",
+    "InvitationView",
     "MemoryLimitError",
     "Message",
     "NodeLostError",
@@ -172,6 +175,7 @@ __all__ = [
     "empty",
     "execute",
     "here",
+    "join_as_agent",
     "load",
     "load_program",
     "local",
@@ -228,6 +232,7 @@ _FOR_PROGRAMS = {
     "Group": "sapwood.comm.groups.handle",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
+    "join_as_agent": "sapwood.activity.joined_agent",
     "ANY": "sapwood.comm.messaging.envelope",
     "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",

@@ -58,7 +58,7 @@ from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
 from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
-from sapwood.session.port import WaveResult
+from sapwood.session.port import InvitationView, WaveResult
 
 __all__ = [
     "ANY",
@@ -90,6 +90,7 @@ __all__ = [
     "GroupError",
     "Here",
     "InputError",
+    "InvitationView",
     "MemoryLimitError",
     "Message",
     "NodeLostError",

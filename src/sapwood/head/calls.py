@@ -14,6 +14,7 @@ from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
 from sapwood.security.rights import Rights
+from sapwood.session.port import AgentEvent, InvitationView
 
 SERVICE_PROTOCOL = "sapwood-service/1"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""
@@ -479,6 +480,18 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     components: NodeComponents | None = None
 
 
+class JoinedOf(msgspec.Struct, frozen=True):
+    """An agent that somebody else has started.
+
+    Attributes:
+        session: Handle of its session.
+        agent: By which invitation it is there, and since when.
+    """
+
+    session: str
+    agent: InvitationView
+
+
 class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a head are.
 
@@ -489,6 +502,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
         head: How the components of the head are.
         ready_seconds: How long it took the head and all nodes to become ready, with all of their
             components, the last time; None before.
+        joined: Agents of sessions that somebody else has started.
     """
 
     time: float
@@ -496,6 +510,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     refusals: list[RefusedMachine]
     head: list[ComponentView] = []
     ready_seconds: float | None = None
+    joined: list[JoinedOf] = []
 
 
 class ComponentOf(msgspec.Struct, frozen=True):
@@ -701,6 +716,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         streams: Open streams.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        invitations: By which processes that others start may be agents, and are.
+        agent_events: What has happened to such agents, the last of it.
     """
 
     id: str
@@ -713,6 +730,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+    invitations: list[InvitationView] = []
+    agent_events: list[AgentEvent] = []
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -520,7 +520,12 @@ class Head:
         del caller, value
         parts, seconds = self._supervisor.views(), self._ready_seconds
         return self._pool.submit(
-            lambda: _plain(tree_status(self.control, self.records(), parts, seconds))
+            lambda: _plain(
+                msgspec.structs.replace(
+                    tree_status(self.control, self.records(), parts, seconds),
+                    joined=self.sessions.joined(),
+                )
+            )
         )
 
     def _act(self, caller: ServiceCaller, value: Any) -> Future[Any]:

@@ -219,6 +219,16 @@ class HeadSessions:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (living or found)[-1]
 
+    def joined(self) -> list[calls.JoinedOf]:
+        """Return the agents of sessions that somebody else has started."""
+        living = (one for one in self.records() if not SessionState(one.state).is_over)
+        return [
+            calls.JoinedOf(record.handle, agent)
+            for record in living
+            for agent in (record.report.invitations if record.report is not None else ())
+            if agent.rank
+        ]
+
     def create(self, wanted: calls.CreateSession) -> Future[Any]:
         """Begin a session; the future gets its record.
 
@@ -282,11 +292,20 @@ class HeadSessions:
             record = self._records.get(report.id)
             if record is None or SessionState(record.state).is_over:
                 return
+            self._note_agents(record, report)
             state = report.state
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(record, state=state, report=report))
+
+    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note what has happened to agents that others start, as far as it is not noted yet."""
+        before = [] if record.report is None else record.report.agent_events
+        noted = before[-1].number if before else 0
+        for event in report.agent_events:
+            if event.number > noted:
+                self._note(event.kind, event.text, session=record.name, facts=event.facts)
 
     # --- on threads of the pool ------------------------------------------------------------------
 

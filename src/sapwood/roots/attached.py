@@ -44,7 +44,7 @@ from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent, PlaceView, StreamPort
+from sapwood.session.port import InvitationView, NewAgent, PlaceView, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut
@@ -166,6 +166,7 @@ class AttachedSession:
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
         self.groups = FrontEndGroups(thread, post, pool)
         self.content = AttachedContent(self)
+        self.invitations = AttachedInvitations(self)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             **self.streams.handlers(),
             ev.Answered: self.requests.answered,
@@ -296,10 +297,12 @@ class AttachedSession:
         """Whether a place sees the memory and the files of this process; by default all of them."""
         if not self._sharing:
             return False
-        hosts = self._facts.hosts
+        hosts, places = self._facts.hosts, self._places
         if rank is not None:
-            return not hosts or (rank < len(hosts) and hosts[rank] == 0)
-        return not any(hosts)
+            joined = rank in places and places[rank].joined
+            return not joined and (not hosts or (rank < len(hosts) and hosts[rank] == 0))
+        some_joined = any(place.joined for place in list(places.values()))
+        return not (any(hosts) or some_joined or self.invitations.used)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""
@@ -585,9 +588,9 @@ class AttachedSession:
             self._wrote(wire.PlaceWrote(rank, text.encode()))
 
     def _news(self, message: wire.TreeNews) -> None:
-        if message.tree is not None:
-            self._tree = message.tree
         self._places |= {one.rank: one for one in message.places}
+        if message.tree is not None:  # after its places: who knows of one asks what it is
+            self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
         for listener in tuple(self._listeners):
@@ -638,6 +641,37 @@ class AttachedSession:
                 hint="please report this with the traceback above",
             )
         )
+
+
+class AttachedInvitations:
+    """How processes that others start become agents of a session: its root does all of it.
+
+    Attributes:
+        used: Whether this front end has invited any.
+    """
+
+    def __init__(self, session: AttachedSession) -> None:
+        self._session = session
+        self.used = False
+
+    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+        """Make invitations; return their lines, which are secrets."""
+        self.used = True
+        found = self._session.ask_root(root_calls.INVITE, [count, lifetime, listen])
+        return typed.convert(found.result(CALL_TIMEOUT), list[str])
+
+    def views(self) -> list[InvitationView]:
+        """Return all invitations, as they are now."""
+        found = self._session.ask_root(root_calls.INVITATIONS)
+        return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
+
+    def revoke(self, invitation: str) -> bool:
+        """Let nobody in by an invitation any more; return whether it was there."""
+        found = self._session.ask_root(root_calls.REVOKE_INVITATION, invitation)
+        return typed.convert(found.result(CALL_TIMEOUT), bool)
+
+    def close(self) -> None:
+        """Do nothing: the agents belong to the root, which goes on."""
 
 
 class AttachedContent:

@@ -30,12 +30,19 @@ from sapwood.head.service import ServiceClient
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.sessions import RootPlan, RootReady
 from sapwood.head.watched import started
-from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
+from sapwood.roots.making import (
+    SessionPlan,
+    host_filters,
+    let_agents_join,
+    plan_here,
+    plan_over,
+)
 from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.session.folder import make_folder
+from sapwood.session.port import AgentEvent
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 from sapwood.session.supervisor import NodeSource
 
@@ -87,6 +94,7 @@ class RootProcess:
             given.disconnect,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
+        let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
         self._remote: RemotePort | None = None
         self._secret = given.secret
         self._reports = HeadReports(given.cluster, self._announce)
@@ -195,6 +203,10 @@ class RootProcess:
     def _idle_over(self) -> None:
         _log.info("idle", seconds=self.idle)
         self.end(f"nobody was attached for {self.idle:g} s")
+
+    def _told_of_agent(self, _event: AgentEvent) -> None:
+        """Something happened to an agent that somebody else has started."""
+        self._reports.tell(self.report())
 
     def _move(self, step: SessionStep) -> None:
         self.state = TRANSITIONS.after(self.state, step, self._id)

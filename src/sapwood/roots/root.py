@@ -46,7 +46,7 @@ from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import FrontEndRole, Verify
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import NewAgent, PlaceView
+from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
 from sapwood.session.supervisor import NodeSource
 
 MAX_FRONT_ENDS = 64
@@ -63,6 +63,9 @@ LONGEST_TIMER = 3600.0
 
 FAREWELL = 1.0
 """Seconds that a front end has to read why it is cut off."""
+
+TOLD_EVENTS = 16
+"""Events of agents that others start, of which a report tells."""
 
 MAX_UNSENT = 2**30
 """Bytes that may wait for a front end that does not read; with more it is cut off."""
@@ -93,6 +96,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when it is attached or detached, seconds since 1970.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        invitations: By which processes that others start may be agents, and are.
+        agent_events: What has happened to such agents, the last of it.
     """
 
     agents: int
@@ -102,6 +107,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     kept: int = 0
     dropped: int = 0
+    invitations: list[InvitationView] = []
+    agent_events: list[AgentEvent] = []
 
 
 class FrontEndMemory:
@@ -284,15 +291,6 @@ class RootSession(EmbeddedSession):
         self.of_group: dict[GroupNumber, tuple[ServedFrontEnd, Key]] = {}
         super().__init__(options, None, nodes)
 
-    @property
-    def loop(self) -> Any:
-        """The loop that drives it."""
-        return self._thread.loop
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on the loop's thread and return its result."""
-        return self._thread.call(function, *args)
-
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         own = super()._handlers()
         stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
@@ -406,6 +404,7 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
+        may_be: What it could be to the session.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
@@ -427,6 +426,7 @@ class ServedFrontEnd:
         self.here = here
         self.number = number
         self.role: FrontEndRole | None = None
+        self.may_be: frozenset[FrontEndRole] = frozenset()
         self.label = ""
         self.connection = connection
         self._server = server
@@ -870,7 +870,7 @@ class RootServer:
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
-        owner = self.owner
+        owner, invited = self.owner, self.session.invited
         return RootStatus(
             agents=self.session.tree.agents,
             owner=owner.label if owner is not None else "",
@@ -879,6 +879,8 @@ class RootServer:
             since=self._since,
             kept=self._kept.nbytes,
             dropped=sum(self._kept.dropped.values()),
+            invitations=[] if invited is None else invited.current(),
+            agent_events=[] if invited is None else list(invited.events)[-TOLD_EVENTS:],
         )
 
     def _admitted(self) -> list[ServedFrontEnd]:
@@ -1022,6 +1024,7 @@ class RootServer:
             )
         )
         front_end.role = wanted
+        front_end.may_be = allowed.roles
         front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()
@@ -1054,12 +1057,10 @@ class RootServer:
             SapwoodError: There is none.
         """
         name, value = call.name, call.value
-        if name == root_calls.STATUS:
-            return msgspec.to_builtins(self.status())
-        if name == root_calls.MACHINES:
-            return [list(self.session.hosts), self.session.ready_hosts()]
-        if name == root_calls.DETACH:
-            return None
+        if name in {root_calls.STATUS, root_calls.MACHINES, root_calls.DETACH}:
+            return self._told(name)
+        if name in _INVITING:
+            return self._invited(front_end, name, value)
         if front_end.role is FrontEndRole.WATCHER:
             raise SecurityError("a front end that watches may not change the session")
         if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
@@ -1078,6 +1079,28 @@ class RootServer:
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _told(self, name: str) -> Any:
+        """Answer what every front end may want."""
+        if name == root_calls.STATUS:
+            return msgspec.to_builtins(self.status())
+        if name == root_calls.MACHINES:
+            return [list(self.session.hosts), self.session.ready_hosts()]
+        return None
+
+    def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
+        """Do what concerns invitations: for whoever may own the session, now or beside an owner."""
+        if FrontEndRole.OWNER not in front_end.may_be:
+            raise SecurityError(
+                "only who may own a session invites agents", hint="use a credential of its owner"
+            )
+        invitations = self.session.invitations
+        if name == root_calls.INVITE:
+            count, lifetime, listen = typed.convert(value, tuple[int, float, str])
+            return self._pool.submit(invitations.create, count, lifetime, listen)
+        if name == root_calls.REVOKE_INVITATION:
+            return self._pool.submit(invitations.revoke, typed.convert(value, str))
+        return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
@@ -1114,7 +1137,7 @@ class RootServer:
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.places
         return [
-            PlaceView(one.rank, one.pid, one.state, one.incarnation)
+            self.session.view_of(one)
             for one in (records[rank] for rank in range(1, self.session.tree.size))
         ]
 
@@ -1151,4 +1174,5 @@ class RemoteDoor:
         return self._server.open(connection, self._verify, here=False)
 
 
+_INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
