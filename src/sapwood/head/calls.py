@@ -98,6 +98,7 @@ SET_POLICY = "policy.set"
 
 POLICY_HISTORY = "policy.history"
 """Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
+
 CREATE_SESSION = "session.create"
 """Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
 :class:`SessionRecord`."""
@@ -121,6 +122,9 @@ END_SESSION = "session.end"
 
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
+
+REPORT_REFUSED = "session.refused"
+"""Call: of a session's root, whom it has not let in, or cut off. Value: :class:`FrontEndRefused`."""
 
 CREATE_RUN = "run.create"
 """Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
@@ -713,6 +717,26 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+
+
+class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of a session has not let a front end in, or has cut it off.
+
+    Attributes:
+        session: The id of the session.
+        reason: Why.
+        address: Where the front end is; empty on the machine of the root.
+        label: What it calls itself.
+        credential: Id of the block of its credential that counts; empty for none.
+        attached: Whether it was attached.
+    """
+
+    session: str
+    reason: str
+    address: str = ""
+    label: str = ""
+    credential: str = ""
+    attached: bool = False
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

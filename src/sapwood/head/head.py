@@ -269,6 +269,7 @@ class Head:
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
                 calls.REPORT_SESSION: self._report_session,
+                calls.REPORT_REFUSED: self._report_refused,
                 calls.CREATE_RUN: self._create_run,
                 calls.LIST_RUNS: self._list_runs,
                 calls.FIND_RUN: self._find_run,
@@ -918,6 +919,12 @@ class Head:
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         self.sessions.report(_read(value, calls.SessionReport))
+        return None
+
+    def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        told = _read(value, calls.FrontEndRefused)
+        self.gate.note_refused(self.sessions.find(told.session).name, told)
         return None
 
     def _create_run(self, caller: ServiceCaller, value: Any) -> Any:

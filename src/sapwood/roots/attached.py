@@ -594,6 +594,9 @@ class AttachedSession:
             listener(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:
+        if message.error is not None:
+            self._lost(SapwoodError.from_record(message.error))
+            return
         self._lost(ClosedError(f"the session has ended: {message.reason}", where=self.address.name))
 
     def _lost(self, error: SapwoodError) -> None:

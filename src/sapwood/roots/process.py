@@ -19,7 +19,7 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
@@ -35,6 +35,7 @@ from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
+from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 from sapwood.session.supervisor import NodeSource
@@ -75,6 +76,9 @@ class RootProcess:
         self._used = False
         self._listener: Listener | None = None
         self._folder: Path | None = None
+        self._denials = Denials()
+        self._denials.subscribe(self._denied)
+        self._reports = HeadReports(given.cluster, self._announce, self._denials)
         planned, nodes = _planned(given, settings)
         self.session = RootSession(planned.options, nodes)
         self.server = RootServer(
@@ -85,11 +89,11 @@ class RootProcess:
             self._changed,
             self.end,
             given.disconnect,
+            self._reports.refused,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
         self._remote: RemotePort | None = None
         self._secret = given.secret
-        self._reports = HeadReports(given.cluster, self._announce)
 
     def start(self) -> RootReady:
         """Start the session and serve front ends; return what to say of it."""
@@ -98,7 +102,8 @@ class RootProcess:
             self._folder = make_folder()
             path = str(self._folder / "root.sock")
             self.session.call(self._listen, path)
-            door = RemoteDoor(self.server, secret_holder(self._secret))
+            verify = secret_holder(self._secret, denials=self._denials)
+            door = RemoteDoor(self.server, verify)
             self._remote = RemotePort(self._id, door, self.session.loop, self._folder)
         except BaseException:
             self.close()
@@ -146,6 +151,11 @@ class RootProcess:
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
         self._tell_kept((0, 0))
+
+    def _denied(self, ids: frozenset[str]) -> None:
+        """Credentials were revoked; from any thread."""
+        with contextlib.suppress(ClosedError):
+            self.session.on_loop(self.server.deny, ids)
 
     def _announce(self, client: ServiceClient) -> float:
         """Have a head hand over the front ends of other machines."""

@@ -31,6 +31,7 @@ from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.tls import TlsConnection
 from sapwood.core import typed
 from sapwood.core.errors import (
     ConfigurationError,
@@ -42,8 +43,9 @@ from sapwood.core.errors import (
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy
+from sapwood.head import calls
 from sapwood.roots import root_calls, wire
-from sapwood.roots.rights import FrontEndRole, Verify
+from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent, PlaceView
@@ -406,6 +408,7 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
+        allowed: What it may be, and by which credential; nothing before it was let in.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
@@ -427,6 +430,7 @@ class ServedFrontEnd:
         self.here = here
         self.number = number
         self.role: FrontEndRole | None = None
+        self.allowed = NOTHING
         self.label = ""
         self.connection = connection
         self._server = server
@@ -827,6 +831,7 @@ class RootServer:
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
         keeping: What becomes of what comes while nobody is attached.
+        refused: Told on the loop's thread of front ends that were not let in, or cut off.
     """
 
     def __init__(
@@ -838,7 +843,9 @@ class RootServer:
         changed: Callable[[], None],
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
+        refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
     ) -> None:
+        self._refused = refused
         self.session = session
         self.id = session_id
         self.keeping = keeping
@@ -949,11 +956,38 @@ class RootServer:
         if front_end.role is None:
             said: msgspec.Struct = wire.NotAdmitted(error.to_record())
         else:
-            said = wire.RootEnds(f"this front end was cut off: {error.what}")
+            what = f"the session has cut this front end off: {error.what}"
+            record = msgspec.structs.replace(error.to_record(), what=what)
+            said = wire.RootEnds(what, record)
+        if isinstance(error, SecurityError):
+            self._note_refused(front_end, error)
         front_end.connection.write(wire.pack(said, sharing=False))
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
         self.connection_closed(front_end.number, error.what)
+
+    def _note_refused(self, front_end: ServedFrontEnd, error: SecurityError) -> None:
+        """Have it noted who was not let in, or was cut off, and where they are."""
+        here = front_end.here or not isinstance(front_end.connection, TlsConnection)
+        address = "" if here else front_end.connection.facts().address
+        told = calls.FrontEndRefused(
+            session=self.id,
+            reason=error.what,
+            address=address,
+            label=front_end.label,
+            credential=error.where or (front_end.allowed.credential or ("",))[-1],
+            attached=front_end.role is not None,
+        )
+        self._refused(told)
+
+    def deny(self, ids: frozenset[str]) -> None:
+        """Cut off those whose credential was revoked; on the loop's thread."""
+        for front_end in self._admitted():
+            found = ids & set(front_end.allowed.credential)
+            if found:
+                self._cut_off(
+                    front_end, SecurityError("its credential was revoked", where=min(found))
+                )
 
     def connection_closed(self, number: int, reason: str) -> None:
         """A front end is gone, with or without a word."""
@@ -985,6 +1019,7 @@ class RootServer:
             wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
+        front_end.label = asked.label[:200]
         allowed = front_end.verify(asked)
         if wanted not in allowed.roles:
             may = ", ".join(sorted(role.value for role in allowed.roles))
@@ -1007,7 +1042,6 @@ class RootServer:
         same = front_end.here and asked.machine == self._machine
         shares = session.options.shared_memory and same
         failure = session.failure
-        front_end.label = asked.label[:200]
         front_end.tell(
             wire.Admitted(
                 session=self.id,
@@ -1021,7 +1055,7 @@ class RootServer:
                 number=front_end.number,
             )
         )
-        front_end.role = wanted
+        front_end.role, front_end.allowed = wanted, allowed
         front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()

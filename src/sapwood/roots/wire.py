@@ -192,9 +192,15 @@ class TreeNews(msgspec.Struct, frozen=True):
 
 
 class RootEnds(msgspec.Struct, frozen=True):
-    """The session ends."""
+    """The session ends, or goes on without this front end.
+
+    Attributes:
+        reason: Why the session ends.
+        error: Why this front end was cut off; None where the session ends.
+    """
 
     reason: str
+    error: ErrorRecord | None = None
 
 
 TO_ROOT: Mapping[int, type[msgspec.Struct]] = {
