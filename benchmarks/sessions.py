@@ -92,7 +92,7 @@ def main() -> None:
                             Figure.of(name, agents, values, floors, unit="us", nbytes=nbytes)
                         )
         report.add(expanding())
-        report.add(revoking(1 if options.quick else 5))
+        report.add(revoking(200 if options.quick else ENDPOINTS, options.runs))
 
 
 @contextlib.contextmanager
@@ -218,9 +218,9 @@ def expanding() -> Figure:
     return Figure.of("sessions.expand", MORE, [value], [floor], unit="ms")
 
 
-def revoking(rounds: int) -> Figure:
+def revoking(endpoints: int, rounds: int) -> Figure:
     """Measure how long it takes until all endpoints refuse a credential; see above."""
-    timed = TimedTree(flat(ENDPOINTS), latency=LATENCY, handling=HANDLING)
+    timed = TimedTree(flat(endpoints), latency=LATENCY, handling=HANDLING)
     lists = [Denials() for _ in range(timed.tree.size)]
     open_: dict[int, Future[object]] = {}
 
@@ -254,14 +254,14 @@ def revoking(rounds: int) -> Figure:
                 begin = time.perf_counter()
                 update, _known = office.revoke(made.id)
                 spent, since = time.perf_counter() - begin, timed.now
-                told = [feed.tell(rank, update) for rank in range(1, ENDPOINTS + 1)]
+                told = [feed.tell(rank, update) for rank in range(1, endpoints + 1)]
                 timed.run()
                 assert all(one.result(0) for one in told)
                 assert all(made.id in one for one in lists[1:])
                 values.append(spent + timed.now - since)
         finally:
             store.close()
-    return Figure.of("sessions.revocation", ENDPOINTS, values, [], unit="ms")
+    return Figure.of("sessions.revocation", endpoints, values, [], unit="ms")
 
 
 if __name__ == "__main__":

@@ -459,13 +459,6 @@ class RecoveryPolicy(Section, frozen=True):
     patience: Annotated[Seconds, about("How long a lost node may be away before that.")] = 600.0
 
 
-class RestartPolicy(Section, frozen=True):
-    """How often the root of a session is started again."""
-
-    limit: Annotated[Count, about("Restarts of a session's root within the window.")] = 5
-    window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
-
-
 class IdlePolicy(Section, frozen=True):
     """What becomes of sessions that nobody uses."""
 
@@ -514,9 +507,6 @@ class PolicySettings(Section, frozen=True):
 
     recovery: Annotated[RecoveryPolicy, about("What a head does about what is gone.")] = (
         RecoveryPolicy()
-    )
-    restarts: Annotated[RestartPolicy, about("How often a session's root is started again.")] = (
-        RestartPolicy()
     )
     idle: Annotated[IdlePolicy, about("What becomes of sessions that nobody uses.")] = IdlePolicy()
     disconnect: Annotated[

@@ -124,7 +124,8 @@ REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
 REPORT_REFUSED = "session.refused"
-"""Call: of a session's root, whom it has not let in, or cut off. Value: :class:`FrontEndRefused`."""
+"""Call: of a session's root, whom it has not let in, or cut off. Value:
+:class:`FrontEndRefused`."""
 
 CREATE_RUN = "run.create"
 """Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
@@ -679,7 +680,8 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
         agents_per_node: The same for each node.
         fanout: Children of each junction, on one machine.
         idle: Seconds after which it ends when nobody is attached; None for as the policy says.
-        settings: All settings, as plain values.
+        settings: All settings, as plain values. Of those of a creator who is not the head's user,
+            some count, and others are refused; see ``head/session_settings.py``.
     """
 
     name: str = ""

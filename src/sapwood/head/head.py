@@ -59,6 +59,7 @@ from sapwood.head.policy import PolicyKeeper
 from sapwood.head.runs import HeadRuns
 from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
+from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
@@ -879,6 +880,15 @@ class Head:
                 "a session of its own may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
+        if caller.rights is not None and caller.rights.user:
+            raise SecurityError(
+                "the processes of a session of its own run as the user of the nodes' daemons, and "
+                f"the credential is for those of the user '{caller.rights.user}'",
+                hint="use the nodes by sapwood.connect()",
+            )
+        if caller.rights is not ALL_RIGHTS:
+            settings = allowed_settings(wanted.settings, self.policy.settings)
+            wanted = msgspec.structs.replace(wanted, settings=settings)
         return self.sessions.create(wanted)
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:

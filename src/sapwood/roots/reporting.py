@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core import typed
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import find_head
@@ -91,6 +91,8 @@ class HeadReports:
                     UnixWay(find_head(self._cluster).socket), self._noticed, self._head_gone
                 )
                 self._serve(client)
+            except ProtocolError as error:
+                _log.warning("the head was not told", cluster=self._cluster, reason=error.what)
             except SapwoodError as error:
                 _log.debug("no head", reason=error.what)
             except Exception:  # noqa: BLE001 - a head that says what nobody expects

@@ -31,6 +31,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, remote, service
 from sapwood.head.access import HeadAccess
 from sapwood.head.folder import head_folder
@@ -234,6 +235,22 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         with pytest.raises(SecurityError, match="right 'admin'"):
             head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
+
+
+@pytest.mark.row("C5-SESS")
+def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead) -> None:
+    rights = ("connect", "create", "attach", "run", "delete")
+    settings = msgspec.to_builtins(Settings(cluster=ClusterSettings(interpreter=["/tmp/mine"])))  # noqa: S108 - it is refused
+    with up.access(up.issue(*rights)) as head:
+        with pytest.raises(SecurityError, match=r"cluster\.interpreter: only the user of the head"):
+            head.client.call(calls.CREATE_SESSION, {"settings": settings}, PATIENCE)
+    with up.access(up.issue(*rights, "admin")) as head:  # an administrator is another one, too
+        with pytest.raises(SecurityError, match=r"cluster\.interpreter: only the user of the head"):
+            head.client.call(calls.CREATE_SESSION, {"on": "local", "settings": settings}, PATIENCE)
+    with up.access(up.issue(*rights, user="nobody")) as head:
+        with pytest.raises(SecurityError, match="those of the user 'nobody'"):
+            head.client.call(calls.CREATE_SESSION, {}, PATIENCE)
+    assert up.head.sessions.records() == []
 
 
 def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
