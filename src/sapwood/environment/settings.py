@@ -380,6 +380,14 @@ class CommSettings(Section, frozen=True):
         ),
     ] = ""
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
+    max_payload: Annotated[
+        Bytes,
+        about(
+            "Most that a front end sends the root of a session at once, where both do not share "
+            "memory: an array of a wave, a call, a message, a piece of data; the root has it in "
+            "memory, so more goes in several."
+        ),
+    ] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")
     ] = 4 * 2**20

@@ -89,7 +89,8 @@ class RootProcess:
             self._changed,
             self.end,
             given.disconnect,
-            self._reports.refused,
+            refused=self._reports.refused,
+            largest=settings.comm.max_payload,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
         self._remote: RemotePort | None = None

@@ -42,7 +42,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import DisconnectPolicy
+from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
@@ -832,9 +832,10 @@ class RootServer:
         end: Has the session ended; given why.
         keeping: What becomes of what comes while nobody is attached.
         refused: Told on the loop's thread of front ends that were not let in, or cut off.
+        largest: Bytes of the largest message and payload of a front end: the root has it in memory.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a server is made in one place, of what its process has
         self,
         session: RootSession,
         session_id: str,
@@ -843,8 +844,11 @@ class RootServer:
         changed: Callable[[], None],
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
+        *,
         refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
+        largest: int = CommSettings().max_payload,
     ) -> None:
+        self._largest = max(largest, wire.MAX_STRANGE)
         self._refused = refused
         self.session = session
         self.id = session_id
@@ -1053,10 +1057,11 @@ class RootServer:
                 shares_memory=shares,
                 failure=None if failure is None else failure.to_record(),
                 number=front_end.number,
+                largest=self._largest,
             )
         )
         front_end.role, front_end.allowed = wanted, allowed
-        front_end.reader.limit = wire.MAX_PAYLOAD
+        front_end.reader.limit = self._largest
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:

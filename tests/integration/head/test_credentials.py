@@ -240,16 +240,17 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
 @pytest.mark.row("C5-SESS")
 def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead) -> None:
     rights = ("connect", "create", "attach", "run", "delete")
-    settings = msgspec.to_builtins(Settings(cluster=ClusterSettings(interpreter=["/tmp/mine"])))  # noqa: S108 - it is refused
-    with up.access(up.issue(*rights)) as head:
-        with pytest.raises(SecurityError, match=r"cluster\.interpreter: only the user of the head"):
-            head.client.call(calls.CREATE_SESSION, {"settings": settings}, PATIENCE)
-    with up.access(up.issue(*rights, "admin")) as head:  # an administrator is another one, too
-        with pytest.raises(SecurityError, match=r"cluster\.interpreter: only the user of the head"):
-            head.client.call(calls.CREATE_SESSION, {"on": "local", "settings": settings}, PATIENCE)
-    with up.access(up.issue(*rights, user="nobody")) as head:
-        with pytest.raises(SecurityError, match="those of the user 'nobody'"):
-            head.client.call(calls.CREATE_SESSION, {}, PATIENCE)
+    mine = Settings(cluster=ClusterSettings(interpreter=["/opt/mine"]))
+    chosen = {"settings": msgspec.to_builtins(mine)}
+    refused = r"cluster\.interpreter: only the user of the head"
+    for more, wanted, error in (
+        ([], chosen, refused),
+        (["admin"], {"on": "local", **chosen}, refused),  # an administrator is another one, too
+        ([], {}, "those of the user 'nobody'"),
+    ):
+        shown = up.issue(*rights, *more, user="" if wanted else "nobody")
+        with up.access(shown) as head, pytest.raises(SecurityError, match=error):
+            head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
     assert up.head.sessions.records() == []
 
 

@@ -118,7 +118,7 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
 def test_who_watches_does_not_work(left: str) -> None:
     with (
         sapwood.attach(left, role="watch") as watcher,
-        pytest.raises(ClosedError, match="cut off"),
+        pytest.raises(SecurityError, match="cut this front end off: a front end that watches"),
     ):
         watcher.submit(pow, 2, 2).result(PATIENCE)
     with sapwood.attach(left) as cluster:
