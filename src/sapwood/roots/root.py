@@ -239,11 +239,22 @@ class KeptStreams:
         return wire.StreamsKept(tuple(told)), effects
 
     def tell(self, effect: Any) -> None:
-        """Keep what came of a stream; drop what is older if that is too much."""
+        """Keep what came of a stream, as the policy says; count what is left out."""
         if isinstance(effect, ev.SweepDone):
             return
         stream, kept = self.streams[effect.stream], self._results[effect.stream]
+        policy = self._keeping.output
+        pushed = _pushed_by(effect)
         stream.over(effect)
+        if stream.spec.sync.kind == NO_WAIT and isinstance(effect, ev.WaveCompleted):
+            return  # it only says that the agents are done: what they have sent came before
+        if stream.paced and pushed and policy != "block":  # the root reads, so its agent goes on
+            stream.owed[pushed] += 1
+            self._session.host.post(ev.Read(stream.number, pushed, 1))
+        if policy == "drop":
+            kept.dropped += 1
+            stream.owed[pushed] = 0
+            return
         if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
             encoded = values.encode(effect.total)
             payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
@@ -254,15 +265,19 @@ class KeptStreams:
         nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
         kept.effects.append((effect, nbytes))
         kept.nbytes += nbytes
-        buffers = self._keeping.output == "buffer"
-        if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
-            rank = effect.ranks[0][0]
-            stream.owed[rank] += 1
-            self._session.host.post(ev.Read(stream.number, rank, 1))
+        if policy == "block" and (stream.paced or not pushed):
+            return  # its agents send no more than there is room for, and waves were asked for
         while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
-            _, size = kept.effects.popleft()
+            oldest, size = kept.effects.popleft()
             kept.nbytes -= size
             kept.dropped += 1
+            if stream.owed[_pushed_by(oldest)]:  # nobody else will say that it was read
+                stream.owed[_pushed_by(oldest)] -= 1
+
+
+def _pushed_by(effect: Any) -> int:
+    """Return the agent that has sent a value of itself; 0 if that is not what happened."""
+    return effect.ranks[0][0] if isinstance(effect, ev.Contributed) and not effect.wave else 0
 
 
 def _own(payload: Payload) -> Payload:
@@ -797,7 +812,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
+        if self.role is FrontEndRole.OWNER:
             self._server.kept_streams.take(streams)
             return
         for stream in streams.values():
@@ -861,7 +876,7 @@ class RootServer:
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.kept_streams = KeptStreams(session, keeping)
-        self._kept = KeptOutput(keeping.buffer)
+        self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
         self._dropped = 0
         self._since = time.time()
         self._machine = machine_id()
@@ -1145,7 +1160,7 @@ class RootServer:
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
-        if not self.attached and self.keeping.output != "drop":
+        if not self.attached:
             self._kept.add(rank, data)
         for front_end in self._admitted():
             front_end.tell(wire.PlaceWrote(rank, data))
