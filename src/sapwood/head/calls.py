@@ -631,11 +631,20 @@ class DelegateLinks(msgspec.Struct, frozen=True):
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """A request to the daemon of a node."""
+    """A request to the daemon of a node.
+
+    Attributes:
+        host: Its number.
+        handler: What is wanted.
+        value: What it is given.
+        session: The session by whose right a command is to run on one of its nodes; empty for
+            the right to begin processes on that node.
+    """
 
     host: int
     handler: str
     value: Any
+    session: str = ""
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
@@ -707,6 +716,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         streams: Open streams.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        nodes: The nodes that its agents are on, by name; none on the head's machine alone.
     """
 
     id: str
@@ -719,6 +729,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+    nodes: list[str] = []
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

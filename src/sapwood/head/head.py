@@ -776,6 +776,9 @@ class Head:
             SecurityError: It has no right for it on that node, or for that session.
             ProtocolError: It is another front end's.
         """
+        if order.handler == messages.COMMAND_START and order.session:
+            self._check_command_of_session(caller, order)
+            return
         right = RIGHT_OF_ORDER.get(order.handler, ADMIN)
         begun = _session_of(order)
         node = self.control.name_of(order.host) if right != CONNECT else ""
@@ -791,6 +794,22 @@ class Head:
                 raise ProtocolError(f"the command {command} is another front end's")
         if order.handler == messages.SPAWN:
             self._note_replaced(order)
+
+    def _check_command_of_session(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
+        """Let who may run code at a session's agents run a command where they are.
+
+        Raises:
+            SecurityError: It has no right for that.
+            ConfigurationError: There is no such session, or it is not on that node.
+        """
+        record = self.sessions.find(order.session)
+        node = self.control.name_of(order.host)
+        self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
+        if record.report is None or node not in record.report.nodes:
+            raise ConfigurationError(
+                f"the session '{record.handle}' is not on the node {node}",
+                hint="`sapwood session show` says where it is",
+            )
 
     def _note_replaced(self, order: calls.NodeOrder) -> None:
         spawning = messages.from_value(order.value, messages.SpawnProcesses)

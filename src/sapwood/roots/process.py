@@ -37,8 +37,8 @@ from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
+from sapwood.session.options import PlacesChanged
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
-from sapwood.session.supervisor import NodeSource
 
 FIRST_PATIENCE = 30.0
 """Seconds for which a new session waits at least for the first front end."""
@@ -74,12 +74,14 @@ class RootProcess:
         self._timer: Timer | None = None
         self._kept_timer: Timer | None = None
         self._used = False
+        self._told_nodes: list[str] = []
         self._listener: Listener | None = None
         self._folder: Path | None = None
         self._denials = Denials()
         self._denials.subscribe(self._denied)
         self._reports = HeadReports(given.cluster, self._announce, self._denials)
-        planned, nodes = _planned(given, settings)
+        planned, self._head = _planned(given, settings)
+        nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
         self.server = RootServer(
             self.session,
@@ -142,12 +144,30 @@ class RootProcess:
             id=self._id,
             state=self.state.value,
             reason=self.reason,
+            nodes=self._nodes(),
             **msgspec.structs.asdict(status),
         )
 
     # --- on the loop's thread ------------------------------------------------------------------
 
+    def _nodes(self) -> list[str]:
+        """Return the names of the nodes that its agents are on."""
+        if self._head is None:
+            return []
+        machines = self.session.hosts
+        hosts = {machines[rank] for rank in self.session.tree.agent_ranks} - {0}
+        return [self._head.name_of(host) for host in sorted(hosts)]
+
+    def _places_changed(self, _change: PlacesChanged) -> None:
+        """Agents may be on other nodes now."""
+        nodes = self._nodes()
+        if nodes != self._told_nodes:
+            self._told_nodes = nodes
+            self._reports.tell(self.report())
+
     def _listen(self, path: str) -> None:
+        self._told_nodes = self._nodes()
+        self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
@@ -214,8 +234,8 @@ class RootProcess:
         self.session.on_loop(self.server.wrote, rank, data)
 
 
-def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSource | None]:
-    """Return how a session is made, and what begins its processes on nodes.
+def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAccess | None]:
+    """Return how a session is made, and the head on whose nodes its processes begin.
 
     Raises:
         SapwoodError: There can be no such session.
@@ -240,7 +260,7 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
     except BaseException:
         head.close()
         raise
-    return planned, head.source(owned=True)
+    return planned, head
 
 
 def main(words: list[str] | None = None) -> None:
