@@ -987,8 +987,8 @@ class RootServer:
 
     def _note_refused(self, front_end: ServedFrontEnd, error: SecurityError) -> None:
         """Have it noted who was not let in, or was cut off, and where they are."""
-        here = front_end.here or not isinstance(front_end.connection, TlsConnection)
-        address = "" if here else front_end.connection.facts().address
+        way = front_end.connection
+        address = way.facts().address if isinstance(way, TlsConnection) else ""
         told = calls.FrontEndRefused(
             session=self.id,
             reason=error.what,
