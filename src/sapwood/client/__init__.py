@@ -6,6 +6,7 @@ from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, Run
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import AgentView, Cluster
+from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
@@ -81,6 +82,8 @@ __all__ = [
     "DataShapeError",
     "DataValueError",
     "Dataset",
+    "DetachedRun",
+    "DetachedRuns",
     "ExecResult",
     "ExecutionError",
     "Filter",
@@ -139,6 +142,7 @@ __all__ = [
     "on",
     "parameter",
     "ray",
+    "runs",
     "slurm",
     "ssh",
     "wait_all",

@@ -37,6 +37,7 @@ KINDS: Final = {
     "credential.issued": "somebody issued a credential",
     "credential.refused": "a credential was refused, or did not give the right that was needed",
     "credential.revoked": "somebody revoked a credential",
+    "credential.cut_off": "a front end was cut off: its credential was revoked, or has ended",
     "session.created": "a session took nodes",
     "session.ended": "a session gave its nodes back",
     "agent.joined": "a process that somebody else had started became an agent of a session",

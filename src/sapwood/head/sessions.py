@@ -27,6 +27,7 @@ from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
+    ProtocolError,
     ResourceError,
     SapwoodError,
     StoreError,
@@ -40,7 +41,7 @@ from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
+from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
 from sapwood.store.base import Store
 
 ENTRY: Final = "sapwood.roots.process"
@@ -287,13 +288,27 @@ class HeadSessions:
         return entry.value.decode()
 
     def report(self, report: calls.SessionReport) -> None:
-        """Note what a root says."""
+        """Note what a root says.
+
+        Raises:
+            ProtocolError: Its session cannot be in the state that it says.
+        """
         with self._lock:
             record = self._records.get(report.id)
             if record is None or SessionState(record.state).is_over:
                 return
             self._note_agents(record, report)
             state = report.state
+            known = {one.value: one for one in SessionState}
+            draining = record.state == SessionState.DRAINING.value  # what comes was said before
+            if state not in known or not (
+                draining or may_report(SessionState(record.state), known[state])
+            ):
+                raise ProtocolError(
+                    f"the root of the session '{record.handle}' says that it is {state[:40]!a}, "
+                    f"and it is {record.state}",
+                    hint="is the root of another version of Sapwood?",
+                )
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)

@@ -36,7 +36,7 @@ from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import FrontEndRole
-from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter
+from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter, check_size
 from sapwood.session.content import hash_of_memory
 from sapwood.session.draining import drain
 from sapwood.session.embedded import CLOSING, DRAINING
@@ -162,7 +162,8 @@ class AttachedSession:
         post, pool = self._post, self._pool
         self.streams = StreamTable(thread, post, pool, backlog, NoShortcut(), self._new_stream)
         self.streams.members_of = lambda _stream: frozenset(self._tree.agent_ranks)
-        self.requests = PendingRequests(thread, post, pool, ByteLimiter(4 * backlog, thread))
+        limiter = self._limiter = ByteLimiter(4 * backlog, thread)
+        self.requests = PendingRequests(thread, post, pool, limiter)
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
         self.groups = FrontEndGroups(thread, post, pool)
         self.content = AttachedContent(self)
@@ -473,6 +474,14 @@ class AttachedSession:
         self._sharing = admitted.shares_memory
         if self._sharing:
             self._reader.blocks = MappedBlocks()
+        else:
+            largest = admitted.largest
+            self._limiter.largest = self.streams.largest = self.mailbox.largest = largest
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest payload that may be sent to the root at once."""
+        return self._limiter.largest
 
     def _take(self, message: msgspec.Struct) -> None:
         handler = self._handlers.get(type(message))
@@ -597,6 +606,9 @@ class AttachedSession:
             listener(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:
+        if message.error is not None:
+            self._lost(SapwoodError.from_record(message.error))
+            return
         self._lost(ClosedError(f"the session has ended: {message.reason}", where=self.address.name))
 
     def _lost(self, error: SapwoodError) -> None:
@@ -725,5 +737,6 @@ class AttachedContent:
             )
 
     def _offer(self, data: bytes, sha256: str) -> ContentRef:
+        check_size(len(data), self._session.largest)
         self._session.tell_root(root_calls.OFFER, sha256, Payload(data))
         return ContentRef(sha256, len(data))

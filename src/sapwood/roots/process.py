@@ -19,7 +19,7 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
@@ -41,10 +41,11 @@ from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
+from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
+from sapwood.session.options import PlacesChanged
 from sapwood.session.port import AgentEvent
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
-from sapwood.session.supervisor import NodeSource
 
 FIRST_PATIENCE = 30.0
 """Seconds for which a new session waits at least for the first front end."""
@@ -80,9 +81,14 @@ class RootProcess:
         self._timer: Timer | None = None
         self._kept_timer: Timer | None = None
         self._used = False
+        self._told_nodes: list[str] = []
         self._listener: Listener | None = None
         self._folder: Path | None = None
-        planned, nodes = _planned(given, settings)
+        self._denials = Denials()
+        self._denials.subscribe(self._denied)
+        self._reports = HeadReports(given.cluster, self._announce, self._denials)
+        planned, self._head = _planned(given, settings)
+        nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
         self.server = RootServer(
             self.session,
@@ -92,12 +98,13 @@ class RootProcess:
             self._changed,
             self.end,
             given.disconnect,
+            refused=self._reports.refused,
+            largest=settings.comm.max_payload,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
         let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
         self._remote: RemotePort | None = None
         self._secret = given.secret
-        self._reports = HeadReports(given.cluster, self._announce)
 
     def start(self) -> RootReady:
         """Start the session and serve front ends; return what to say of it."""
@@ -106,7 +113,8 @@ class RootProcess:
             self._folder = make_folder()
             path = str(self._folder / "root.sock")
             self.session.call(self._listen, path)
-            door = RemoteDoor(self.server, secret_holder(self._secret))
+            verify = secret_holder(self._secret, denials=self._denials)
+            door = RemoteDoor(self.server, verify)
             self._remote = RemotePort(self._id, door, self.session.loop, self._folder)
         except BaseException:
             self.close()
@@ -144,16 +152,39 @@ class RootProcess:
             id=self._id,
             state=self.state.value,
             reason=self.reason,
+            nodes=self._nodes(),
             **msgspec.structs.asdict(status),
         )
 
     # --- on the loop's thread ------------------------------------------------------------------
 
+    def _nodes(self) -> list[str]:
+        """Return the names of the nodes that its agents are on."""
+        if self._head is None:
+            return []
+        machines = self.session.hosts
+        hosts = {machines[rank] for rank in self.session.tree.agent_ranks} - {0}
+        return [self._head.name_of(host) for host in sorted(hosts)]
+
+    def _places_changed(self, _change: PlacesChanged) -> None:
+        """Agents may be on other nodes now."""
+        nodes = self._nodes()
+        if nodes != self._told_nodes:
+            self._told_nodes = nodes
+            self._reports.tell(self.report())
+
     def _listen(self, path: str) -> None:
+        self._told_nodes = self._nodes()
+        self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
         self._tell_kept((0, 0))
+
+    def _denied(self, ids: frozenset[str]) -> None:
+        """Credentials were revoked; from any thread."""
+        with contextlib.suppress(ClosedError):
+            self.session.on_loop(self.server.deny, ids)
 
     def _announce(self, client: ServiceClient) -> float:
         """Have a head hand over the front ends of other machines."""
@@ -215,8 +246,8 @@ class RootProcess:
         self.session.on_loop(self.server.wrote, rank, data)
 
 
-def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSource | None]:
-    """Return how a session is made, and what begins its processes on nodes.
+def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAccess | None]:
+    """Return how a session is made, and the head on whose nodes its processes begin.
 
     Raises:
         SapwoodError: There can be no such session.
@@ -241,7 +272,7 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
     except BaseException:
         head.close()
         raise
-    return planned, head.source(owned=True)
+    return planned, head
 
 
 def main(words: list[str] | None = None) -> None:

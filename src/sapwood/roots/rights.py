@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from sapwood.roots.wire import AskToAttach
+from sapwood.security.denials import Denials
 from sapwood.security.session_secrets import ALL_ROLES, role_shown
 
 
@@ -33,10 +34,12 @@ class Allowed(msgspec.Struct, frozen=True):
     Attributes:
         roles: What it may be.
         not_after: When that ends, seconds since 1970.
+        credential: Ids of the blocks of the credential by which it may; none without one.
     """
 
     roles: frozenset[FrontEndRole]
     not_after: float = math.inf
+    credential: tuple[str, ...] = ()
 
 
 Verify = Callable[[AskToAttach], Allowed]
@@ -47,6 +50,7 @@ Raises:
 """
 
 ALL = Allowed(frozenset(FrontEndRole))
+NOTHING = Allowed(frozenset())
 
 _RISING = (FrontEndRole.WATCHER, FrontEndRole.USER, FrontEndRole.OWNER)
 """Each may do what those before it may."""
@@ -58,14 +62,23 @@ def same_user(asked: AskToAttach) -> Allowed:
     return ALL
 
 
-def secret_holder(secret: str, clock: Callable[[], float] = time.time) -> Verify:
-    """Return what lets in who knows the secret of a session, or has something made of it."""
+def secret_holder(
+    secret: str, clock: Callable[[], float] = time.time, denials: Denials | None = None
+) -> Verify:
+    """Return what lets in who knows the secret of a session, or has something made of it.
+
+    Args:
+        secret: Of the session.
+        clock: The time, seconds since 1970.
+        denials: The credentials that were revoked.
+    """
+    denied = (Denials() if denials is None else denials).any_of
 
     def verify(asked: AskToAttach) -> Allowed:
-        role, not_after = role_shown(asked.secret, secret, asked.session, clock())
-        if role == ALL_ROLES:
+        shown = role_shown(asked.secret, secret, asked.session, clock(), denied)
+        if shown.role == ALL_ROLES:
             return ALL
-        highest = _RISING.index(FrontEndRole(role))
-        return Allowed(frozenset(_RISING[: highest + 1]), not_after)
+        highest = _RISING.index(FrontEndRole(shown.role))
+        return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.credential)
 
     return verify

@@ -31,6 +31,7 @@ from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.tls import TlsConnection
 from sapwood.core import typed
 from sapwood.core.errors import (
     ConfigurationError,
@@ -41,9 +42,10 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import DisconnectPolicy
+from sapwood.environment.settings import CommSettings, DisconnectPolicy
+from sapwood.head import calls
 from sapwood.roots import root_calls, wire
-from sapwood.roots.rights import FrontEndRole, Verify
+from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
@@ -244,11 +246,22 @@ class KeptStreams:
         return wire.StreamsKept(tuple(told)), effects
 
     def tell(self, effect: Any) -> None:
-        """Keep what came of a stream; drop what is older if that is too much."""
+        """Keep what came of a stream, as the policy says; count what is left out."""
         if isinstance(effect, ev.SweepDone):
             return
         stream, kept = self.streams[effect.stream], self._results[effect.stream]
+        policy = self._keeping.output
+        pushed = _pushed_by(effect)
         stream.over(effect)
+        if stream.spec.sync.kind == NO_WAIT and isinstance(effect, ev.WaveCompleted):
+            return  # it only says that the agents are done: what they have sent came before
+        if stream.paced and pushed and policy != "block":  # the root reads, so its agent goes on
+            stream.owed[pushed] += 1
+            self._session.host.post(ev.Read(stream.number, pushed, 1))
+        if policy == "drop":
+            kept.dropped += 1
+            stream.owed[pushed] = 0
+            return
         if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
             encoded = values.encode(effect.total)
             payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
@@ -259,15 +272,19 @@ class KeptStreams:
         nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
         kept.effects.append((effect, nbytes))
         kept.nbytes += nbytes
-        buffers = self._keeping.output == "buffer"
-        if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
-            rank = effect.ranks[0][0]
-            stream.owed[rank] += 1
-            self._session.host.post(ev.Read(stream.number, rank, 1))
+        if policy == "block" and (stream.paced or not pushed):
+            return  # its agents send no more than there is room for, and waves were asked for
         while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
-            _, size = kept.effects.popleft()
+            oldest, size = kept.effects.popleft()
             kept.nbytes -= size
             kept.dropped += 1
+            if stream.owed[_pushed_by(oldest)]:  # nobody else will say that it was read
+                stream.owed[_pushed_by(oldest)] -= 1
+
+
+def _pushed_by(effect: Any) -> int:
+    """Return the agent that has sent a value of itself; 0 if that is not what happened."""
+    return effect.ranks[0][0] if isinstance(effect, ev.Contributed) and not effect.wave else 0
 
 
 def _own(payload: Payload) -> Payload:
@@ -404,7 +421,7 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
-        may_be: What it could be to the session.
+        allowed: What it may be, and by which credential; nothing before it was let in.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
@@ -426,7 +443,7 @@ class ServedFrontEnd:
         self.here = here
         self.number = number
         self.role: FrontEndRole | None = None
-        self.may_be: frozenset[FrontEndRole] = frozenset()
+        self.allowed = NOTHING
         self.label = ""
         self.connection = connection
         self._server = server
@@ -793,7 +810,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
+        if self.role is FrontEndRole.OWNER:
             self._server.kept_streams.take(streams)
             return
         for stream in streams.values():
@@ -827,9 +844,11 @@ class RootServer:
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
         keeping: What becomes of what comes while nobody is attached.
+        refused: Told on the loop's thread of front ends that were not let in, or cut off.
+        largest: Bytes of the largest message and payload of a front end: the root has it in memory.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a server is made in one place, of what its process has
         self,
         session: RootSession,
         session_id: str,
@@ -838,7 +857,12 @@ class RootServer:
         changed: Callable[[], None],
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
+        *,
+        refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
+        largest: int = CommSettings().max_payload,
     ) -> None:
+        self._largest = max(largest, wire.MAX_STRANGE)
+        self._refused = refused
         self.session = session
         self.id = session_id
         self.keeping = keeping
@@ -850,7 +874,7 @@ class RootServer:
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.kept_streams = KeptStreams(session, keeping)
-        self._kept = KeptOutput(keeping.buffer)
+        self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
         self._dropped = 0
         self._since = time.time()
         self._machine = machine_id()
@@ -951,11 +975,38 @@ class RootServer:
         if front_end.role is None:
             said: msgspec.Struct = wire.NotAdmitted(error.to_record())
         else:
-            said = wire.RootEnds(f"this front end was cut off: {error.what}")
+            what = f"the session has cut this front end off: {error.what}"
+            record = msgspec.structs.replace(error.to_record(), what=what)
+            said = wire.RootEnds(what, record)
+        if isinstance(error, SecurityError):
+            self._note_refused(front_end, error)
         front_end.connection.write(wire.pack(said, sharing=False))
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
         self.connection_closed(front_end.number, error.what)
+
+    def _note_refused(self, front_end: ServedFrontEnd, error: SecurityError) -> None:
+        """Have it noted who was not let in, or was cut off, and where they are."""
+        way = front_end.connection
+        address = way.facts().address if isinstance(way, TlsConnection) else ""
+        told = calls.FrontEndRefused(
+            session=self.id,
+            reason=error.what,
+            address=address,
+            label=front_end.label,
+            credential=error.where or (front_end.allowed.credential or ("",))[-1],
+            attached=front_end.role is not None,
+        )
+        self._refused(told)
+
+    def deny(self, ids: frozenset[str]) -> None:
+        """Cut off those whose credential was revoked; on the loop's thread."""
+        for front_end in self._admitted():
+            found = ids & set(front_end.allowed.credential)
+            if found:
+                self._cut_off(
+                    front_end, SecurityError("its credential was revoked", where=min(found))
+                )
 
     def connection_closed(self, number: int, reason: str) -> None:
         """A front end is gone, with or without a word."""
@@ -987,6 +1038,7 @@ class RootServer:
             wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
+        front_end.label = asked.label[:200]
         allowed = front_end.verify(asked)
         if wanted not in allowed.roles:
             may = ", ".join(sorted(role.value for role in allowed.roles))
@@ -1009,7 +1061,6 @@ class RootServer:
         same = front_end.here and asked.machine == self._machine
         shares = session.options.shared_memory and same
         failure = session.failure
-        front_end.label = asked.label[:200]
         front_end.tell(
             wire.Admitted(
                 session=self.id,
@@ -1021,11 +1072,11 @@ class RootServer:
                 shares_memory=shares,
                 failure=None if failure is None else failure.to_record(),
                 number=front_end.number,
+                largest=self._largest,
             )
         )
-        front_end.role = wanted
-        front_end.may_be = allowed.roles
-        front_end.reader.limit = wire.MAX_PAYLOAD
+        front_end.role, front_end.allowed = wanted, allowed
+        front_end.reader.limit = self._largest
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
@@ -1090,7 +1141,7 @@ class RootServer:
 
     def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
         """Do what concerns invitations: for whoever may own the session, now or beside an owner."""
-        if FrontEndRole.OWNER not in front_end.may_be:
+        if FrontEndRole.OWNER not in front_end.allowed.roles:
             raise SecurityError(
                 "only who may own a session invites agents", hint="use a credential of its owner"
             )
@@ -1129,7 +1180,7 @@ class RootServer:
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
-        if not self.attached and self.keeping.output != "drop":
+        if not self.attached:
             self._kept.add(rank, data)
         for front_end in self._admitted():
             front_end.tell(wire.PlaceWrote(rank, data))
