@@ -110,6 +110,10 @@ SESSION_CREDENTIAL = "session.credential"
 """Call: what lets a front end on another machine attach? Value: as for :data:`FIND_SESSION`.
 Answer: :class:`SessionCredential`."""
 
+MERGE_CREDENTIAL = "session.merge-credential"
+"""Call: what lets another session take this one into its streams? Value: as for
+:data:`FIND_SESSION`. Answer: :class:`SessionCredential`."""
+
 LIST_SESSIONS = "session.list"
 """Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
 
@@ -701,6 +705,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         streams: Open streams.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        merged: The sessions that are merged into it.
+        part_of: The sessions that it is merged into, as they call themselves.
     """
 
     id: str
@@ -713,6 +719,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+    merged: list[str] = []
+    part_of: list[str] = []
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,11 +20,13 @@ class FrontEndRole(enum.Enum):
         OWNER: It may do everything; there is one at a time, and without one the session is idle.
         USER: It works with the agents: streams, requests, messages, groups.
         WATCHER: It sees what agents print, and how the session is.
+        MERGER: The root of another session, whose streams the agents take part in.
     """
 
     OWNER = "owner"
     USER = "user"
     WATCHER = "watch"
+    MERGER = "merge"
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -65,6 +67,8 @@ def secret_holder(secret: str, clock: Callable[[], float] = time.time) -> Verify
         role, not_after = role_shown(asked.secret, secret, asked.session, clock())
         if role == ALL_ROLES:
             return ALL
+        if role == FrontEndRole.MERGER.value:
+            return Allowed(frozenset({FrontEndRole.MERGER}), not_after)
         highest = _RISING.index(FrontEndRole(role))
         return Allowed(frozenset(_RISING[: highest + 1]), not_after)
 

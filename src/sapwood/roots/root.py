@@ -43,8 +43,11 @@ from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.roots import root_calls, wire
+from sapwood.roots.joint_stream import JointStream
+from sapwood.roots.merged_session import MergeOrder, SplitOrder
+from sapwood.roots.merges import Merges
 from sapwood.roots.rights import FrontEndRole, Verify
-from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent, PlaceView
 from sapwood.session.supervisor import NodeSource
@@ -93,6 +96,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when it is attached or detached, seconds since 1970.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        merged: The sessions that are merged into it.
+        part_of: The sessions that it is merged into, as they call themselves.
     """
 
     agents: int
@@ -102,6 +107,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     kept: int = 0
     dropped: int = 0
+    merged: list[str] = []
+    part_of: list[str] = []
 
 
 class FrontEndMemory:
@@ -256,7 +263,7 @@ class KeptStreams:
         if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
             rank = effect.ranks[0][0]
             stream.owed[rank] += 1
-            self._session.host.post(ev.Read(stream.number, rank, 1))
+            self._session.post_of_stream(ev.Read(stream.number, rank, 1))
         while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
             _, size = kept.effects.popleft()
             kept.nbytes -= size
@@ -277,6 +284,8 @@ class RootSession(EmbeddedSession):
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
         self.of_stream: dict[int, tuple[ServedFrontEnd | KeptStreams, int]] = {}
+        self.joint: dict[int, JointStream] = {}
+        self.of_part: dict[int, Callable[[Any], None]] = {}
         self.of_request: dict[int, tuple[ServedFrontEnd, int]] = {}
         self.of_send: dict[int, tuple[ServedFrontEnd, int, set[int]]] = {}
         self.of_receive: dict[int, tuple[ServedFrontEnd, int]] = {}
@@ -292,6 +301,35 @@ class RootSession(EmbeddedSession):
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the loop's thread and return its result."""
         return self._thread.call(function, *args)
+
+    def post_of_stream(self, event: Any) -> None:
+        """Give an event of a stream to the core, or to what has it done by several sessions."""
+        joint = self.joint.get(event.stream)
+        if joint is None:
+            self.host.post(event)
+        else:
+            joint.take(event)
+
+    def emit(self, effect: Any) -> None:
+        """Tell what came of a stream over several sessions."""
+        if isinstance(effect, ev.Released):
+            self._returned({ev.Released: self._released}, effect)
+            return
+        known = self.of_stream.get(effect.stream)
+        if known is None:
+            return
+        taker, number = known
+        if not isinstance(effect, wire.SweepRefused) or isinstance(taker, ServedFrontEnd):
+            taker.tell(msgspec.structs.replace(effect, stream=number))
+        payload = getattr(effect, "payload", None)
+        if payload is not None:
+            self._released(ev.Released(payload))
+
+    def host_filters(self, make: MakeFilters) -> None:
+        """Have own filters of the root called, also those over several sessions."""
+        self.streams.filters = make(
+            self.loop, self.supervisor.new_runner_factory, self.post_of_stream
+        )
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         own = super()._handlers()
@@ -315,12 +353,15 @@ class RootSession(EmbeddedSession):
         }
 
     def _stream_effect(self, own: _Own, effect: Any) -> None:
-        known = self.of_stream.get(effect.stream)
-        if known is None:
+        known, part = self.of_stream.get(effect.stream), self.of_part.get(effect.stream)
+        if part is not None:
+            part(effect)
+        elif known is not None:
+            front_end, number = known
+            front_end.tell(msgspec.structs.replace(effect, stream=number))
+        else:
             own[type(effect)](effect)
             return
-        front_end, number = known
-        front_end.tell(msgspec.structs.replace(effect, stream=number))
         payload = getattr(effect, "payload", None)
         if payload is not None:
             self._released(ev.Released(payload))
@@ -406,6 +447,7 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
+        may_own: Whether it might be the owner.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
@@ -427,6 +469,7 @@ class ServedFrontEnd:
         self.here = here
         self.number = number
         self.role: FrontEndRole | None = None
+        self.may_own = False
         self.label = ""
         self.connection = connection
         self._server = server
@@ -487,6 +530,8 @@ class ServedFrontEnd:
             message, wire.CallOfRoot | wire.MemoryTaken
         ):
             raise SecurityError("a front end that watches may not work with the agents")
+        if self.role is FrontEndRole.MERGER and not isinstance(message, _OF_MERGERS):
+            raise SecurityError("a session that this one is merged into may only use streams")
         taker(message)
 
     def share(self) -> None:
@@ -537,16 +582,20 @@ class ServedFrontEnd:
         mine = event.spec.stream
         if mine in self._streams or len(self._streams) >= MAX_STREAMS:
             raise ProtocolError(f"a front end opens stream {mine} twice, or too many")
-        session = self._session
+        session, merges = self._session, self._server.merges
         unknown = from_ranges(event.spec.members) - set(session.tree.agent_ranks)
-        if unknown and max(unknown) >= session.tree.size:
+        spans = self.role is not FrontEndRole.MERGER and merges.spans(event.spec)
+        if unknown and not spans and max(unknown) >= session.tree.size:
             raise ProtocolError(f"a stream to places that never were: {sorted(unknown)}")
         number = session.host.new_stream()
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
         try:
-            session.host.post(ev.OpenStream(spec, event.paced))
+            if spans:
+                merges.open(spec, paced=event.paced)
+            else:
+                session.host.post(msgspec.structs.replace(event, spec=spec))
         except SapwoodError:
             del self._streams[mine], session.of_stream[number]
             raise
@@ -557,7 +606,7 @@ class ServedFrontEnd:
             if isinstance(event, ev.Broadcast):
                 stream.begun += 1
                 stream.waiting.add(stream.begun)
-            self._session.host.post(msgspec.structs.replace(event, stream=stream.number))
+            self._session.post_of_stream(msgspec.structs.replace(event, stream=stream.number))
         elif isinstance(event, ev.Broadcast) and event.payload is not None:
             self.give_back(ev.Released(event.payload))  # it was closed meanwhile
 
@@ -571,7 +620,7 @@ class ServedFrontEnd:
         stream = self._streams.pop(event.stream, None)
         if stream is not None:
             del self._session.of_stream[stream.number]
-            self._session.host.post(ev.CloseStream(stream.number))
+            self._session.post_of_stream(ev.CloseStream(stream.number))
 
     def _read(self, event: ev.Read) -> None:
         """Tell agents that there is room, but for what the root has read before."""
@@ -581,7 +630,8 @@ class ServedFrontEnd:
         owed = min(stream.owed[event.rank], event.count)
         stream.owed[event.rank] -= owed
         if event.count > owed:
-            self._session.host.post(ev.Read(stream.number, event.rank, event.count - owed))
+            count = event.count - owed
+            self._session.post_of_stream(ev.Read(stream.number, event.rank, count))
 
     def inherit(self, kept: KeptStreams) -> None:
         """Own the streams that the last owner has left."""
@@ -787,7 +837,10 @@ class ServedFrontEnd:
     def _take_back(self, event: ev.Event) -> None:
         """End something that is under way, even if the core never took it."""
         try:
-            self._session.host.post(event)
+            if isinstance(event, ev.CloseStream):
+                self._session.post_of_stream(event)
+            else:
+                self._session.host.post(event)
         except SapwoodError as error:
             _log.warning("not taken back", number=self.number, reason=error.what)
 
@@ -849,6 +902,7 @@ class RootServer:
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
         self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self.merges = Merges(session, session_id, name, self._part_of, changed)
         self.kept_streams = KeptStreams(session, keeping)
         self._kept = KeptOutput(keeping.buffer)
         self._dropped = 0
@@ -866,7 +920,15 @@ class RootServer:
     @property
     def attached(self) -> bool:
         """Whether somebody is attached who does more than watch."""
-        return any(one.role is not FrontEndRole.WATCHER for one in self._admitted())
+        return any(one.role in _WORKING for one in self._admitted())
+
+    @property
+    def merged(self) -> bool:
+        """Whether it is merged with another session."""
+        return self.merges.begun or bool(self._part_of())
+
+    def _part_of(self) -> list[str]:
+        return [one.label for one in self._admitted() if one.role is FrontEndRole.MERGER]
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
@@ -879,6 +941,8 @@ class RootServer:
             since=self._since,
             kept=self._kept.nbytes,
             dropped=sum(self._kept.dropped.values()),
+            merged=[one.handle for one in self.merges.views()],
+            part_of=self._part_of(),
         )
 
     def _admitted(self) -> list[ServedFrontEnd]:
@@ -992,6 +1056,12 @@ class RootServer:
                 f"the credential does not let you be {wanted.value}",
                 hint=f"attach with another role: {may}",
             )
+        if wanted is FrontEndRole.MERGER and self.merges.begun:
+            raise ConfigurationError(
+                f"the session '{self._name}' has others merged into it, and so cannot be merged "
+                "into one more",
+                hint="split those off first",
+            )
         if len(self._admitted()) >= MAX_FRONT_ENDS:
             raise ConfigurationError(
                 f"{MAX_FRONT_ENDS} front ends are attached to the session '{self._name}'",
@@ -1022,12 +1092,13 @@ class RootServer:
             )
         )
         front_end.role = wanted
+        front_end.may_own = FrontEndRole.OWNER in allowed.roles
         front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
             front_end.inherit(self.kept_streams)
-        if wanted is not FrontEndRole.WATCHER:
+        if wanted in _WORKING:
             for message in self._kept.take():
                 front_end.tell(message)
         self._look_at_end(front_end, allowed.not_after)
@@ -1037,6 +1108,7 @@ class RootServer:
 
     def close(self, reason: str) -> None:
         """Tell all front ends that the session ends; on the loop's thread."""
+        self.merges.close()
         for front_end in list(self._front_ends.values()):
             front_end.tell(wire.RootEnds(reason))
             front_end.connection.close()
@@ -1060,7 +1132,10 @@ class RootServer:
             return [list(self.session.hosts), self.session.ready_hosts()]
         if name == root_calls.DETACH:
             return None
-        if front_end.role is FrontEndRole.WATCHER:
+        if name in _CALLS_ABOUT_MERGES:
+            return self._about_merges(front_end, call)
+        of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
+        if front_end.role not in _WORKING and not of_merger:
             raise SecurityError("a front end that watches may not change the session")
         if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
             raise SecurityError(
@@ -1078,6 +1153,22 @@ class RootServer:
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+        """Merge this session with another one, or split both; also for who is not its owner now."""
+        if call.name == root_calls.MERGED:
+            return msgspec.to_builtins(self.merges.views())
+        if not front_end.may_own or front_end.role not in _WORKING:
+            raise SecurityError("only who may own a session merges and splits it")
+        if call.name == root_calls.SPLIT:
+            return self.merges.split(typed.convert(call.value, SplitOrder))
+        order = typed.convert(call.value, MergeOrder)
+        if order.socket and not front_end.here:
+            raise SecurityError(
+                "who is on another machine shows a credential of the other session",
+                hint="`sapwood credential issue --rights connect,merge --session …` makes one",
+            )
+        return self.merges.merge(order)
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
@@ -1109,7 +1200,8 @@ class RootServer:
         if not self.attached and self.keeping.output != "drop":
             self._kept.add(rank, data)
         for front_end in self._admitted():
-            front_end.tell(wire.PlaceWrote(rank, data))
+            if front_end.role is not FrontEndRole.MERGER:
+                front_end.tell(wire.PlaceWrote(rank, data))
 
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.places
@@ -1152,3 +1244,21 @@ class RemoteDoor:
 
 
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
+
+_WORKING = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
+
+_OF_MERGERS = (
+    wire.CallOfRoot,
+    ev.OpenStream,
+    ev.Broadcast,
+    ev.CloseStream,
+    ev.ConfigureStream,
+    ev.Read,
+    ev.SweepStream,
+)
+"""What the root of another session may say."""
+
+_CALLS_ABOUT_MERGES = frozenset({root_calls.MERGED, root_calls.MERGE, root_calls.SPLIT})
+
+_CALLS_OF_MERGERS = frozenset({root_calls.OFFER, root_calls.WITHDRAW})
+"""What it may want besides, with what everybody may."""

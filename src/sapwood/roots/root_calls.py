@@ -32,3 +32,12 @@ WITHDRAW = "content.withdraw"
 
 STATUS = "status"
 """Say how the session is. Answer: ``RootStatus``."""
+
+MERGE = "merge"
+"""Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""
+
+SPLIT = "split"
+"""Let a session go that is merged into this one: ``SplitOrder``."""
+
+MERGED = "merged"
+"""Say which sessions are merged into this one. Answer: a list of ``MergedSession``."""

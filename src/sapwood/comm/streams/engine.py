@@ -473,7 +473,7 @@ class PlainWaves(BaseWaves):
                 if isinstance(made, list):
                     return made
                 return self._send_result(stream, wave, made.body, None, made)
-            if self._near.rank == ROOT:
+            if self._near.rank == ROOT and not stream.partial:
                 total = wave.gathering.total() if wave.values else None
                 return self._wave_completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)

@@ -479,6 +479,7 @@ class NodeStream:
         refused: Root: whose contributions to which wave came in a quiet time.
         heard: Root: what has come of that, by agent.
         paced: Root: whether it is confirmed only when somebody has read it.
+        partial: Root: whether waves end with what a junction would pass on.
         jobs: What user-defined filters work on, by ticket of the outbox.
     """
 
@@ -509,6 +510,7 @@ class NodeStream:
         "named",
         "outbox",
         "paced",
+        "partial",
         "passes",
         "pending",
         "policy",
@@ -569,6 +571,7 @@ class NodeStream:
         self.sent: PushSent | None = None
         self.heard: dict[int, PushReceived] = {}
         self.paced = False
+        self.partial = False
         self.refused: dict[int, set[int]] = {}
         self.sweeps: dict[int, PendingOperation] = {}
         self.waits = spec.sync.kind != NO_WAIT
