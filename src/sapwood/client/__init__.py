@@ -10,6 +10,7 @@ from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
 from sapwood.client.local import local
+from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
 from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -91,6 +92,7 @@ __all__ = [
     "Here",
     "InputError",
     "MemoryLimitError",
+    "Merged",
     "Message",
     "NodeLostError",
     "NodeResult",

@@ -93,6 +93,11 @@ class Merged(StaysHere):
         return self._there.handle
 
     @property
+    def id(self) -> str:
+        """Its id."""
+        return self._there.id
+
+    @property
     def first(self) -> int:
         """What is added to the ranks of the other session: its agent 3 is ``first + 3`` here."""
         return self._there.first

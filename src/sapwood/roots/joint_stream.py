@@ -17,7 +17,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm import values
 from sapwood.comm.messages import NO_WAIT, FilterAt, PlaceReport, StreamSpec
 from sapwood.comm.payload import Payload
-from sapwood.comm.reduction import Accumulator
+from sapwood.comm.reduction import WHOLE, Accumulator
+from sapwood.comm.reductions.partials import partial_of
 from sapwood.comm.streams.control import STAGE
 from sapwood.comm.streams.stream import Position, code_name, filter_at
 from sapwood.core.errors import ErrorRecord, ProtocolError, SapwoodError
@@ -369,15 +370,18 @@ class JointStream:
             return
         wave.values.sort(key=_rank_of)
         own = filter_at(self.spec, TOP, self._own[wave.version]) if self.spec.filters else None
-        if own is not None and own.up and wave.values and self._puts_together:
-            self._have_filtered(number, wave, own)
-            return
         try:
+            if own is not None and own.up and wave.values and self._puts_together:
+                self._have_filtered(number, wave, own)
+                return
             total = self._reduced(wave)
         except SapwoodError as error:
             self._fail(number, ROOT, error.to_record())
-            return
-        self._completed(number, wave, total)
+        except Exception as error:  # noqa: BLE001 - what another session says must not end this one
+            problem = ProtocolError(f"the parts of the sessions do not fit together: {error!r}")
+            self._fail(number, ROOT, problem.to_record())
+        else:
+            self._completed(number, wave, total)
 
     @property
     def _puts_together(self) -> bool:
@@ -393,23 +397,40 @@ class JointStream:
         return both.total()
 
     def _have_filtered(self, number: int, wave: _JointWave, own: FilterAt) -> None:
-        self._filtering[number] = wave
         wanted = ev.FilterWanted(
             self.spec,
             number,
             True,  # noqa: FBT003 - upward
             number,
-            tuple(wave.values),
+            tuple(self._taken_apart(wave.values)),
             wave.version,
             self._parameters.get(wave.version, b""),
             own,
             code_name(own),
         )
+        self._filtering[number] = wave
         if self._filters is None:
             error = SapwoodError("nobody calls own filters at this root").to_record()
             self._filtered(ev.Filtered(self.spec.stream, number, b"", None, 0.0, error))
         else:
             self._filters.call(wanted)
+
+    def _taken_apart(self, parts: list[ev.PartialContribution]) -> list[ev.PartialContribution]:
+        """Return single values where no filter of a session has put them together."""
+        if self.spec.reduce != {WHOLE: "gather"}:
+            return parts
+        found: list[ev.PartialContribution] = []
+        for part in parts:
+            several = partial_of(decoded(part.body, part.payload))
+            if several is None:
+                found.append(part)
+                continue
+            for rank, value in several:
+                encoded = values.encode(value)
+                payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
+                weight = part.weight / len(several)
+                found.append(ev.PartialContribution(int(rank), weight, encoded.body, payload))
+        return found
 
     def _filtered(self, event: ev.Filtered) -> None:
         wave = self._filtering.pop(event.ticket, None)

@@ -172,6 +172,9 @@ class MergeLine:
             self._cut(CommunicationError(f"the other root broke the protocol: {error.what}"))
         except SapwoodError as error:
             self._cut(error)
+        except Exception as error:  # noqa: BLE001 - what another session says must not end this one
+            _log.exception("another root said what cannot be", session=self.address.name)
+            self._cut(ProtocolError(f"it said what cannot be: {error!r}"))
 
     def connection_closed(self, number: int, reason: str) -> None:
         """The line is gone."""

@@ -330,6 +330,7 @@ def _part_of(spec: StreamSpec, number: int, members: Iterable[int], first: int) 
         members=to_ranges(rank - first for rank in members),
         filters=filters,
         parameters=spec.parameters if filters else {},
+        first=first,
     )
 
 

@@ -542,7 +542,9 @@ class ServedFrontEnd:
     def _called(self, call: wire.CallOfRoot) -> None:
         value, error = None, None
         try:
-            value = self._server.answer(self, call)
+            about_merges = call.name in _CALLS_ABOUT_MERGES
+            answer = self._server.about_merges if about_merges else self._server.answer
+            value = answer(self, call)
         except SapwoodError as problem:
             error = problem.to_record()
         except msgspec.ValidationError as problem:
@@ -1132,8 +1134,6 @@ class RootServer:
             return [list(self.session.hosts), self.session.ready_hosts()]
         if name == root_calls.DETACH:
             return None
-        if name in _CALLS_ABOUT_MERGES:
-            return self._about_merges(front_end, call)
         of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
         if front_end.role not in _WORKING and not of_merger:
             raise SecurityError("a front end that watches may not change the session")
@@ -1154,8 +1154,12 @@ class RootServer:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
 
-    def _about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
-        """Merge this session with another one, or split both; also for who is not its owner now."""
+    def about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+        """Merge this session with another one, or split both; also for who is not its owner now.
+
+        Raises:
+            SapwoodError: It cannot be done.
+        """
         if call.name == root_calls.MERGED:
             return msgspec.to_builtins(self.merges.views())
         if not front_end.may_own or front_end.role not in _WORKING:

@@ -809,7 +809,8 @@ class GeneralWaves(PlainWaves):
         self, stream: NodeStream, message: msg.Up, payload: Payload | None, version: int
     ) -> Effects:
         """Have one contribution looked at, with some version of the parameters."""
-        part = ev.PartialContribution(message.ranks[0][0], message.weight, message.body, payload)
+        rank = message.ranks[0][0] + stream.spec.first
+        part = ev.PartialContribution(rank, message.weight, message.body, payload)
         return self._ask_filter(stream, message, message.wave, version, (part,))
 
     def _send_down(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:

@@ -48,7 +48,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
-from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
+from sapwood.comm.streams.wave import Gathering, Kept, NewGathering, ShiftedRanks, Wave, WaveRequest
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.states import StateTable
@@ -790,7 +790,14 @@ class NodeStream:
         missing: set[int],
     ) -> Wave:
         """Begin a wave, or one more part of it."""
-        gathering = Parts() if self.filters_up else self.gather(self.spec.reduce)
+        first = self.spec.first
+        gathering: Gathering
+        if self.filters_up:
+            gathering = Parts(first)
+        else:
+            gathering = self.gather(self.spec.reduce)
+            if first:
+                gathering = ShiftedRanks(gathering, first)
         wave = Wave(number, 0, body, payload, waiting, missing, gathering, self._asks)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
