@@ -39,6 +39,8 @@ KINDS: Final = {
     "credential.revoked": "somebody revoked a credential",
     "session.created": "a session took nodes",
     "session.ended": "a session gave its nodes back",
+    "session.merged": "a session was merged with another one",
+    "session.split": "two merged sessions were split",
     "process.lost": "a process of a session ended unasked",
     "process.replaced": "another process took its place",
     "run.ended": "a run ended",

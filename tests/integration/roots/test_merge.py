@@ -106,6 +106,13 @@ def merged(cluster: sapwood.Cluster, two: Addresses) -> Iterator[Merged]:
         yield found
 
 
+@pytest.fixture
+def brief(cluster: sapwood.Cluster) -> Iterator[Merged]:
+    """The first, merged with one that ends with the test: its runners may be killed."""
+    with root_here(Settings(), agents=3) as third, merged_here(cluster, third) as found:
+        yield found
+
+
 # --- waves over both ----------------------------------------------------------------------------
 
 
@@ -199,6 +206,16 @@ class Broken(sapwood.Filter):
         return values
 
 
+def test_native_functions_travel_to_both(merged: Merged, tmp_path: Path) -> None:
+    (tmp_path / "twice.c").write_text("double twice(double x) { return 2 * x; }\n")
+    (tmp_path / "program.toml").write_text(
+        '[program]\nsources = ["twice.c"]\n[map]\nfunction = "twice"\n'
+    )
+    program = sapwood.load_program(tmp_path)
+    with merged.stream(program["twice"], reduce="sum") as stream:
+        assert stream.broadcast(4.0).result(PATIENCE).total == 40.0
+
+
 def numbers(count: int) -> Iterator[int]:
     yield from range(count)
 
@@ -217,11 +234,11 @@ def test_a_stream_that_waits_for_nobody(merged: Merged) -> None:
         assert ranks(merged, done.result(PATIENCE)) == ALL
 
 
-def test_a_time_out(merged: Merged) -> None:
-    with merged.stream(slow_at_three, reduce="sum", sync=0.5) as stream:
+def test_a_time_out(brief: Merged) -> None:
+    with brief.stream(slow_at_three, reduce="sum", sync=0.5) as stream:
         result = stream.broadcast(1).result(PATIENCE)
-        assert (result.total, ranks(merged, result)) == (4, [[1, 2], [1, 2]])
-        assert result.missing_agents == [merged.first + 3]
+        assert (result.total, ranks(brief, result)) == (4, [[1, 2], [1, 2]])
+        assert result.missing_agents == [brief.first + 3]
 
 
 def slow_at_three(value: int) -> int:
@@ -362,15 +379,15 @@ def waits_at_three(seconds: float) -> int:
 
 
 @pytest.mark.parametrize("policy", ["fail", "replace", "partial"])
-def test_a_split_that_does_not_wait(merged: Merged, policy: Any) -> None:
-    with merged.stream(waits_at_three, reduce="sum", on_loss=policy) as stream:
+def test_a_split_that_does_not_wait(brief: Merged, policy: Any) -> None:
+    with brief.stream(waits_at_three, reduce="sum", on_loss=policy) as stream:
         wave = stream.broadcast(1.0)
-        merged.split(0.05)
+        brief.split(0.05)
         if policy == "partial":
             for one in (wave, stream.broadcast(0.0)):
                 result = one.result(PATIENCE)
-                assert (result.total, ranks(merged, result)) == (2, [[1, 2], []])
-                assert result.missing_agents == [merged.first + rank for rank in (1, 2, 3)]
+                assert (result.total, ranks(brief, result)) == (2, [[1, 2], []])
+                assert result.missing_agents == [brief.first + rank for rank in (1, 2, 3)]
         else:
             for one in (wave, stream.broadcast(0.0)):
                 with pytest.raises(sapwood.ClosedError, match="split off"):
