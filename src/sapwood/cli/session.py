@@ -159,7 +159,7 @@ def merge(
 @app.command()
 def split(
     session: Which,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The one that was merged into it.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The other one.")],
     *,
     timeout: Annotated[
         str, typer.Option(metavar="TIME", help="How long open waves may take still.")

@@ -469,6 +469,22 @@ class Cluster(TreeWork, Messaging, Submitting):
         asked = session.ask_root(root_calls.MERGE, msgspec.to_builtins(order))
         return self._merged(session, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
 
+    def split(self, handle: str, *, timeout: float = 10.0) -> None:
+        """End the merge with another session, whichever of the two was merged into the other.
+
+        Args:
+            handle: The other session: its name, id or ``name#id``.
+            timeout: Seconds to wait for open waves, where the other one was merged into this one;
+                the owner of that other one does not wait.
+
+        Raises:
+            ConfigurationError: The two are not merged.
+            ClosedError: The cluster is closed.
+        """
+        session = self._attached("merges with others")
+        wanted = {"session": handle, "seconds": timeout}
+        session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+
     @property
     def merged(self) -> tuple[Merged, ...]:
         """The sessions that are merged into this one, by this cluster or anybody else.

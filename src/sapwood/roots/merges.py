@@ -183,8 +183,8 @@ class Merges:
                 return key
         known = ", ".join(one.handle for one in self.views())
         raise ConfigurationError(
-            f"no session '{text}' is merged into '{self._name}'",
-            hint=f"these are: {known}" if known else "`sapwood session merge` does that",
+            f"the session '{self._name}' is not merged with '{text}'",
+            hint=f"with it are: {known}" if known else "`sapwood session merge` does that",
         )
 
     def _ready(self, key: str) -> None:

@@ -33,6 +33,7 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
 from sapwood.core import typed
 from sapwood.core.errors import (
+    ClosedError,
     ConfigurationError,
     GroupError,
     ProtocolError,
@@ -930,7 +931,13 @@ class RootServer:
         return self.merges.begun or bool(self._part_of())
 
     def _part_of(self) -> list[str]:
-        return [one.label for one in self._admitted() if one.role is FrontEndRole.MERGER]
+        return [one.label for one in self._mergers()]
+
+    def _mergers(self) -> list[ServedFrontEnd]:
+        return [one for one in self._admitted() if one.role is FrontEndRole.MERGER]
+
+    def _mergers_called(self, text: str) -> list[ServedFrontEnd]:
+        return [one for one in self._mergers() if text in {one.label, *one.label.split("#")}]
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
@@ -1165,7 +1172,11 @@ class RootServer:
         if not front_end.may_own or front_end.role not in _WORKING:
             raise SecurityError("only who may own a session merges and splits it")
         if call.name == root_calls.SPLIT:
-            return self.merges.split(typed.convert(call.value, SplitOrder))
+            wanted = typed.convert(call.value, SplitOrder)
+            above = self._mergers_called(wanted.session)
+            for one in above:
+                self._cut_off(one, ClosedError(f"the owner of '{self._name}' has split the two"))
+            return None if above else self.merges.split(wanted)
         order = typed.convert(call.value, MergeOrder)
         if order.socket and not front_end.here:
             raise SecurityError(

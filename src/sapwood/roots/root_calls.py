@@ -37,7 +37,7 @@ MERGE = "merge"
 """Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""
 
 SPLIT = "split"
-"""Let a session go that is merged into this one: ``SplitOrder``."""
+"""End the merge with another session, whichever is merged into the other: ``SplitOrder``."""
 
 MERGED = "merged"
 """Say which sessions are merged into this one. Answer: a list of ``MergedSession``."""

@@ -235,7 +235,9 @@ def test_a_stream_that_waits_for_nobody(merged: Merged) -> None:
 
 
 def test_a_time_out(brief: Merged) -> None:
-    with brief.stream(slow_at_three, reduce="sum", sync=0.5) as stream:
+    with brief.stream(waits, reduce="sum") as stream:
+        stream.broadcast(0.0).result(PATIENCE)  # runners are there from now on
+    with brief.stream(slow_at_three, reduce="sum", sync=1.5) as stream:
         result = stream.broadcast(1).result(PATIENCE)
         assert (result.total, ranks(brief, result)) == (4, [[1, 2], [1, 2]])
         assert result.missing_agents == [brief.first + 3]
@@ -243,7 +245,7 @@ def test_a_time_out(brief: Merged) -> None:
 
 def slow_at_three(value: int) -> int:
     if sapwood.here().rank == 3:
-        threading.Event().wait(3)
+        threading.Event().wait(PATIENCE)
     return value
 
 
@@ -392,6 +394,19 @@ def test_a_split_that_does_not_wait(brief: Merged, policy: Any) -> None:
             for one in (wave, stream.broadcast(0.0)):
                 with pytest.raises(sapwood.ClosedError, match="split off"):
                     one.result(PATIENCE)
+
+
+def test_the_owner_of_the_other_session_splits_them(
+    merged: Merged, other: sapwood.Cluster, cluster: sapwood.Cluster, until: Until
+) -> None:
+    with merged.stream("echo", reduce="sum") as stream:
+        stream.broadcast(1).result(PATIENCE)
+        other.split("here")
+        until(lambda: not cluster.merged)
+        with pytest.raises(sapwood.AgentLostError, match="has split the two"):
+            stream.broadcast(1).result(PATIENCE)
+    with pytest.raises(sapwood.ConfigurationError, match="is not merged with"):
+        other.split("here")
 
 
 def test_the_other_session_ends_in_a_wave(cluster: sapwood.Cluster) -> None:
