@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from sapwood.client.stream_opening import (
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.target import targets_of
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, ConfigurationError
+from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
 from sapwood.roots import root_calls
@@ -218,7 +219,8 @@ class Merged(StaysHere):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.split()
+        with contextlib.suppress(CommunicationError):  # who has left, or lost, the session
+            self.split()
 
     def __repr__(self) -> str:
         return f"<Merged: {self.handle}, agents from {self.first + 1} on>"

@@ -38,6 +38,9 @@ from sapwood.roots.merge_line import MergeLine
 from sapwood.roots.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
 from sapwood.roots.remote import connect_by, read_credential
 
+LONGEST_SPLIT = 86_400.0
+"""Seconds for which a split waits for open waves at most."""
+
 MAX_MERGED = 16
 """Sessions that may be merged into one at a time."""
 
@@ -157,8 +160,13 @@ class Merges:
         """Let a session go, when the waves that are open with it are over, or soon.
 
         Raises:
-            ConfigurationError: It is not merged into this one.
+            ConfigurationError: It is not merged into this one, or that is no time.
         """
+        if not 0 <= order.seconds <= LONGEST_SPLIT:
+            raise ConfigurationError(
+                f"a split does not wait for {order.seconds:g} s",
+                hint=f"say how many seconds, up to {LONGEST_SPLIT:g}",
+            )
         key = self._find(order.session)
         merge = self._merges[key]
         done: Future[Any] = Future()
@@ -166,7 +174,7 @@ class Merges:
         if len(merge.ending) > 1:
             return done
         error = ClosedError(f"the session '{merge.name}' was split off", where=self._name)
-        merge.timer = self._session.loop.call_later(max(0.0, order.seconds), self._part, key, error)
+        merge.timer = self._session.loop.call_later(order.seconds, self._part, key, error)
         for joint, part in list(merge.parts.items()):
             joint.leave(part, error, partial(self._part_if_idle, key, error))
         self._part_if_idle(key, error)

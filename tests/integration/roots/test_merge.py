@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import socket
@@ -376,6 +377,18 @@ def test_a_split_waits_for_open_waves(merged: Merged) -> None:
         merged.stream("echo")
 
 
+@pytest.mark.parametrize("seconds", [-1.0, 1e9, math.nan])
+def test_a_split_waits_for_some_time(
+    merged: Merged, cluster: sapwood.Cluster, seconds: float
+) -> None:
+    session = cluster.session
+    assert isinstance(session, AttachedSession)
+    asked = session.ask_root(root_calls.SPLIT, {"session": merged.id, "seconds": seconds})
+    with pytest.raises(sapwood.ConfigurationError, match="does not wait"):
+        asked.result(PATIENCE)
+    assert [one.id for one in cluster.merged] == [merged.id]
+
+
 def waits_at_three(seconds: float) -> int:
     return waits(seconds if sapwood.here().rank == 3 else 0.0)
 
@@ -429,8 +442,9 @@ def test_a_front_end_that_merged_and_left(two: Addresses, until: Until) -> None:
     with attach_here(two[0], Settings()) as first:
         merged = merged_here(first, two[1])
         stream = merged.stream(waits, reduce="sum")
-        stream.broadcast(0.3)
-        first.close()
+        with merged:  # who has left splits nothing
+            stream.broadcast(0.3)
+            first.close()
     with attach_here(two[0], Settings()) as again:
         (kept,) = again.kept_streams
         (there,) = again.merged
