@@ -178,6 +178,16 @@ def test_by_a_credential_of_another_cluster(
         assert not cluster.merged
 
 
+def test_who_is_elsewhere_shows_a_credential(night: str, day: str) -> None:
+    line = json.loads(command("credential", "night", "--json"))["credential"]
+    with sapwood.attach(line) as cluster:
+        with pytest.raises(sapwood.SecurityError, match="shows a credential of the other"):
+            cluster.merge(day)  # the user of the root could, and this one may be somebody else
+        merges = json.loads(command("credential", "day", "--json"))["credential"]
+        with cluster.merge(merges) as merged, merged.stream("echo", reduce="sum") as stream:
+            assert stream.broadcast(1).result(PATIENCE).total == 5
+
+
 def test_a_credential_that_ends(
     night: str, theirs: str, far: Head, tmp_path: Path, until: Until
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
@@ -220,3 +222,46 @@ def test_closing_closes_both() -> None:
     both.completes(both.here)
     both.completes(both.there)
     assert not both.came
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.just(("broadcast", 0)),
+        st.tuples(
+            st.sampled_from(["here", "there", "fails here", "fails there"]), st.integers(1, 6)
+        ),
+        st.sampled_from([("lost", 0), ("leaves", 0)]),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.sampled_from([REPLACE, "fail", PARTIAL]))
+def test_each_wave_ends_once_whatever_comes(steps: list[tuple[str, int]], on_loss: str) -> None:
+    both, begun = Both(on_loss), 0
+    error = SapwoodError("no").to_record()
+    for what, wave in steps:
+        part = both.there if what.endswith("there") else both.here
+        if what == "broadcast":
+            begun += 1
+            both.broadcast()
+        elif what == "lost":
+            both.stream.lose(both.there, LOST)
+        elif what == "leaves" and both.there.lost is None:
+            both.stream.leave(
+                both.there, ClosedError("left"), lambda: both.stream.lose(both.there, LOST)
+            )
+        elif what.startswith("fails"):
+            both.stream.answered(part, ev.WaveFailed(0, wave, 1, error))
+        elif what != "leaves":
+            both.completes(part, 10 ** (part is both.there), wave)
+    both.stream.lose(both.there, LOST)
+    for wave in range(1, begun + 1):
+        both.completes(both.here, 1, wave)
+    assert sorted(one.wave for one in both.came) == list(range(1, begun + 1))
+    for one in both.came:
+        if isinstance(one, ev.WaveCompleted):
+            others = (FIRST + 1, FIRST + 3) in one.ranks
+            assert one.ranks == (((1, 3), (FIRST + 1, FIRST + 3)) if others else ((1, 3),))
+            assert one.total == (11 if others else 1)
+            assert others or on_loss == PARTIAL
