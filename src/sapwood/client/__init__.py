@@ -11,6 +11,7 @@ from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
 from sapwood.client.local import local
+from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
 from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -95,6 +96,7 @@ __all__ = [
     "InputError",
     "InvitationView",
     "MemoryLimitError",
+    "Merged",
     "Message",
     "NodeLostError",
     "NodeResult",

@@ -313,6 +313,23 @@ class HeadSessions:
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(record, state=state, report=report))
+        self._note_merges(record, report)
+
+    def _note_merges(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note with which sessions one is merged now, and with which no more."""
+        before = record.report or calls.SessionReport(id=record.id, state="")
+        for was, now, how in (
+            (before.merged, report.merged, "has {} in it"),
+            (before.part_of, report.part_of, "is a part of {}"),
+        ):
+            for other in sorted({*was} ^ {*now}):
+                merged = other in now
+                self._note(
+                    "session.merged" if merged else "session.split",
+                    f"{record.handle} {how.format(other)}{'' if merged else ' no more'}",
+                    session=record.name,
+                    facts={"with": other},
+                )
 
     def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
         """Note what has happened to agents that others start, as far as it is not noted yet."""
@@ -436,7 +453,10 @@ class HeadSessions:
                     owner="",
                     front_ends=[],
                     streams=0,
+                    merged=[],
+                    part_of=[],
                 )
+                self._note_merges(record, told)
                 self._keep(msgspec.structs.replace(record, state=after.value, report=told))
             _log.info("session over", session=record.handle, reason=reason)
             self._note("session.ended", f"{record.handle}: {reason}", session=record.name)

@@ -219,7 +219,7 @@ class RootProcess:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.state is SessionState.DETACHED and self.idle:
+        if self.state is SessionState.DETACHED and self.idle and not self.server.merged:
             wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
             self._timer = self.session.loop.call_later(wait, self._idle_over)
 
