@@ -11,7 +11,7 @@ from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Set, assignments
 
 
-def execute(
+def execute(  # noqa: PLR0913 - each parameter is one option of the command line
     command: Annotated[
         list[str],
         typer.Argument(metavar="COMMAND...", help="The command; write -- before it."),
@@ -47,6 +47,13 @@ def execute(
             help="Where the command starts; default: the home folder, on local the current one.",
         ),
     ] = "",
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Staged environment that the command has (`sapwood stage environment`).",
+        ),
+    ] = None,
     settings: Set = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON for each thing that happens.")
@@ -68,6 +75,8 @@ def execute(
         flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
         if on is not None:
             flags["cluster.on"] = on
+        if environment is not None:
+            flags["environment.packages"] = environment
         request = ExecRequest(
             command=command,
             flags=flags,

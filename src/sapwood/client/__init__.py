@@ -57,7 +57,12 @@ from sapwood.core.errors import (
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
-from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.head.stage_reports import (
+    CollectReport,
+    EnvironmentReport,
+    StagedFiles,
+    StageReport,
+)
 from sapwood.session.port import WaveResult
 
 __all__ = [
@@ -81,6 +86,7 @@ __all__ = [
     "DataShapeError",
     "DataValueError",
     "Dataset",
+    "EnvironmentReport",
     "ExecResult",
     "ExecutionError",
     "Filter",

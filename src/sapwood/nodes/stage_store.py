@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sapwood.code.runner.packages import MARK
 from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -44,7 +45,13 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name
-from sapwood.nodes.stage_messages import MissingPart, StagedName, StageFacts, StagePiece
+from sapwood.nodes.stage_messages import (
+    MissingPart,
+    StagedKind,
+    StagedName,
+    StageFacts,
+    StagePiece,
+)
 
 PINNED: Final = 600.0
 """Seconds for which content without a name stays that somebody is about to give a name."""
@@ -523,7 +530,14 @@ class StageStore:
             files=len(tree.files),
             path=str(link),
             since=link.lstat().st_mtime,
+            kind=_kind_of(tree),
         )
+
+
+def _kind_of(tree: FileTree) -> StagedKind:
+    if any(one.path == os.fsencode(f"{tree.name}/{MARK}") for one in tree.entries):
+        return "environment"
+    return "folder" if tree.entries[0].kind == "folder" else "file"
 
 
 def _object_name(entry: FileEntry) -> str:
