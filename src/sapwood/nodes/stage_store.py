@@ -257,12 +257,20 @@ class StageStore:
             )
         if not self._cleaned:
             self._cleaned = True
-            for folder in (self._parts, self._trees):
-                for left in folder.glob(".*"):  # of a daemon that was killed
-                    if left.is_dir() and not left.is_symlink():
-                        shutil.rmtree(left)
-                    else:
-                        left.unlink()
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a daemon that was killed has begun, and trees that got no name."""
+        links = (one for one in self._names.iterdir() if one.is_symlink())
+        named = {one.readlink().parent.name for one in links}
+        unnamed = [
+            one for one in self._trees.iterdir() if one.name.removesuffix(".list") not in named
+        ]
+        for left in (*self._parts.glob(".*"), *unnamed):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
 
     def _check_executable(self, tree: FileTree) -> None:
         no_programs = os.statvfs(self.folder).f_flag & os.ST_NOEXEC

@@ -258,23 +258,30 @@ def test_a_folder_of_somebody_else_is_refused(store: StageStore) -> None:
         store.look(file_tree("a", b"x"))
 
 
-@pytest.mark.parametrize("links", [0, 1, 2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4])
 def test_a_folder_is_there_as_a_whole_or_not_at_all_when_the_daemon_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    """It is killed after some of the links that make the folder; another one begins anew."""
+    """It is killed after some of the links that make it, or before one of the renames."""
     folder = tmp_path / "grove"
     (folder / "acorn").mkdir(parents=True)
     for name in ("acorn/__init__.py", "acorn/oak.py", MARK):
         (folder / name).write_text(name)
-    tree, link = read_tree(folder), os.link
+    tree, link, rename = read_tree(folder), os.link, Path.rename
     made: list[object] = []
 
-    def link_or_die(source: Path, path: bytes) -> None:
-        if len(made) == links:
+    def die_after_all(path: object) -> None:
+        if len(made) == steps:
             os.kill(os.getpid(), signal.SIGKILL)
         made.append(path)
+
+    def link_or_die(source: Path, path: bytes) -> None:
+        die_after_all(path)
         link(source, path)
+
+    def rename_or_die(source: Path, path: Path) -> Path:
+        die_after_all(path)
+        return rename(source, path)
 
     child = os.fork()
     if not child:
@@ -284,8 +291,7 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all_when_the_daemon_is_killed(
             data = (tmp_path / os.fsdecode(one.path)).read_bytes()
             store.write(StagePiece(one.sha256, one.nbytes, 0, data))
         monkeypatch.setattr(os, "link", link_or_die)
-        if links == len(tree.files):  # the last step but one
-            monkeypatch.setattr(Path, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        monkeypatch.setattr(Path, "rename", rename_or_die)
         store.keep(tree)
         os._exit(0)
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
