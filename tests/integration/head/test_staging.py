@@ -19,6 +19,7 @@ from tests.wheels import make_wheel, write_lock
 
 import sapwood
 from sapwood.code import locked_packages
+from sapwood.environment.settings import EnvironmentSettings, Settings
 
 from .conftest import Cli, Until
 
@@ -184,6 +185,9 @@ def test_an_environment_is_installed_once_and_used_by_commands_and_runners(
     error = two.run("run", str(program), "--environment", "grove", status=2)
     assert "environments are staged on nodes of a head" in error
 
+    error = two.run("run", str(program), "--session", "s", "--environment", "grove", status=2)
+    assert "a session has its agents" in error
+
     data = random_file(tmp_path / "data", 1000)
     two.run("stage", "put", str(data), "--as", "taken")
     error = two.run("stage", "environment", str(lock), "--as", "taken", status=2)
@@ -264,8 +268,18 @@ def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.Monke
         (found,) = stage.get("$SAPWOOD_STAGE/input", tmp_path / "back", nodes="n2")
         assert Path(found.path).read_bytes() == path.read_bytes()
         assert stage.remove("input") == ["n1", "n2"]
+        acorn = make_wheel(tmp_path / "wheels", "acorn", {"acorn.py": "COUNT = 5"})
+        lock = write_lock(tmp_path / "grove.lock", tmp_path / "wheels", acorn)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        (staged,) = stage.environment(lock)
+        assert (staged.nodes, staged.installed) == (["n1", "n2"], True)
         with pytest.raises(sapwood.InputError, match="one name is given for several"):
             stage.put(path, path, name="both")
+    chosen = Settings(environment=EnvironmentSettings(packages="grove"))
+    words = ["python", "-c", "import acorn; print(acorn.COUNT)"]
+    answers = sapwood.execute(words, "head", settings=chosen).nodes
+    assert [one.stdout for one in answers.values()] == [b"5\n", b"5\n"]
     with sapwood.connect(agents=2) as cluster:
         found_in = {one.result() for one in [cluster.submit(os.getenv, "SAPWOOD_STAGE")]}
     assert all(str(two.folder / "cache") in str(one) for one in found_in)
