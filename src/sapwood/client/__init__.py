@@ -59,7 +59,12 @@ from sapwood.core.errors import (
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
-from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.head.stage_reports import (
+    CollectReport,
+    EnvironmentReport,
+    StagedFiles,
+    StageReport,
+)
 from sapwood.session.port import InvitationView, WaveResult
 
 __all__ = [
@@ -85,6 +90,7 @@ __all__ = [
     "Dataset",
     "DetachedRun",
     "DetachedRuns",
+    "EnvironmentReport",
     "ExecResult",
     "ExecutionError",
     "Filter",
