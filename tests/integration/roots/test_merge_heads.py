@@ -206,6 +206,23 @@ def test_a_credential_that_ends(
     until(lambda: report_of(far, "theirs").streams == 0)
 
 
+def test_a_credential_that_is_revoked_while_two_are_merged(
+    night: str, theirs: str, far: Head, tmp_path: Path, until: Until
+) -> None:
+    file = tmp_path / "revoked"
+    issued = credential(far, file, "connect merge", session="theirs")
+    with sapwood.attach(night) as cluster:
+        merged = cluster.merge(at(theirs, far), credential=file)
+        stream = merged.stream("echo", reduce="sum")
+        assert stream.broadcast(1).result(PATIENCE).total == 3
+        far.revoke_credential(issued.facts.id)
+        until(lambda: not cluster.merged)
+        with pytest.raises(sapwood.AgentLostError, match="revoked"):
+            stream.broadcast(1).result(PATIENCE)
+        stream.close()
+    until(lambda: report_of(far, "theirs").streams == 0)
+
+
 def test_a_session_in_use_by_another_one_is_not_idle(night: str, head: Head, until: Until) -> None:
     with begun(head, "brief", 1, idle=0.3) as handle:
         with (
