@@ -119,6 +119,10 @@ FIND_SESSION = "session.find"
 END_SESSION = "session.end"
 """Call: end a session. Value: as for :data:`FIND_SESSION`. Answer: its record."""
 
+ACT_FOR_SESSION = "session.act"
+"""Call: of a session's root on the head's machine, which has no more rights from now on than who
+made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head's user made it."""
+
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
@@ -191,6 +195,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
         not_after: When they end, seconds since 1970.
         subject: Who has them.
         id: Of the credential.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     names: list[str]
@@ -199,6 +204,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_after: float
     subject: str
     id: str
+    user: str = ""
 
     @classmethod
     def of(cls, rights: Rights) -> RightsFacts:
@@ -210,6 +216,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
             not_after=rights.not_after,
             subject=rights.subject,
             id=(rights.ids or ("",))[-1],
+            user=rights.user,
         )
 
 
@@ -715,6 +722,41 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
 
 
+class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose credential made a session; its root may do no more than that at the head.
+
+    Attributes:
+        names: The rights of the credential.
+        subject: Who it is for.
+        ids: Of each of its blocks.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
+    """
+
+    names: list[str]
+    subject: str = ""
+    ids: tuple[str, ...] = ()
+    user: str = ""
+
+    @classmethod
+    def of(cls, rights: Rights) -> SessionCreator | None:
+        """Return who has these rights; None for the head's user, who shows no credential."""
+        if not rights.ids:
+            return None
+        return cls(
+            names=sorted(rights.names), subject=rights.subject, ids=rights.ids, user=rights.user
+        )
+
+    @property
+    def rights(self) -> Rights:
+        """What the root of the session may do.
+
+        They do not end with the credential, as the session does not. To revoke it ends them.
+        """
+        return Rights(
+            names=frozenset(self.names), subject=self.subject, ids=self.ids, user=self.user
+        )
+
+
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A session, as the head knows it.
 
@@ -730,6 +772,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
+        creator: Whose credential made it; None for the head's user.
     """
 
     id: str
@@ -743,6 +786,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 0.0
     machine: str = ""
     report: SessionReport | None = None
+    creator: SessionCreator | None = None
 
     @property
     def handle(self) -> str:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
@@ -52,6 +53,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.LIST_SESSIONS: r.CONNECT,
     calls.FIND_SESSION: r.CONNECT,
     calls.END_SESSION: r.DELETE,
+    calls.ACT_FOR_SESSION: r.ADMIN,
     calls.REPORT_SESSION: r.ADMIN,
     calls.CREATE_RUN: r.ADMIN,  # it runs on the head's machine, as the head's user
     calls.LIST_RUNS: r.ADMIN,
@@ -264,6 +266,23 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
     return msgspec.structs.replace(
         wanted, session=wanted.session or by.session, lifetime=lifetime, user=wanted.user or by.user
     )
+
+
+def refuse_others(rights: Rights, what: str) -> None:
+    """Refuse what begins processes of the head's user to a credential for those of another one.
+
+    Args:
+        rights: Of whoever asks.
+        what: What they ask for.
+
+    Raises:
+        SecurityError: Their credential names another user.
+    """
+    if rights.user and not is_own_user(rights.user):
+        raise SecurityError(
+            f"{what} runs as the user of the head, and the credential is for {rights.user}",
+            hint="use the nodes of the cluster: processes there run as the user of the credential",
+        )
 
 
 def secret_for(rights: Rights, secret: str, session: str) -> str:

@@ -51,7 +51,7 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, secret_for
+from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, refuse_others, secret_for
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -64,7 +64,16 @@ from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, RUN
+from sapwood.security.rights import (
+    ADMIN,
+    ALL_RIGHTS,
+    ALLOCATE,
+    ATTACH,
+    CONNECT,
+    DELETE,
+    RUN,
+    SPAWN,
+)
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
@@ -268,6 +277,7 @@ class Head:
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
+                calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
                 calls.CREATE_RUN: self._create_run,
                 calls.LIST_RUNS: self._list_runs,
@@ -871,14 +881,32 @@ class Head:
 
     def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         wanted = _read(value, calls.CreateSession)
+        rights = caller.rights or ALL_RIGHTS
+        needed = [ALLOCATE, SPAWN]  # its root acts with these rights
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
-            self.gate.require_right(caller, ADMIN, session=wanted.name, what=calls.CREATE_SESSION)
-        if caller.rights is not None and caller.rights.nodes is not None:
+            needed = [ADMIN]
+            refuse_others(rights, "a session on the head's machine")
+        for right in needed:
+            self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
+        if rights.nodes is not None:
             raise SecurityError(
                 "a session of its own may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
-        return self.sessions.create(wanted)
+        return self.sessions.create(wanted, calls.SessionCreator.of(rights))
+
+    def _act_for_session(self, caller: ServiceCaller, value: Any) -> Any:
+        """Leave the root of a session no more rights than whoever made it has."""
+        if not caller.is_local:
+            raise ProtocolError("roots of sessions are on the head's machine")
+        creator = self.sessions.find(_read(value, str)).creator
+        if creator is None:
+            return None
+        denied = self.office.denials.any_of(creator.ids)
+        if denied:
+            raise SecurityError("the credential that made the session was revoked", where=denied)
+        caller.rights = creator.rights
+        return _plain(calls.RightsFacts.of(creator.rights))
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

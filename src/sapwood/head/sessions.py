@@ -75,6 +75,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         secret: What front ends on other machines must know.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     id: str
@@ -83,6 +84,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     idle: float
     disconnect: DisconnectPolicy
+    user: str = ""
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,8 +221,14 @@ class HeadSessions:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (living or found)[-1]
 
-    def create(self, wanted: calls.CreateSession) -> Future[Any]:
+    def create(
+        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
+    ) -> Future[Any]:
         """Begin a session; the future gets its record.
+
+        Args:
+            wanted: What it is to be.
+            creator: Whose credential makes it; None for the head's user.
 
         Raises:
             ConfigurationError: It cannot be called so, or there are too many.
@@ -250,6 +258,7 @@ class HeadSessions:
                 on=wanted.on,
                 created=time.time(),
                 machine=machine_id(),
+                creator=creator,
             )
             self._keep(record)
         facts = {"name": name, "on": wanted.on}
@@ -326,6 +335,7 @@ class HeadSessions:
             secret=secrets.token_urlsafe(32),
             idle=policy.idle.session if wanted.idle is None else wanted.idle,
             disconnect=policy.disconnect,
+            user="" if record.creator is None else record.creator.user,
         )
         self._opened().put(_SECRETS + record.id, given.secret.encode())
         log.parent.mkdir(mode=0o700, exist_ok=True)

@@ -236,6 +236,39 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
 
 
+@pytest.mark.row("C5-RES")
+def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -> None:
+    with (
+        up.access(up.issue("connect", "create", "attach", "run")) as head,
+        pytest.raises(SecurityError, match="right 'allocate'"),
+    ):
+        head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
+    credential = up.issue("connect", "create", "allocate", "spawn", subject="ann")
+
+    def roots() -> list[service.ServiceCaller]:
+        callers = [one for one in up.head._service.callers if one.is_local]
+        return [one for one in callers if one.rights is not None and one.rights.ids]
+
+    with up.access(credential) as head:
+        wanted = {"name": "anns", "agents": 1, "settings": msgspec.to_builtins(up.settings)}
+        made = head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
+    (root,) = roots()
+    assert root.rights is not None
+    assert root.rights.subject == "ann"
+    assert root.rights.names == {"connect", "create", "allocate", "spawn"}
+    # Another connection of that root, which another head gets, has no more.
+    with contextlib.closing(HeadAccess(session=made["id"])) as again:
+        assert again.rights is not None
+        with pytest.raises(SecurityError, match="right 'admin'"):
+            again.client.call(calls.STATUS, None, PATIENCE)
+    up.head.revoke_credential(credential.claims.ids[-1])
+    until(lambda: not roots())
+    with pytest.raises(SecurityError, match="was revoked"):
+        HeadAccess(session=made["id"])
+    with up.access(None, far=False) as head:
+        head.client.call(calls.END_SESSION, "anns", PATIENCE)
+
+
 def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
     mine, yours = (up.issue("connect", "allocate", "spawn", subject=one) for one in "ab")
     resume = messages.to_value(messages.ResumeProcesses("of-a", 1))

@@ -10,7 +10,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,16 @@ from tests.integration.head.conftest import Cli, Until
 
 import sapwood
 from sapwood.core.errors import SapwoodError
+from sapwood.core.topology import ROOT
 from sapwood.head.access import HeadAccess
 from sapwood.nodes import messages
 from sapwood.security.capabilities import Capability
+from sapwood.session.port import NewAgent
 
 PATIENCE = 30.0
 SHORT = Path("/tmp")  # noqa: S108 - where the folders of other users are
 USER = "nobody"
-RIGHTS = "connect,create,allocate,spawn,run"
+RIGHTS = "connect,create,delete,attach,allocate,spawn,run"
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root begins processes as others"),
@@ -92,7 +94,8 @@ class Node:
 
     def credential(self, name: str, *words: str) -> Path:
         file = self.cli.folder / name
-        self.cli.run("credential", "issue", "--rights", RIGHTS, "--output", str(file), *words)
+        rights = () if "--rights" in words else ("--rights", RIGHTS)
+        self.cli.run("credential", "issue", *rights, "--output", str(file), *words)
         return file
 
 
@@ -226,6 +229,49 @@ def test_commands_run_as_the_user_whatever_the_front_end_says(
                 str(everybodys),
             ]
             (everybodys / "said").unlink()
+
+
+@pytest.fixture
+def as_nobody(node: Node, nobodys: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The command line on another machine, of somebody with that credential."""
+
+    def run(*words: str, status: int = 0) -> str:
+        with monkeypatch.context() as patch:
+            patch.setitem(node.cli.environment, "SAPWOOD_CREDENTIAL_FILE", str(nobodys))
+            return node.cli.run(*words, "--cluster", node.url, status=status)
+
+    return run
+
+
+@pytest.mark.row("C5-RES")
+def test_agents_of_a_session_that_stays_run_as_the_user_of_who_made_it(
+    node: Node, as_nobody: Callable[..., str]
+) -> None:
+    account = pwd.getpwnam(USER)
+    as_nobody("session", "create", "eves", "--agents", "1")
+    try:
+        line = as_nobody("session", "credential", "eves").strip()
+        with sapwood.attach(line) as cluster:
+            assert cluster.submit(os.getuid).result(PATIENCE) == account.pw_uid
+            with pytest.raises(SapwoodError, match="on the machine of its root"):
+                cluster.session.expand([NewAgent(ROOT, 0)])
+            with (
+                cluster.stream(abs, reduce=lambda one, _other: one) as stream,
+                pytest.raises(SapwoodError, match="nobody calls own filters"),
+            ):
+                stream.broadcast(-1).result(PATIENCE)
+            assert cluster.expand(1)
+            assert set(cluster.map(_user_of, range(8))) == {account.pw_uid}
+    finally:
+        as_nobody("session", "delete", "eves")
+    refused = as_nobody("session", "create", "--on", "local", "--agents", "1", status=7)
+    assert "runs as the user of the head" in refused
+
+
+def _user_of(_number: int) -> int:
+    import os  # noqa: PLC0415 - it travels
+
+    return os.getuid()
 
 
 @pytest.mark.row("C5-RES")
