@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -55,7 +55,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.END_SESSION: r.DELETE,
     calls.ACT_FOR_SESSION: r.ADMIN,
     calls.REPORT_SESSION: r.ADMIN,
-    calls.CREATE_RUN: r.ADMIN,  # it runs on the head's machine, as the head's user
+    calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user
     calls.LIST_RUNS: r.ADMIN,
     calls.FIND_RUN: r.ADMIN,
     calls.CANCEL_RUN: r.ADMIN,
@@ -91,6 +91,12 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
 
 STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
 """The orders that are about staged files."""
+
+READING_ORDERS: Final[Mapping[str, Any]] = {
+    stage_messages.FIND: stage_messages.FindFiles,
+    stage_messages.READ: stage_messages.ReadPiece,
+}
+"""Of these, those that read any file of the node, and what they carry."""
 
 ABOUT_ONE_THING: Final = frozenset(
     {calls.REMOVE_NODE, calls.RECORD_RUN, calls.SESSION_CREDENTIAL, calls.END_SESSION}

@@ -51,7 +51,14 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, refuse_others, secret_for
+from sapwood.head.gate import (
+    READING_ORDERS,
+    RIGHT_OF_ORDER,
+    STAGE_ORDERS,
+    Gate,
+    refuse_others,
+    secret_for,
+)
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -758,6 +765,11 @@ class Head:
             user = caller.rights.user if caller.rights is not None else ""
             value = messages.to_value(msgspec.structs.replace(starting, user=user))
             return self._commands.start(caller, msgspec.structs.replace(order, value=value))
+        elif order.handler in READING_ORDERS:
+            reading = messages.from_value(order.value, READING_ORDERS[order.handler])
+            user = caller.rights.user if caller.rights is not None else ""
+            value = messages.to_value(msgspec.structs.replace(reading, user=user))
+            order = msgspec.structs.replace(order, value=value)
         return self.control.ask(order.host, order.handler, order.value)
 
     def _resume(self, caller: ServiceCaller, order: calls.NodeOrder) -> Future[Any]:
@@ -949,7 +961,12 @@ class Head:
         return None
 
     def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
+        if not caller.is_local:
+            raise SecurityError(
+                "a detached run is a process of the head's user, and begins on its machine only",
+                hint="begin it there, or drive the run yourself: sapwood run --on head:…",
+            )
+        refuse_others(caller.rights or ALL_RIGHTS, "a detached run")
         return _plain(self.runs.create(_read(value, calls.CreateRun)))
 
     def _list_runs(self, caller: ServiceCaller, value: Any) -> Any:

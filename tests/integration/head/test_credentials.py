@@ -237,6 +237,23 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
 
 
 @pytest.mark.row("C5-RES")
+def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
+    up: UpHead, tmp_path: Path
+) -> None:
+    wanted = {"words": ["x.py"], "program": "x", "folder": str(tmp_path)}
+    with (
+        up.access(up.issue("connect", "admin")) as head,
+        pytest.raises(SecurityError, match="process of the head's user"),
+    ):
+        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+    with (
+        up.access(up.issue("connect", "admin", user="no-such-user"), far=False) as head,
+        pytest.raises(SecurityError, match="is for no-such-user"),
+    ):
+        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
 def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -> None:
     with (
         up.access(up.issue("connect", "create", "attach", "run")) as head,

@@ -23,7 +23,7 @@ import sapwood
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.head.access import HeadAccess
-from sapwood.nodes import messages
+from sapwood.nodes import messages, stage_messages
 from sapwood.security.capabilities import Capability
 from sapwood.session.port import NewAgent
 
@@ -266,6 +266,23 @@ def test_agents_of_a_session_that_stays_run_as_the_user_of_who_made_it(
         as_nobody("session", "delete", "eves")
     refused = as_nobody("session", "create", "--on", "local", "--agents", "1", status=7)
     assert "runs as the user of the head" in refused
+
+
+@pytest.mark.row("C5-RES")
+def test_files_of_a_node_are_not_read_as_the_user_of_its_daemon(
+    node: Node, nobodys: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("of root")
+    credential = Capability.parse(nobodys.read_text())
+    with contextlib.closing(HeadAccess(node.url, credential, None, "127.0.0.1:0")) as head:
+        (host,) = [one.host for one in head.nodes if one.name == "roots"]
+        piece = messages.to_value(stage_messages.ReadPiece(str(secret), b"secret", 0, 10))
+        find = messages.to_value(stage_messages.FindFiles(str(secret), user="root"))
+        for order, value in ((stage_messages.FIND, find), (stage_messages.READ, piece)):
+            with pytest.raises(SapwoodError, match="reads files as the user of its daemon"):
+                head.ask(host, order, value).result(PATIENCE)
 
 
 def _user_of(_number: int) -> int:
