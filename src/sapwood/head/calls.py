@@ -730,12 +730,14 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
         subject: Who it is for.
         ids: Of each of its blocks.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
+        owner: Whose the session is: see :class:`~sapwood.security.rights.Rights`.
     """
 
     names: list[str]
     subject: str = ""
     ids: tuple[str, ...] = ()
     user: str = ""
+    owner: str = ""
 
     @classmethod
     def of(cls, rights: Rights) -> SessionCreator | None:
@@ -743,7 +745,11 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
         if not rights.ids:
             return None
         return cls(
-            names=sorted(rights.names), subject=rights.subject, ids=rights.ids, user=rights.user
+            names=sorted(rights.names),
+            subject=rights.subject,
+            ids=rights.ids,
+            user=rights.user,
+            owner=rights.owner,
         )
 
     @property
@@ -753,7 +759,11 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
         They do not end with the credential, as the session does not. To revoke it ends them.
         """
         return Rights(
-            names=frozenset(self.names), subject=self.subject, ids=self.ids, user=self.user
+            names=frozenset(self.names),
+            subject=self.subject,
+            ids=self.ids,
+            user=self.user,
+            owner=self.owner,
         )
 
 

@@ -229,6 +229,45 @@ class Gate:
             raise
         return caller.rights
 
+    def require_session(
+        self, caller: Visitor, right: str, record: calls.SessionRecord, *, what: str
+    ) -> Rights:
+        """Refuse what a front end has no right for with one session; return its rights.
+
+        A credential is for the sessions that its owner has made, and for one that it names. With
+        ``admin`` it is for all, and so is one that lets its holder watch and no more.
+
+        Args:
+            caller: The front end.
+            right: What it needs: ``attach`` or ``delete``.
+            record: The session.
+            what: What it wants, for the ledger.
+
+        Raises:
+            SecurityError: It has not that right with this session.
+        """
+        rights = self.require_right(caller, right, session=record.name, what=what)
+        made = record.creator or calls.SessionCreator(names=[])
+        try:
+            if right == r.ATTACH and rights.user and rights.user != made.user:
+                raise SecurityError(
+                    f"the credential is for processes of {rights.user}, and the session "
+                    f"'{record.name}' has those of {made.user or 'the user of each node'}"
+                )
+            works = right == r.DELETE or r.RUN in rights.names
+            mine = bool(rights.owner) and rights.owner == made.owner
+            if works and not (mine or rights.session or r.ADMIN in rights.names):
+                raise SecurityError(
+                    f"somebody else has made the session '{record.name}'",
+                    where=made.subject or "the user of the head",
+                    hint="ask for a credential that names it: "
+                    f"`sapwood credential issue --session {record.name}`",
+                )
+        except SecurityError as error:
+            self._refused(caller, error, what)
+            raise
+        return rights
+
     def seconds_left(self, rights: Rights) -> float:
         """Return for how long rights are good still."""
         return max(rights.not_after - self._clock(), 0.0)

@@ -929,9 +929,7 @@ class Head:
 
     def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
-        rights = self.gate.require_right(
-            caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL
-        )
+        rights = self.gate.require_session(caller, ATTACH, record, what=calls.SESSION_CREDENTIAL)
         made = calls.SessionCredential(
             record.id,
             record.name,
@@ -952,7 +950,7 @@ class Head:
 
     def _end_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         record = self.sessions.find(_read(value, str))
-        self.gate.require_right(caller, DELETE, session=record.name, what=calls.END_SESSION)
+        self.gate.require_session(caller, DELETE, record, what=calls.END_SESSION)
         return self.sessions.end(record.id)
 
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:

@@ -278,6 +278,29 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         assert again.rights is not None
         with pytest.raises(SecurityError, match="right 'admin'"):
             again.client.call(calls.STATUS, None, PATIENCE)
+    rights = ("connect", "attach", "run", "delete")
+    foreign = up.issue(*rights)
+    others = [
+        up.issue(*rights, subject="bob"),
+        foreign.attenuate(subject="ann"),  # which anybody may write
+        up.issue(*rights, subject="ann", session="other"),
+        up.issue(*rights, user="bob", session="anns"),
+    ]
+    for one in others:
+        with up.access(one) as head, pytest.raises(SecurityError):
+            head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)
+    with up.access(foreign) as head, pytest.raises(SecurityError, match="somebody else has made"):
+        head.client.call(calls.END_SESSION, "anns", PATIENCE)
+    assert up.events("credential.refused")[-1].facts["where"] == "ann"
+    for one in (
+        up.issue(*rights, subject="ann"),  # another credential of hers
+        up.issue(*rights, subject="ann").attenuate(subject="carl"),
+        up.issue(*rights, subject="bob", session="anns"),
+        up.issue(*rights, "admin"),
+        up.issue("connect", "attach"),
+    ):
+        with up.access(one) as head:
+            assert head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)[1] == "anns"
     up.head.revoke_credential(credential.claims.ids[-1])
     until(lambda: not roots())
     with pytest.raises(SecurityError, match="was revoked"):
