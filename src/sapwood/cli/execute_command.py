@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from sapwood.cli import starting
+from sapwood.cli.credential_variables import files_for
 from sapwood.cli.folding import LineFolder, LineSplitter
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
 from sapwood.cli.present import answer_stream, json_bytes
@@ -71,9 +72,11 @@ def run_everywhere(request: ExecRequest) -> int:
         SapwoodError: Nodes did not come, or the request is wrong.
     """
     settings = load_configuration(request.flags).settings
+    on = settings.cluster.on
+    credential, key = files_for(on)
     with (
         termination_interrupts(),
-        commands_on(settings.cluster.on, settings, starting.wait) as commands,
+        commands_on(on, settings, starting.wait, credential=credential, key=key) as commands,
     ):
         names = commands.names
         view: ExecView

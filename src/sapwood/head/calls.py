@@ -229,7 +229,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
         role: Or what this role of the policy allows.
         session: The session that it is for; empty for all.
         nodes: The nodes that it is for, folded; empty for all.
-        lifetime: For how many seconds.
+        lifetime: For how many seconds; 0 for 7 days, or as long as the policy allows.
         holder: Public key of whoever may show it; empty for anybody who has it.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
     """

@@ -71,6 +71,7 @@ from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
+from sapwood.security.capabilities import LIFETIME
 from sapwood.security.rights import (
     ADMIN,
     ALL_RIGHTS,
@@ -992,6 +993,8 @@ class Head:
         if wanted.role:
             wanted = msgspec.structs.replace(wanted, rights=self.policy.rights_of(wanted.role))
         longest = longest_of(self.policy.current.limits.credential_life)
+        if not wanted.lifetime:
+            wanted = msgspec.structs.replace(wanted, lifetime=min(LIFETIME, longest))
         by = caller.rights or ALL_RIGHTS
         return _plain(self.office.issue(wanted, by, self.places, longest))
 

@@ -236,6 +236,21 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
 
 
+def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) -> None:
+    def left() -> float:
+        with up.access(None, far=False) as head:
+            wanted = {"rights": ["connect"], "lifetime": 0.0}
+            made = head.client.call(calls.ISSUE_CREDENTIAL, wanted, PATIENCE)
+        return float(made["facts"]["not_after"]) - time.time()
+
+    assert left() == pytest.approx(7 * 86_400, abs=PATIENCE)
+    up.head.policy.set("limits.credential_life", "3600", "")
+    try:
+        assert left() == pytest.approx(3600, abs=PATIENCE)
+    finally:
+        up.head.policy.set("limits.credential_life", "", "")
+
+
 @pytest.mark.row("C5-RES")
 def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
     up: UpHead, tmp_path: Path

@@ -285,6 +285,20 @@ def test_files_of_a_node_are_not_read_as_the_user_of_its_daemon(
                 head.ask(host, order, value).result(PATIENCE)
 
 
+@pytest.mark.row("C5-RES")
+def test_commands_show_the_credential_that_a_variable_names(
+    node: Node, nobodys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = str(pwd.getpwnam(USER).pw_uid).encode()
+    on = f"head:{node.url}"
+    found = sapwood.execute(["id", "-u"], on, credential=nobodys)
+    assert found.nodes["roots"].stdout.split() == [uid]
+    words = ("exec", "--on", on, "--no-label", "--", "id", "-u")
+    assert "wants to see a credential" in node.cli.run_apart(*words, status=7)
+    monkeypatch.setitem(node.cli.environment, "SAPWOOD_CREDENTIAL_FILE", str(nobodys))
+    assert node.cli.run_apart(*words).split() == [uid.decode()]
+
+
 def _user_of(_number: int) -> int:
     import os  # noqa: PLC0415 - it travels
 
