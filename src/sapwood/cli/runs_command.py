@@ -20,8 +20,15 @@ from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
+from sapwood.comm.machine import machine_id
 from sapwood.core import typed
-from sapwood.core.errors import CancelledError, ErrorRecord, ExecutionError, SapwoodError
+from sapwood.core.errors import (
+    CancelledError,
+    ConfigurationError,
+    ErrorRecord,
+    ExecutionError,
+    SapwoodError,
+)
 from sapwood.head import calls
 from sapwood.head.runs import ANSWER, CANCELLED, DONE, OUTPUT, PROGRESS, RUNNING
 
@@ -98,7 +105,7 @@ def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
 
 def show(run: str, cluster: str, *, as_json: bool) -> None:
     """Show a run."""
-    record = _asked(cluster, calls.FIND_RUN, run)
+    record = _found(cluster, run)
     if as_json:
         print_json({**_facts(record), "answer": _answer(record)})
         return
@@ -118,7 +125,7 @@ def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int
     Returns:
         The exit code that ``sapwood run`` would have.
     """
-    record = _asked(cluster, calls.FIND_RUN, run)
+    record = _found(cluster, run)
     pause = threading.Event()
     with (Path(record.folder) / OUTPUT).open("rb") as output:
         while True:
@@ -190,6 +197,23 @@ def _error(record: calls.RunRecord) -> SapwoodError:
         f"the process of the run {record.id} has ended without an answer",
         details={"end of its output": said} if said else {},
     )
+
+
+def _found(cluster: str, run: str) -> calls.RunRecord:
+    """Return a run whose files are here.
+
+    Raises:
+        ConfigurationError: They are on another machine.
+        SapwoodError: There is no such run.
+    """
+    record = _asked(cluster, calls.FIND_RUN, run)
+    if record.machine not in {"", machine_id()} or not Path(record.folder).is_dir():
+        raise ConfigurationError(
+            f"what the run {record.id} has written lies on the machine of its head, not here",
+            where=f"{record.folder}; the run is {record.state}",
+            hint=f"look there: `sapwood runs attach {record.id}`",
+        )
+    return record
 
 
 def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.RunRecord:

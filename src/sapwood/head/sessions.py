@@ -163,6 +163,9 @@ class HeadSessions:
                 _log.info("session found", session=record.handle, pid=record.pid)
                 self._keep(record)
                 self._watch(record)
+            elif record.pid and not any(one.id == record.id for one in notices(self._cluster)):
+                # A root that ends by itself takes its file along.
+                self._over(self._move(record, SessionStep.ENDS), "it ended while there was no head")
             else:
                 self._over(record, "its process ended while there was no head")
 
