@@ -76,6 +76,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         secret: What front ends on other machines must know.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     id: str
@@ -84,6 +85,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     idle: float
     disconnect: DisconnectPolicy
+    user: str = ""
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +164,9 @@ class HeadSessions:
                 _log.info("session found", session=record.handle, pid=record.pid)
                 self._keep(record)
                 self._watch(record)
+            elif record.pid and not any(one.id == record.id for one in notices(self._cluster)):
+                # A root that ends by itself takes its file along.
+                self._over(self._move(record, SessionStep.ENDS), "it ended while there was no head")
             else:
                 self._over(record, "its process ended while there was no head")
 
@@ -230,8 +235,14 @@ class HeadSessions:
             if agent.rank
         ]
 
-    def create(self, wanted: calls.CreateSession) -> Future[Any]:
+    def create(
+        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
+    ) -> Future[Any]:
         """Begin a session; the future gets its record.
+
+        Args:
+            wanted: What it is to be.
+            creator: Whose credential makes it; None for the head's user.
 
         Raises:
             ConfigurationError: It cannot be called so, or there are too many.
@@ -261,6 +272,7 @@ class HeadSessions:
                 on=wanted.on,
                 created=time.time(),
                 machine=machine_id(),
+                creator=creator,
             )
             self._keep(record)
         facts = {"name": name, "on": wanted.on}
@@ -377,6 +389,7 @@ class HeadSessions:
             secret=secrets.token_urlsafe(32),
             idle=policy.idle.session if wanted.idle is None else wanted.idle,
             disconnect=policy.disconnect,
+            user="" if record.creator is None else record.creator.user,
         )
         self._opened().put(_SECRETS + record.id, given.secret.encode())
         log.parent.mkdir(mode=0o700, exist_ok=True)

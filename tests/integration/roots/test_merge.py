@@ -304,7 +304,7 @@ def test_a_stream_closed_is_closed_at_both(
 
 
 def test_what_cannot_be_merged(
-    cluster: sapwood.Cluster, other: sapwood.Cluster, two: Addresses
+    cluster: sapwood.Cluster, other: sapwood.Cluster, two: Addresses, until: Until
 ) -> None:
     with pytest.raises(sapwood.ConfigurationError, match="with itself"):
         merged_here(cluster, two[0])
@@ -323,6 +323,15 @@ def test_what_cannot_be_merged(
             with again, again.stream("echo", reduce="sum") as stream:
                 assert stream.broadcast(1).result(PATIENCE).total == 4
     assert not cluster.merged
+
+    def split() -> bool:  # the other one hears of it a moment later
+        try:
+            merged_here(other, two[0]).split()
+        except sapwood.ConfigurationError:
+            return False
+        return True
+
+    until(split)
     with merged_here(other, two[0]) as turned, turned.stream("echo", reduce="sum") as stream:
         assert stream.broadcast(1).result(PATIENCE).total == 5
 
