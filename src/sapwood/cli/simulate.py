@@ -36,6 +36,7 @@ class What(StrEnum):
     PIECES = "pieces"
     MEMBERSHIP = "membership"
     NODES = "nodes"
+    SESSIONS = "sessions"
 
 
 class Sync(StrEnum):

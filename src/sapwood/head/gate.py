@@ -277,6 +277,6 @@ def secret_for(rights: Rights, secret: str, session: str) -> str:
     role = "watch"
     if r.RUN in rights.names:
         role = "owner" if r.DELETE in rights.names else "user"
-    if role == "owner" and rights.not_after == math.inf:
+    if role == "owner" and rights.not_after == math.inf and not rights.ids:
         return secret
-    return limited_secret(secret, session, role, rights.not_after)
+    return limited_secret(secret, session, role, rights.not_after, rights.ids)

@@ -917,8 +917,7 @@ class Head:
 
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
-        self.sessions.report(_read(value, calls.SessionReport))
-        return None
+        return self.sessions.report(_read(value, calls.SessionReport))
 
     def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

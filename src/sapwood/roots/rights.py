@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
+from sapwood.core.errors import SecurityError
 from sapwood.roots.wire import AskToAttach
 from sapwood.security.session_secrets import ALL_ROLES, role_shown
 
@@ -33,10 +34,12 @@ class Allowed(msgspec.Struct, frozen=True):
     Attributes:
         roles: What it may be.
         not_after: When that ends, seconds since 1970.
+        ids: Of the credential by which it may; none where that is the session's own secret.
     """
 
     roles: frozenset[FrontEndRole]
     not_after: float = math.inf
+    ids: tuple[str, ...] = ()
 
 
 Verify = Callable[[AskToAttach], Allowed]
@@ -58,14 +61,26 @@ def same_user(asked: AskToAttach) -> Allowed:
     return ALL
 
 
-def secret_holder(secret: str, clock: Callable[[], float] = time.time) -> Verify:
-    """Return what lets in who knows the secret of a session, or has something made of it."""
+def secret_holder(
+    secret: str,
+    clock: Callable[[], float] = time.time,
+    denied: Container[str] = frozenset(),
+) -> Verify:
+    """Return what lets in who knows the secret of a session, or has something made of it.
+
+    Args:
+        secret: The secret.
+        clock: The time, seconds since 1970.
+        denied: The ids of credentials that were revoked.
+    """
 
     def verify(asked: AskToAttach) -> Allowed:
-        role, not_after = role_shown(asked.secret, secret, asked.session, clock())
-        if role == ALL_ROLES:
+        shown = role_shown(asked.secret, secret, asked.session, clock())
+        if any(one in denied for one in shown.ids):
+            raise SecurityError("the credential was revoked", hint="ask for a new one")
+        if shown.role == ALL_ROLES:
             return ALL
-        highest = _RISING.index(FrontEndRole(role))
-        return Allowed(frozenset(_RISING[: highest + 1]), not_after)
+        highest = _RISING.index(FrontEndRole(shown.role))
+        return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.ids)
 
     return verify

@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,10 +23,8 @@ from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.comm.groups import events as gev
 from sapwood.comm.machine import machine_id
-from sapwood.comm.messages import NO_WAIT, StreamSpec
-from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupNumber, Key
+from sapwood.comm.messages.groups import LEAVE, NO_GROUP
 from sapwood.comm.messaging import events as mev
-from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
@@ -43,7 +40,9 @@ from sapwood.core.rankset import from_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.roots import root_calls, wire
+from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.roots.rights import FrontEndRole, Verify
+from sapwood.roots.routes import EffectRoutes, FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent, PlaceView
@@ -73,9 +72,6 @@ MAX_STREAMS = 10_000
 MAX_OPEN = 1_000_000
 """Requests and messages of one front end that may be under way."""
 
-EFFECT_COST = 256
-"""Bytes that a kept result costs beyond its own."""
-
 SLOW_CALLS = 4
 """Calls of front ends that wait for something at a time; more wait for them."""
 
@@ -104,170 +100,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
 
 
-class FrontEndMemory:
-    """The owner of a payload that lies in the memory of a front end."""
-
-    __slots__ = ("front_end",)
-
-    def __init__(self, front_end: ServedFrontEnd) -> None:
-        self.front_end = front_end
-
-    def close(self) -> None:
-        """Do nothing: the front end has it."""
-
-
-class KeptOutput:
-    """What agents have printed while nobody was attached: the last of it, and how much is gone.
-
-    Args:
-        limit: Bytes that are kept of each agent.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: dict[int, deque[bytes]] = {}
-        self._sizes: dict[int, int] = {}
-        self.dropped: dict[int, int] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept."""
-        return sum(self._sizes.values())
-
-    def add(self, rank: int, data: bytes) -> None:
-        """Keep what a place has printed, and drop what is older if that is too much."""
-        parts = self._parts.setdefault(rank, deque())
-        parts.append(data[-self._limit :] if self._limit else b"")
-        size = self._sizes.get(rank, 0) + len(parts[-1])
-        lost = len(data) - len(parts[-1])
-        while size > self._limit:
-            oldest = len(parts.popleft())
-            size -= oldest
-            lost += oldest
-        self._sizes[rank] = size
-        if lost:
-            self.dropped[rank] = self.dropped.get(rank, 0) + lost
-
-    def take(self) -> Iterable[msgspec.Struct]:
-        """Return it as messages, and forget it."""
-        parts, dropped = self._parts, self.dropped
-        self._parts, self._sizes, self.dropped = {}, {}, {}
-        if dropped:
-            yield wire.OutputDropped(dropped)
-        for rank, several in sorted(parts.items()):
-            yield wire.PlaceWrote(rank, b"".join(several))
-
-
-class ServedStream:
-    """A stream that a front end has opened.
-
-    Attributes:
-        number: What the root calls it.
-        spec: What it is, under the front end's number.
-        paced: Whether agents send of themselves no faster than somebody reads.
-        begun: Waves that were broadcast.
-        waiting: Those that are not over.
-        owed: What the root has read in the place of a front end, by agent.
-    """
-
-    __slots__ = ("begun", "number", "owed", "paced", "spec", "waiting")
-
-    def __init__(self, number: int, spec: StreamSpec, *, paced: bool) -> None:
-        self.number = number
-        self.spec = spec
-        self.paced = paced
-        self.begun = 0
-        self.waiting: set[int] = set()
-        self.owed: Counter[int] = Counter()
-
-    def over(self, effect: Any) -> None:
-        """Note that a wave is over, if that is what happened."""
-        if isinstance(effect, ev.WaveCompleted | ev.WaveFailed):
-            self.waiting.discard(effect.wave)
-
-
-class KeptResults:
-    """What came of a stream that nobody has: the last of it."""
-
-    def __init__(self) -> None:
-        self.effects: deque[tuple[Any, int]] = deque()
-        self.nbytes = 0
-        self.dropped = 0
-
-
-class KeptStreams:
-    """The streams of a session that nobody owns now, and what comes of them.
-
-    Args:
-        session: The session.
-        keeping: How much of it is kept.
-    """
-
-    def __init__(self, session: RootSession, keeping: DisconnectPolicy) -> None:
-        self._session = session
-        self._keeping = keeping
-        self.streams: dict[int, ServedStream] = {}
-        self._results: dict[int, KeptResults] = {}
-
-    def take(self, streams: dict[int, ServedStream]) -> None:
-        """Take over the streams of an owner that is gone."""
-        for mine, stream in streams.items():
-            self.streams[mine] = stream
-            self._results[mine] = KeptResults()
-            self._session.of_stream[stream.number] = (self, mine)
-
-    def hand_over(self) -> tuple[wire.StreamsKept, list[Any]]:
-        """Return what the next owner is to know, and what came meanwhile; forget it."""
-        told, effects = [], []
-        for mine, stream in sorted(self.streams.items()):
-            kept = self._results[mine]
-            waves = {one.wave for one, _ in kept.effects}
-            waiting = stream.waiting if stream.spec.sync.kind == NO_WAIT else stream.waiting | waves
-            told.append(
-                wire.KeptStream(
-                    spec=stream.spec,
-                    paced=stream.paced,
-                    begun=stream.begun,
-                    waiting=tuple(sorted(waiting)),
-                    dropped=kept.dropped,
-                )
-            )
-            effects += [one for one, _ in kept.effects]
-        self.streams, self._results = {}, {}
-        return wire.StreamsKept(tuple(told)), effects
-
-    def tell(self, effect: Any) -> None:
-        """Keep what came of a stream; drop what is older if that is too much."""
-        if isinstance(effect, ev.SweepDone):
-            return
-        stream, kept = self.streams[effect.stream], self._results[effect.stream]
-        stream.over(effect)
-        if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
-            encoded = values.encode(effect.total)
-            payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
-            effect = msgspec.structs.replace(effect, total=None, body=encoded.body, payload=payload)
-        elif getattr(effect, "payload", None) is not None:
-            effect = msgspec.structs.replace(effect, payload=_own(effect.payload))
-        nbytes = EFFECT_COST + len(getattr(effect, "body", b""))
-        nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
-        kept.effects.append((effect, nbytes))
-        kept.nbytes += nbytes
-        buffers = self._keeping.output == "buffer"
-        if stream.paced and buffers and isinstance(effect, ev.Contributed) and not effect.wave:
-            rank = effect.ranks[0][0]
-            stream.owed[rank] += 1
-            self._session.host.post(ev.Read(stream.number, rank, 1))
-        while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
-            _, size = kept.effects.popleft()
-            kept.nbytes -= size
-            kept.dropped += 1
-
-
-def _own(payload: Payload) -> Payload:
-    return Payload(bytes(payload.view))
-
-
-class RootSession(EmbeddedSession):
+class RootSession(EffectRoutes, EmbeddedSession):
     """A session whose users are other processes.
 
     Args:
@@ -276,13 +109,8 @@ class RootSession(EmbeddedSession):
     """
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
-        self.of_stream: dict[int, tuple[ServedFrontEnd | KeptStreams, int]] = {}
-        self.of_request: dict[int, tuple[ServedFrontEnd, int]] = {}
-        self.of_send: dict[int, tuple[ServedFrontEnd, int, set[int]]] = {}
-        self.of_receive: dict[int, tuple[ServedFrontEnd, int]] = {}
-        self.entering: dict[Key, ServedFrontEnd] = {}
-        self.of_group: dict[GroupNumber, tuple[ServedFrontEnd, Key]] = {}
-        super().__init__(options, None, nodes)
+        EffectRoutes.__init__(self)
+        EmbeddedSession.__init__(self, options, None, nodes)
 
     @property
     def loop(self) -> Any:
@@ -294,110 +122,7 @@ class RootSession(EmbeddedSession):
         return self._thread.call(function, *args)
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
-        own = super()._handlers()
-        stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
-        return {
-            **own,
-            ev.WaveCompleted: stream,
-            ev.WaveFailed: stream,
-            ev.Contributed: stream,
-            ev.SweepDone: stream,
-            ev.Answered: request,
-            mev.TaggedArrived: partial(self._receive_effect, own),
-            mev.ReceiveFailed: partial(self._receive_effect, own),
-            mev.SendEnded: partial(self._send_effect, own),
-            mev.Progressed: partial(self._progress, own),
-            gev.GroupEntered: partial(self._entered, own),
-            gev.GroupFinished: partial(self._group_effect, own),
-            gev.GroupBroken: partial(self._broken_group, own),
-            ev.Released: partial(self._returned, own),
-            gev.Discarded: partial(self._returned, own),
-        }
-
-    def _stream_effect(self, own: _Own, effect: Any) -> None:
-        known = self.of_stream.get(effect.stream)
-        if known is None:
-            own[type(effect)](effect)
-            return
-        front_end, number = known
-        front_end.tell(msgspec.structs.replace(effect, stream=number))
-        payload = getattr(effect, "payload", None)
-        if payload is not None:
-            self._released(ev.Released(payload))
-
-    def _request_effect(self, own: _Own, effect: ev.Answered) -> None:
-        known = self.of_request.pop(effect.number, None)
-        if known is None:
-            own[ev.Answered](effect)
-            return
-        front_end, number = known
-        front_end.asked.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _receive_effect(self, own: _Own, effect: Any) -> None:
-        known = self.of_receive.pop(effect.number, None)
-        if known is None:
-            own[type(effect)](effect)
-            return
-        front_end, number = known
-        front_end.receives.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
-        known = self.of_send.get(effect.number)
-        if known is None:
-            own[mev.SendEnded](effect)
-            return
-        front_end, number, missing = known
-        missing.discard(effect.destination)
-        if not missing:
-            del self.of_send[effect.number]
-            front_end.sends.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _progress(self, own: _Own, effect: mev.Progressed) -> None:
-        table: dict[int, Any] = self.of_send if effect.outgoing else self.of_receive
-        known = table.get(effect.number) if effect.channel == TAGGED else None
-        if known is None:
-            own[mev.Progressed](effect)
-        else:
-            known[0].tell(msgspec.structs.replace(effect, number=known[1]))
-
-    def _entered(self, own: _Own, effect: gev.GroupEntered) -> None:
-        key = (effect.members, effect.name)
-        front_end = self.entering.pop(key, None)
-        if front_end is None:
-            own[gev.GroupEntered](effect)
-            return
-        self.of_group[effect.group] = (front_end, key)
-        front_end.tell(effect)
-
-    def _group_effect(self, own: _Own, effect: gev.GroupFinished) -> None:
-        known = self.of_group.get(effect.group)
-        if known is None:
-            own[gev.GroupFinished](effect)
-        else:
-            known[0].tell(effect)
-
-    def _broken_group(self, own: _Own, effect: gev.GroupBroken) -> None:
-        if effect.group == NO_GROUP:
-            front_end = self.entering.pop((effect.members, effect.name), None)
-        else:
-            front_end = self.of_group.get(effect.group, (None,))[0]
-        if front_end is None:
-            own[gev.GroupBroken](effect)
-        else:
-            front_end.tell(effect)
-
-    def _returned(self, own: _Own, effect: ev.Released | gev.Discarded) -> None:
-        owner = effect.payload.owner
-        if isinstance(owner, FrontEndMemory):
-            owner.front_end.give_back(effect)
-        else:
-            own[type(effect)](effect)
-
-
-_Own = dict[type[ev.Effect], Callable[[Any], None]]
+        return self.routed(super()._handlers())
 
 
 class ServedFrontEnd:
@@ -410,6 +135,7 @@ class ServedFrontEnd:
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
         here: Whether it is on this machine.
+        ids: The credentials by which it was let in.
         sends: Its messages on their way, likewise.
         receives: Messages that it waits for, likewise.
     """
@@ -425,6 +151,7 @@ class ServedFrontEnd:
     ) -> None:
         self.verify = verify
         self.here = here
+        self.ids: tuple[str, ...] = ()
         self.number = number
         self.role: FrontEndRole | None = None
         self.label = ""
@@ -506,6 +233,8 @@ class ServedFrontEnd:
             value.add_done_callback(partial(self._answer_later, call.number))
         elif call.number:
             self.tell(wire.AnswerOfRoot(call.number, value, error))
+            if call.name == root_calls.DETACH:
+                self._server.leave(self)
         elif error is not None:
             _log.warning("front end's call failed", call=call.name, reason=error.what)
 
@@ -578,10 +307,11 @@ class ServedFrontEnd:
         stream = self._streams.get(event.stream)
         if stream is None:
             return
-        owed = min(stream.owed[event.rank], event.count)
-        stream.owed[event.rank] -= owed
-        if event.count > owed:
-            self._session.host.post(ev.Read(stream.number, event.rank, event.count - owed))
+        if self.role is FrontEndRole.OWNER:
+            self._server.kept_streams.was_read(event.stream, event.rank, event.count)
+        count = stream.read(event.rank, event.count)
+        if count:
+            self._session.host.post(ev.Read(stream.number, event.rank, count))
 
     def inherit(self, kept: KeptStreams) -> None:
         """Own the streams that the last owner has left."""
@@ -593,6 +323,15 @@ class ServedFrontEnd:
         self._write(told)
         for effect in effects:
             self.tell(effect)
+
+    def hear(self, stream: int, effect: Any) -> None:
+        """Tell it what came of a stream of its own."""
+        served = self._streams[stream]
+        served.over(effect)
+        served.told(effect)
+        if self.role is FrontEndRole.OWNER:
+            self._server.kept_streams.also_told(stream, effect)
+        self.tell(effect)
 
     # --- requests and messages -----------------------------------------------------------------
 
@@ -695,10 +434,6 @@ class ServedFrontEnd:
         """Send it something, with memory of its own to read it from; a payload is copied."""
         if not self._there:
             return
-        if isinstance(message, ev.WaveCompleted | ev.WaveFailed):
-            stream = self._streams.get(message.stream)
-            if stream is not None:
-                stream.over(message)
         if isinstance(message, ev.WaveCompleted) and not message.body and message.total is not None:
             encoded = values.encode(message.total)
             placed = self._placed(encoded)
@@ -794,7 +529,10 @@ class ServedFrontEnd:
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
         if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
-            self._server.kept_streams.take(streams)
+            kept = self._server.kept_streams
+            kept.take(streams)
+            for mine, stream in streams.items():
+                self._session.of_stream[stream.number] = (kept, mine)
             return
         for stream in streams.values():
             del self._session.of_stream[stream.number]
@@ -827,9 +565,11 @@ class RootServer:
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
         keeping: What becomes of what comes while nobody is attached.
+        clock: The time, seconds since 1970.
+        executor: Does what takes long; by default some threads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server is made of has little in common
         self,
         session: RootSession,
         session_id: str,
@@ -838,9 +578,13 @@ class RootServer:
         changed: Callable[[], None],
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
+        *,
+        clock: Callable[[], float] = time.time,
+        executor: Executor | None = None,
     ) -> None:
         self.session = session
         self.id = session_id
+        self._clock = clock
         self.keeping = keeping
         self._name = name
         self._verify = verify
@@ -848,11 +592,11 @@ class RootServer:
         self._end = end
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
-        self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self.kept_streams = KeptStreams(session, keeping)
+        self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self.kept_streams = KeptStreams(keeping, session.host.post)
         self._kept = KeptOutput(keeping.buffer)
-        self._dropped = 0
-        self._since = time.time()
+        self._since = clock()
+        self._was_attached = False
         self._machine = machine_id()
         self._epoch = session.tree.epoch
         session.answer(agent_requests.OUTPUT, self.wrote)
@@ -916,7 +660,7 @@ class RootServer:
 
     def _look_at_end(self, front_end: ServedFrontEnd, not_after: float) -> None:
         """Cut a front end off when what it has shown ends."""
-        left = not_after - time.time()
+        left = not_after - self._clock()
         if self._front_ends.get(front_end.number) is not front_end or not_after == math.inf:
             return
         if left <= 0:
@@ -961,10 +705,29 @@ class RootServer:
         if front_end is None:
             return
         front_end.gone()
+        self._kept.given_back(number)
         if front_end.role is not None:
             _log.info("front end gone", number=number, label=front_end.label, reason=reason)
-            self._since = time.time()
-            self._changed()
+            self._note_change()
+
+    def leave(self, front_end: ServedFrontEnd) -> None:
+        """Let a front end go that has said so: what comes from now on is for the next one."""
+        front_end.connection.close()
+        self.session.loop.call_later(FAREWELL, front_end.connection.abort)
+        self.connection_closed(front_end.number, "it has left")
+
+    def deny(self, ids: Collection[str]) -> None:
+        """Cut the front ends off whose credentials were revoked."""
+        for front_end in self._admitted():
+            if any(one in ids for one in front_end.ids):
+                self._cut_off(front_end, SecurityError("its credential was revoked"))
+
+    def _note_change(self) -> None:
+        """Front ends have come or gone."""
+        if self.attached is not self._was_attached:
+            self._was_attached = self.attached
+            self._since = self._clock()
+        self._changed()
 
     def admit(self, front_end: ServedFrontEnd, asked: wire.AskToAttach) -> None:
         """Let a front end in.
@@ -1022,18 +785,19 @@ class RootServer:
             )
         )
         front_end.role = wanted
+        front_end.ids = allowed.ids
         front_end.reader.limit = wire.MAX_PAYLOAD
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
             front_end.inherit(self.kept_streams)
         if wanted is not FrontEndRole.WATCHER:
-            for message in self._kept.take():
+            for message in self._kept.take(front_end.number):
                 front_end.tell(message)
+            front_end.tell(wire.AllHandedOver(front_end.streams))
         self._look_at_end(front_end, allowed.not_after)
         _log.info("front end attached", number=front_end.number, role=wanted.value)
-        self._since = time.time()
-        self._changed()
+        self._note_change()
 
     def close(self, reason: str) -> None:
         """Tell all front ends that the session ends; on the loop's thread."""
@@ -1058,7 +822,9 @@ class RootServer:
             return msgspec.to_builtins(self.status())
         if name == root_calls.MACHINES:
             return [list(self.session.hosts), self.session.ready_hosts()]
-        if name == root_calls.DETACH:
+        if name in {root_calls.DETACH, root_calls.TAKEN}:
+            if name == root_calls.TAKEN:
+                self._taken(front_end)
             return None
         if front_end.role is FrontEndRole.WATCHER:
             raise SecurityError("a front end that watches may not change the session")
@@ -1071,13 +837,19 @@ class RootServer:
             return None
         if name == root_calls.EXPAND:
             places = typed.convert(value, list[NewAgent])
-            return self._pool.submit(lambda: list(self.session.expand(places)))
+            return self._pool.submit(self.session.expand, places)
         if name == root_calls.CONTRACT:
             ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
             return self._pool.submit(self.session.contract, ranks, seconds, reason)
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _taken(self, front_end: ServedFrontEnd) -> None:
+        """A front end has what was kept for it."""
+        self._kept.taken(front_end.number)
+        if front_end.role is FrontEndRole.OWNER:
+            self.kept_streams.taken()
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
