@@ -61,6 +61,9 @@ ACTIONS = 40
 ACTION_SECONDS = 0.05
 """Mean virtual time between two of them."""
 
+UNLUCKY = 0.15
+"""Chance that a connection breaks as soon as its front end is let in."""
+
 USES = 0.7
 """Chance that a front end does something, each time."""
 
@@ -219,7 +222,7 @@ class SimulatedFrontEnd:
             role=role,
             thread=cast("LoopThread", VirtualThread(simulation)),
         )
-        self.session.begin().add_done_callback(self._answered)
+        self.session.begin().add_done_callback(simulation.guarded(self._answered))
 
     def _connect(self, handler: Any, _loop: Any, failed: Any) -> None:
         if not self.root.listening:
@@ -244,6 +247,8 @@ class SimulatedFrontEnd:
         simulation.was_admitted(self)
         for one in self.session.kept:
             simulation.adopted(self, one)
+        if simulation.is_unlucky():
+            self.lose()  # before it has said that it has what was kept
 
     # --- what is on its way --------------------------------------------------------------------
 
@@ -377,6 +382,7 @@ class SessionSimulation(Simulation):
         self._lost_of: Counter[str] = Counter()
         self._results = 0
         self._final = False
+        self._problem: Exception | None = None
         self._leaving = 0
         self.network._observe = self._observed  # type: ignore[method-assign]  # noqa: SLF001
         self._observe_rest = type(self.network)._observe  # noqa: SLF001 - effects at once
@@ -404,6 +410,17 @@ class SessionSimulation(Simulation):
 
     def _done(self) -> int:
         return self._results
+
+    def guarded(self, function: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a callback of a future, which may raise: the future would keep that to itself."""
+
+        def call(done: Any) -> None:
+            try:
+                function(done)
+            except Exception as error:  # noqa: BLE001 - whatever it is, this seed has found it
+                self._problem = self._problem or error
+
+        return call
 
     # --- the tree of the main session ----------------------------------------------------------
 
@@ -456,7 +473,9 @@ class SessionSimulation(Simulation):
                 self.changes += 1
                 answer.set_result(ranks)
             else:
-                self._take_out(list(ranks), "it could not be started")
+                left = [rank for rank in ranks if rank in self.tree]
+                if left:
+                    self._take_out(left, "it could not be started")
                 answer.set_exception(done.exception())
 
         def late() -> None:
@@ -545,8 +564,9 @@ class SessionSimulation(Simulation):
         if self.world.head is not None:
             self.world.head.kill_after(0)
         self._until(lambda: self.world.head is not None, faults=False)
-        for one in list(self.front_ends):
-            one.leave()
+        for one in self.front_ends:
+            if not self._is_gone(one):
+                one.leave()
         self._settle(SILENCE + 2.0)  # also at connections that were cut
         if self.main is not None and self.main.alive and not self.main.ending:
             self._finish_main()
@@ -620,9 +640,9 @@ class SessionSimulation(Simulation):
         if head is None:
             return
         what = chance.random()
-        if what < 0.6:
+        if what < 0.45:
             self._create(f"s{chance.randint(1, 3)}", chance.choice([0.0, IDLE, IDLE]))
-        elif what < 0.85:
+        elif what < 0.6:
             names = [one.name for one in head.book.records() if one.name != MAIN]
             if names:
                 head.do(self._delete, chance.choice(names))
@@ -693,6 +713,10 @@ class SessionSimulation(Simulation):
             got, may = (got[0].replace(shown.value, "owner", 1) + "0", got[1]), False
         self.front_ends.append(SimulatedFrontEnd(self, root, role, *got, may=may))
 
+    def is_unlucky(self) -> bool:
+        """Whether a connection breaks as soon as its front end is let in."""
+        return self._goes_wrong and self._random.random() < UNLUCKY
+
     def was_refused(self, one: SimulatedFrontEnd, error: BaseException) -> None:
         """Check that it had to be."""
 
@@ -757,7 +781,7 @@ class SessionSimulation(Simulation):
         wave, uid = stream.handle.waves_begun + 1, next(self._uids)
         self._asked[stream.name, wave] = uid
         future = stream.handle.broadcast({"wave": uid})
-        future.add_done_callback(partial(self._result, one, stream.name, wave))
+        future.add_done_callback(self.guarded(partial(self._result, one, stream.name, wave)))
 
     def _result(
         self, one: SimulatedFrontEnd, name: str, wave: int, done: Future[WaveResult]
@@ -796,7 +820,7 @@ class SessionSimulation(Simulation):
             self._pushed(one, mine, value)
         waiting = sorted(handle._waves)  # noqa: SLF001 - what the futures are of
         for wave, future in zip(waiting, stream.waves, strict=True):
-            future.add_done_callback(partial(self._result, one, name, wave))
+            future.add_done_callback(self.guarded(partial(self._result, one, name, wave)))
 
     def result_of(self, one: SimulatedFrontEnd, message: Any) -> tuple[str, int, int] | None:
         """Return which result of a stream a message is that goes to a front end."""
@@ -884,7 +908,7 @@ class SessionSimulation(Simulation):
             if done.exception() is None and done.result() != _answer(rank, {"wave": uid}):
                 raise InvariantError(f"the answer of agent {rank} is another one's")
 
-        future.add_done_callback(answered)
+        future.add_done_callback(self.guarded(answered))
 
     def _change_tree(self, one: SimulatedFrontEnd) -> None:
         chance, tree = self._random, self.tree
@@ -911,6 +935,8 @@ class SessionSimulation(Simulation):
 
     def _look(self) -> None:
         """Look whether all holds that must hold at any time."""
+        if self._problem is not None:
+            raise self._problem
         now, world, head = self.loop.time(), self.world, self.world.head
         if head is None and not self._heads_planned:
             self._heads_planned = True
@@ -1050,6 +1076,13 @@ class SessionSimulation(Simulation):
             self._until(partial(self._is_later, end), faults=False)
             flows()
         self._until(flows, faults=False)
+        self._settle(1.0)
+        flows()
+        self._settle(0.1)
+        heard = {} if number is None else nodes[ROOT].streams[number].heard
+        unread = {rank: one.unread for rank, one in heard.items() if one.unread}
+        if unread:
+            raise InvariantError(f"values of {stream.name} count as unread for good: {unread}")
 
     def _end_all(self) -> None:
         """The cluster is down: nothing is left."""
@@ -1068,6 +1101,8 @@ class SessionSimulation(Simulation):
             )
         if self._tree_there or self.network.nodes:
             raise InvariantError("agents are left")
+        if self._problem is not None:
+            raise self._problem
 
 
 def _ignored(_effect: Any) -> None:

@@ -79,8 +79,8 @@ class SimulatedWire:
 
     def send(self, side: int, data: bytes) -> None:
         """Have bytes on their way."""
+        self.written(side, data)  # who writes does not know yet that it was cut
         if not self._mute[side]:
-            self.written(side, data)
             self._put(side, data)
 
     def end(self, side: int) -> None:

@@ -36,7 +36,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
-from sapwood.core.rankset import from_ranges
+from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.roots import root_calls, wire
@@ -274,6 +274,8 @@ class ServedFrontEnd:
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
+        if spec.follows:  # the tree may have changed, and the front end has not heard of it yet
+            spec = msgspec.structs.replace(spec, members=to_ranges(session.tree.agent_ranks))
         try:
             session.host.post(ev.OpenStream(spec, event.paced))
         except SapwoodError:

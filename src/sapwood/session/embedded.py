@@ -258,10 +258,16 @@ class EmbeddedSession:
         finally:
             end()
         if error is not None:
-            self._thread.call(self.host.drain, ranks)
-            self._thread.call(self.host.contract, ranks, "it could not be started")
+            self._thread.call(self._take_back, ranks)
             raise error
         return ranks
+
+    def _take_back(self, ranks: Sequence[int]) -> None:
+        """Have agents leave again; some may have been removed meanwhile. On the loop's thread."""
+        left = [rank for rank in ranks if rank in self.tree]
+        if left:
+            self.host.drain(left)
+            self.host.contract(left, "it could not be started")
 
     def _why_not_there(self, expansion: Expansion, ranks: Sequence[int]) -> BaseException | None:
         """Wait for agents that begin; return why they are not there, if they are not."""

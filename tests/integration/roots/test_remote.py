@@ -21,7 +21,7 @@ from sapwood.roots.remote import credential_text, read_credential
 from sapwood.security.authority import Authority
 from sapwood.security.rights import ALL_RIGHTS
 
-from .conftest import PATIENCE
+from .conftest import PATIENCE, Until
 
 
 @pytest.fixture(scope="module")
@@ -70,13 +70,14 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
 
 
 def test_a_credential_gives_no_more_of_a_session_than_it_says(
-    credential: str, head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    credential: str, head: Head, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert credential
     wanted = calls.IssueCredential(rights=["connect", "attach"], session="far", lifetime=60.0)
     file = tmp_path / "ann"
     file.touch(mode=0o600)
-    file.write_text(head.office.issue(wanted, ALL_RIGHTS, [], 60.0).text)
+    issued = head.office.issue(wanted, ALL_RIGHTS, [], 60.0)
+    file.write_text(issued.text)
     monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
     words = ["session", "credential", "far", "--json", "--cluster"]
     done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.places[0]}"])
@@ -88,3 +89,8 @@ def test_a_credential_gives_no_more_of_a_session_than_it_says(
         assert "watch" in str(refused.value)
     with sapwood.attach(watching, role="watch") as cluster:
         assert len(cluster.agents) == 2
+        head.revoke_credential(issued.facts.id)
+        until(lambda: cluster.session.failure is not None)
+        assert "its credential was revoked" in str(cluster.session.failure)
+    with pytest.raises(SecurityError, match="was revoked"):
+        sapwood.attach(watching, role="watch")

@@ -63,3 +63,18 @@ def test_the_user_of_the_head_gets_all_of_it() -> None:
     assert secret_for(ALL_RIGHTS, "abc", "s") == "abc"
     kept = limited_secret("abc", "s", "user", math.inf)
     assert secret_holder("abc")(asked(kept)).roles == {WATCHER, USER}
+
+
+def test_what_a_credential_gave_ends_when_it_is_revoked() -> None:
+    denied: set[str] = set()
+    verify = secret_holder("abc", lambda: 0.0, denied)
+    mine = Rights(names=frozenset({"attach", "run", "delete"}), ids=("c1", "c2"))
+    shown = secret_for(mine, "abc", "s")
+    assert "abc" not in shown, "the secret itself could not be taken back"
+    assert verify(asked(shown)).ids == ("c1", "c2")
+    denied.add("c2")
+    with pytest.raises(SecurityError, match="revoked"):
+        verify(asked(shown))
+    with pytest.raises(SecurityError, match="not one of this session"):
+        verify(asked(shown.replace("c2", "c3")))
+    assert verify(asked("abc")) == ALL
