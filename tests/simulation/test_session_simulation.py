@@ -22,7 +22,7 @@ from sapwood.session.session_life import SessionState
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_simulation import SessionReport, SessionSimulation
-from sapwood_simulation.session_world import SessionWorld
+from sapwood_simulation.session_world import SessionWorld, SimulatedHead
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
 FAULTS = Faults(crash=0.001, pause=0.0003, zygote=0.0001, sever=0.002, clog=0.0005, split=0.1)
@@ -75,8 +75,7 @@ class Steps:
         self.world = SessionWorld(self.loop, chance, DisconnectPolicy())
         self.world.begin_head()
         self.killed = False
-        assert self.world.head is not None
-        self.world.head.kill_after(points)
+        self._head().kill_after(points)
         for do in (self._create, self._delete):
             if self.world.head is not None:
                 self.world.head.do(do)
@@ -93,13 +92,15 @@ class Steps:
                 break
         self.run(20.0)
 
-    def _create(self) -> None:
+    def _head(self) -> SimulatedHead:
         assert self.world.head is not None
-        self.world.head.book.create(calls.CreateSession(name="night", on="local"))
+        return self.world.head
+
+    def _create(self) -> None:
+        self._head().book.create(calls.CreateSession(name="night", on="local"))
 
     def _delete(self) -> None:
-        assert self.world.head is not None
-        self.world.head.book.end("night")
+        self._head().book.end("night")
 
     def run(self, seconds: float) -> None:
         end = self.loop.time() + seconds
@@ -111,8 +112,7 @@ class Steps:
     def check(self) -> str:
         """Check that the session is there or not, and return which."""
         world = self.world
-        assert world.head is not None
-        records = {one.id: one for one in world.head.book.records()}
+        records = {one.id: one for one in self._head().book.records()}
         kept = {one.id: one for one in world.records()}
         assert kept == records, "what is written down is another thing than what is known"
         living = {root.id for root in world.roots.values()}

@@ -107,8 +107,11 @@ def test_after_a_kill_a_session_is_there_or_over(
                 assert asked("session", "delete", one["id"])["state"] == "ended"
         assert not roots()
         assert not list((state / "sapwood/heads/default/sessions").glob("*.json"))
-        runtime = Path(os.environ["XDG_RUNTIME_DIR"])
-        until(lambda place=runtime: not list(place.glob("sapwood-*/root.sock")))
+        until(no_root_listens)
+
+
+def no_root_listens() -> bool:
+    return not list(Path(os.environ["XDG_RUNTIME_DIR"]).glob("sapwood-*/root.sock"))
 
 
 def settled() -> bool:

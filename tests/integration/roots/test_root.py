@@ -9,6 +9,7 @@ import socket
 import struct
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,10 +100,11 @@ def test_little_is_read_of_a_stranger() -> None:
                 assert "a message of" in farewell_of(sock)
 
 
-def attaches_and_dies(address: RootAddress) -> list[object]:
+def attaches_and_dies(address: RootAddress) -> list[Any]:
     """Attach as owner, hear what was kept, and end without a word; return what was heard."""
     asked = wire.AskToAttach(version=wire.VERSION, session=address.session)
-    reader, heard = wire.WireReader(wire.TO_FRONT_END), []
+    heard: list[Any] = []
+    reader = wire.WireReader(wire.TO_FRONT_END)
     with stranger(address) as sock:
         sock.sendall(b"".join(wire.pack(asked, sharing=False)))
         while not any(isinstance(one, wire.AllHandedOver) for one in heard):
