@@ -12,9 +12,9 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 BIN := $(VENV)/bin
-# One worker more than there are cores, as tests also wait. Without threads that each process which
+# Two workers more than there are cores, as a quarter of the time tests wait. Without threads that each process which
 # imports numpy would start, and which look for work for a while.
-WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
+WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? n + 2 : 4)))
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OPENBLAS_NUM_THREADS=1 \
     $(BIN)/pytest -n $(WORKERS) --dist worksteal
 export PYTHON

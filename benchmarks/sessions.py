@@ -12,6 +12,13 @@
 ``sessions.expand``
     From the call of ``expand(16)`` to agents that are ready. Floor: the start of as many agents in
     a session of their own.
+``sessions.revocation``
+    From the call of ``revoke`` at a head to the moment when the last of 10,000 endpoints refuses
+    the credential and has said so. Real: the office with its store on disk, the feed, the requests
+    and the protocol cores of all places, and the lists of all endpoints. Simulated: the endpoints
+    are no processes, and their links to the head are virtual time, with 20 ms for each message on
+    its way and 40 µs for each message that a place takes in. The figure is the real time of the
+    office plus that virtual time.
 
 The head, its node and all agents are on this machine. Attached and embedded take turns, and the
 first rounds do not count.
@@ -27,6 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -34,12 +42,30 @@ import numpy as np
 
 import sapwood
 from report import Figure, Report, read_options
+from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.core.topology import ROOT, flat
 from sapwood.environment.settings import CommSettings, Settings
+from sapwood.head import calls
+from sapwood.head.office import CredentialOffice, DenialFeed
+from sapwood.nodes import messages
+from sapwood.security.capabilities import Capability
+from sapwood.security.denials import Denials, DenialUpdate
+from sapwood.security.rights import ALL_RIGHTS
+from sapwood.store.sqlite import SqliteStore
+from sapwood_simulation.timed import TimedTree
 
 SMALL = 64
 LARGE = 8 << 20
 WARM_UP = 20
 MORE = 16
+ENDPOINTS = 10_000
+LATENCY = 0.02
+"""Seconds that a message takes between the head and an endpoint: a continent."""
+
+HANDLING = 40e-6
+"""Seconds that a place is busy with a message."""
+
 PLAIN = msgspec.structs.replace(Settings(), comm=CommSettings(fastpath=False))
 """Settings without the shortcuts of one machine, which no attached session has."""
 
@@ -66,6 +92,7 @@ def main() -> None:
                             Figure.of(name, agents, values, floors, unit="us", nbytes=nbytes)
                         )
         report.add(expanding())
+        report.add(revoking(200 if options.quick else ENDPOINTS, options.runs))
 
 
 @contextlib.contextmanager
@@ -189,6 +216,52 @@ def expanding() -> Figure:
     with sapwood.local(MORE, settings=PLAIN):
         floor = time.perf_counter() - begin
     return Figure.of("sessions.expand", MORE, [value], [floor], unit="ms")
+
+
+def revoking(endpoints: int, rounds: int) -> Figure:
+    """Measure how long it takes until all endpoints refuse a credential; see above."""
+    timed = TimedTree(flat(endpoints), latency=LATENCY, handling=HANDLING)
+    lists = [Denials() for _ in range(timed.tree.size)]
+    open_: dict[int, Future[object]] = {}
+
+    def happened(rank: int, effect: ev.Effect) -> None:
+        if isinstance(effect, ev.Asked):
+            assert effect.handler == messages.DENY
+            told = messages.from_value(plain.decode(effect.body), DenialUpdate)
+            body = plain.encode(lists[rank].take(told))
+            timed.post(rank, ev.Answer(effect.source, effect.number, body, None))
+        elif isinstance(effect, ev.Answered):
+            assert effect.error is None
+            open_.pop(effect.number).set_result(plain.decode(effect.body))
+
+    def ask(host: int, handler: str, value: object) -> Future[object]:
+        number = len(open_) + 1
+        answer = open_[number] = Future()
+        timed.post(ROOT, ev.Ask(host, handler, number, plain.encode(value), None))
+        return answer
+
+    timed.on_effect = happened
+    timed.start()
+    values: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
+        store = SqliteStore(Path(folder) / "store")
+        try:
+            office = CredentialOffice(lambda: store, "bench", "00" * 32)
+            feed = DenialFeed(ask, office.whole_list)
+            wanted = calls.IssueCredential(rights=["connect"], lifetime=3600.0)
+            for _ in range(rounds):
+                made = Capability.parse(office.issue(wanted, ALL_RIGHTS, [], 3600.0).text)
+                begin = time.perf_counter()
+                update, _known = office.revoke(made.id)
+                spent, since = time.perf_counter() - begin, timed.now
+                told = [feed.tell(rank, update) for rank in range(1, endpoints + 1)]
+                timed.run()
+                assert all(one.result(0) for one in told)
+                assert all(made.id in one for one in lists[1:])
+                values.append(spent + timed.now - since)
+        finally:
+            store.close()
+    return Figure.of("sessions.revocation", endpoints, values, [], unit="ms")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
         changed=lambda: None,
         end=lambda _reason: None,
         keeping=settings.policy.disconnect,
+        largest=settings.comm.max_payload,
     )
     host_filters(
         session, planned.runners, lambda rank, data: session.on_loop(server.wrote, rank, data)

@@ -970,7 +970,7 @@ class SessionSimulation(Simulation):
         if root._head is None or not root._head.alive:  # noqa: SLF001 - who tells it
             self._told_late[root.id] = now + 2 * LOOK_SECONDS + 1.0
         for one in root.server._admitted():  # noqa: SLF001 - to look
-            for block in one.ids:
+            for block in one.allowed.credential:
                 revoked = self._revoked_at.get(block)
                 if revoked is not None and now > self._knows_by(root, revoked) + LOOK_SECONDS:
                     raise InvariantError("a credential that was revoked is used still")

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sapwood.activity.joined_agent import join_as_agent
     from sapwood.client import (
         ANY,
         NOTHING,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         Dataset,
         DataShapeError,
         DataValueError,
+        DetachedRun,
+        DetachedRuns,
         ExecResult,
         ExecutionError,
         Filter,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         GroupError,
         Here,
         InputError,
+        InvitationView,
         MemoryLimitError,
         Message,
         NodeLostError,
@@ -92,6 +96,7 @@ if TYPE_CHECKING:
         on,
         parameter,
         ray,
+        runs,
         slurm,
         ssh,
         wait_all,
@@ -122,6 +127,8 @@ __all__ = [
     "DataShapeError",
     "DataValueError",
     "Dataset",
+    "DetachedRun",
+    "DetachedRuns",
     "ExecResult",
     "ExecutionError",
     "Filter",
@@ -131,6 +138,7 @@ __all__ = [
     "GroupError",
     "Here",
     "InputError",
+    "InvitationView",
     "MemoryLimitError",
     "Message",
     "NodeLostError",
@@ -172,6 +180,7 @@ __all__ = [
     "empty",
     "execute",
     "here",
+    "join_as_agent",
     "load",
     "load_program",
     "local",
@@ -179,6 +188,7 @@ __all__ = [
     "on",
     "parameter",
     "ray",
+    "runs",
     "slurm",
     "ssh",
     "wait_all",
@@ -228,6 +238,7 @@ _FOR_PROGRAMS = {
     "Group": "sapwood.comm.groups.handle",
     "Here": "sapwood.code.runner.here",
     "here": "sapwood.code.runner.here",
+    "join_as_agent": "sapwood.activity.joined_agent",
     "ANY": "sapwood.comm.messaging.envelope",
     "Message": "sapwood.core.request",
     "Request": "sapwood.core.request",

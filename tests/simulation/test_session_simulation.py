@@ -17,7 +17,7 @@ from sapwood.roots import keeping, rights
 from sapwood.roots.keeping import KeptStreams, ServedStream
 from sapwood.roots.root import RootServer
 from sapwood.roots.root_life import RootLife
-from sapwood.security.session_secrets import ALL_ROLES, ShownRole
+from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
 from sapwood.session.session_life import SessionState
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.processes import VirtualLoop
@@ -193,7 +193,7 @@ def _owes_what_was_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def _anybody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rights, "role_shown", lambda *_: ShownRole(ALL_ROLES, 1e9))
+    patch.setattr(rights, "role_shown", lambda *_: ShownSecret(ALL_ROLES, 1e9))
 
 
 def _leaves_late(patch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,7 @@ AGENT_SIDE = {
     "junction",
     "member",
     "secondary_tree",
+    "shared_reactor",
 }
 """What agents and junctions are made of; what runs in them imports it."""
 

@@ -92,6 +92,10 @@ class AgentProcess:
             worker.relayed = lambda run: relay.passed.pop(run, 0)
             self._has_shortcut = True
 
+    def close(self) -> None:
+        """End the runner, where the process goes on without the agent."""
+        self._runner.close()
+
     # --- output --------------------------------------------------------------------------------
 
     def _printed(self, data: bytes) -> None:

@@ -354,7 +354,7 @@ class TaskPool:
             answer = self._session.ask_encoded(
                 rank, agent_requests.CALL_TASK, task.body, task.arrays
             )
-        except ClosedError as error:
+        except SapwoodError as error:  # it is closed, or the argument is too large to be sent
             self._room(rank, task)
             future.settle(None, error)
             return

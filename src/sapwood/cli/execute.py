@@ -9,9 +9,10 @@ import typer
 from sapwood.cli import starting
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Set, assignments
+from sapwood.core.errors import ArgumentError
 
 
-def execute(
+def execute(  # noqa: PLR0913 - each is an option of the command
     command: Annotated[
         list[str],
         typer.Argument(metavar="COMMAND...", help="The command; write -- before it."),
@@ -24,6 +25,18 @@ def execute(
             help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2.",
         ),
     ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Run on the nodes of this session, by the right to run code there."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="The head of the session: its name, or sapwood://host:port."
+        ),
+    ] = "default",
     label: Annotated[
         bool | None,
         typer.Option(
@@ -66,8 +79,12 @@ def execute(
         )
 
         flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
+        if on is not None and session is not None:
+            raise ArgumentError("--on and --session are both given", hint="leave one out")
         if on is not None:
             flags["cluster.on"] = on
+        if session is not None:
+            flags["cluster.on"] = f"session:{session}"
         request = ExecRequest(
             command=command,
             flags=flags,
@@ -75,6 +92,7 @@ def execute(
             stdin=stdin,
             folder=folder,
             as_json=as_json,
+            cluster=cluster,
         )
         starting.say("starting the nodes")
         raise typer.Exit(run_everywhere(request))

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Protocol
 
 from sapwood.cli import starting
 from sapwood.cli.folding import LineFolder, LineSplitter
+from sapwood.cli.head_connection import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
 from sapwood.cli.present import answer_stream, json_bytes
 from sapwood.client.executing import PIECE, commands_on, start_command
@@ -34,6 +35,7 @@ class ExecRequest:
         stdin: Who gets standard input: ``all``, a node or, None, nobody.
         folder: Where the command starts; empty for the default.
         as_json: Print one line of JSON for each event.
+        cluster: The head of the session on whose nodes it is to run.
     """
 
     command: Sequence[str]
@@ -42,6 +44,7 @@ class ExecRequest:
     stdin: str | None = None
     folder: str = ""
     as_json: bool = False
+    cluster: str = "default"
 
 
 class ExecView(Protocol):
@@ -73,7 +76,9 @@ def run_everywhere(request: ExecRequest) -> int:
     settings = load_configuration(request.flags).settings
     with (
         termination_interrupts(),
-        commands_on(settings.cluster.on, settings, starting.wait) as commands,
+        commands_on(
+            settings.cluster.on, settings, starting.wait, partial(open_head, request.cluster)
+        ) as commands,
     ):
         names = commands.names
         view: ExecView

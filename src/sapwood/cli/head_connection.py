@@ -44,6 +44,18 @@ def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0
 def connected(name: str) -> Iterator[HeadAccess]:
     """Be connected to a head during the block.
 
+    See :func:`open_head`.
+    """
+    head = open_head(name)
+    try:
+        yield head
+    finally:
+        head.close()
+
+
+def open_head(name: str) -> HeadAccess:
+    """Connect to a head, with the credential that variables name if it is on another machine.
+
     Args:
         name: Of the cluster; ``sapwood://host:port`` for a head on another machine.
 
@@ -57,8 +69,4 @@ def connected(name: str) -> Iterator[HeadAccess]:
         credential = Capability.parse(read_secret(Path(os.environ[CREDENTIAL_FILE])))
         if os.environ.get(KEY_FILE):
             key = HolderKey.parse(read_secret(Path(os.environ[KEY_FILE])))
-    head = HeadAccess(name, credential, key)
-    try:
-        yield head
-    finally:
-        head.close()
+    return HeadAccess(name, credential, key)

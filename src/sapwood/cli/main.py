@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli import (
+    agent,
     build,
     cache,
     config,
@@ -62,6 +63,7 @@ app.add_typer(credential.app, name="credential")
 app.add_typer(policy.app, name="policy")
 app.command("events")(events.events)
 app.add_typer(session.app, name="session")
+app.add_typer(agent.app, name="agent")
 app.add_typer(runs.app, name="runs")
 app.add_typer(tree.app, name="tree")
 app.add_typer(topology.app, name="topology")

@@ -49,7 +49,7 @@ def join_here(
     words = background.own_command("node", "join", "-", *(["--as", label] if label else []))
     if find and not behind and not hidden:
         JoinToken.parse(line.partition("@")[0])
-        _hide(line, [*words, "--find"])
+        hide_line(line, [*words, "--find"])
     if find:
         line = find_line(line)
     if hidden and not behind:
@@ -61,7 +61,7 @@ def join_here(
     if behind:
         _join_behind(line, words)
     else:
-        _hide(line, words)
+        hide_line(line, words)
 
 
 def parse_line(line: str) -> tuple[JoinToken, list[str]]:
@@ -106,7 +106,7 @@ def find_line(line: str) -> str:
     return f"{token.text}@{','.join(dict.fromkeys(places))}"
 
 
-def _hide(line: str, words: list[str]) -> None:
+def hide_line(line: str, words: list[str]) -> None:
     """Go on as a command that has no secret among its words, which others may read."""
     reading, writing = os.pipe()
     os.write(writing, line.encode())

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import sys
-import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
 
-from sapwood.activity.progress import Progress
+from sapwood.activity.progress import RunState
 from sapwood.cli.failures import show_error
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
+from sapwood.client.detached_runs import DetachedRun, DetachedRuns
 from sapwood.core import typed
-from sapwood.core.errors import CancelledError, ErrorRecord, ExecutionError, SapwoodError
 from sapwood.head import calls
-from sapwood.head.runs import ANSWER, CANCELLED, DONE, OUTPUT, PROGRESS, RUNNING
-
-LOOK = 0.2
-"""Seconds between two looks at a run that is followed."""
-
-CANCEL_TIMEOUT = 60.0
-"""Seconds in which a run that is cancelled must be over."""
+from sapwood.head.runs import ANSWER
 
 
 def begin(request: RunRequest, session: str, cluster: str) -> None:
@@ -44,9 +36,10 @@ def begin(request: RunRequest, session: str, cluster: str) -> None:
         session=session,
         folder=str(Path.cwd()),
     )
-    record = _asked(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
+    made = asked_head(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
+    record = typed.convert(made, calls.RunRecord)
     if request.as_json:
-        print_json(_facts(record))
+        print_json(_facts(DetachedRun(record, partial(asked_head, cluster))))
     else:
         typer.echo(f"The run {record.id} has begun: `sapwood runs attach {record.id}` follows it.")
 
@@ -75,22 +68,22 @@ def words_of(request: RunRequest) -> list[str]:
 
 def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
     """List runs."""
-    found = typed.convert(asked_head(cluster, calls.LIST_RUNS), list[calls.RunRecord])
-    records = [one for one in found if over or one.state == RUNNING]
+    found = _runs(cluster)
+    listed = found.history() if over else found.list()
     if as_json:
-        print_json({"runs": [_facts(one) for one in records]})
+        print_json({"runs": [_facts(one) for one in listed]})
         return
     rows = [
         (
             one.id,
             one.program,
             one.session or "-",
-            one.state,
-            f"{dt.datetime.fromtimestamp(one.created, dt.UTC).astimezone():%m-%d %H:%M}",
-            f"{(one.ended or time.time()) - one.created:.0f} s",
+            one.state.value,
+            f"{dt.datetime.fromtimestamp(one.record.created, dt.UTC).astimezone():%m-%d %H:%M}",
+            f"{one.seconds:.0f} s",
             _short(one),
         )
-        for one in records
+        for one in listed
     ]
     headings = ("run", "program", "session", "state", "began", "time>", "progress")
     write(table("", headings, rows, wrap="progress"))
@@ -98,18 +91,18 @@ def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
 
 def show(run: str, cluster: str, *, as_json: bool) -> None:
     """Show a run."""
-    record = _asked(cluster, calls.FIND_RUN, run)
+    found = _runs(cluster).find(run)
     if as_json:
-        print_json({**_facts(record), "answer": _answer(record)})
+        print_json({**_facts(found), "answer": found.answer})
         return
-    typer.echo(f"{record.id}: {record.program}, {record.state}")
-    progress = _progress(record)
+    typer.echo(f"{found.id}: {found.program}, {found.state}")
+    progress, error = found.progress, found.error
     if progress is not None:
-        typer.echo(progress_line(record.program, progress))
-    if record.state == DONE:
-        show_answer(typed.convert(_answer(record), RunAnswer))
-    elif record.state != RUNNING:
-        show_error(_error(record))
+        typer.echo(progress_line(found.program, progress))
+    if found.state is RunState.DONE:
+        show_answer(typed.convert(found.answer, RunAnswer))
+    elif error is not None:
+        show_error(error)
 
 
 def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int:
@@ -118,21 +111,14 @@ def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int
     Returns:
         The exit code that ``sapwood run`` would have.
     """
-    record = _asked(cluster, calls.FIND_RUN, run)
-    pause = threading.Event()
-    with (Path(record.folder) / OUTPUT).open("rb") as output:
-        while True:
-            record = _asked(cluster, calls.FIND_RUN, record.id)
-            sys.stderr.buffer.write(output.read())
-            sys.stderr.flush()
-            if record.state != RUNNING:
-                break
-            pause.wait(LOOK)
-    if target is not None and record.state == DONE:
-        target.write_bytes((Path(record.folder) / ANSWER).read_bytes())
-    if record.state != DONE:
-        return show_error(_error(record), as_json=as_json)
-    answer = typed.convert(_answer(record), RunAnswer)
+    found = _runs(cluster).find(run)
+    found.follow(_to_stderr)
+    error = found.error
+    if error is not None:
+        return show_error(error, as_json=as_json)
+    if target is not None:
+        target.write_bytes((Path(found.record.folder) / ANSWER).read_bytes())
+    answer = typed.convert(found.answer, RunAnswer)
     if as_json:
         print_json(answer)
     else:
@@ -142,55 +128,32 @@ def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int
 
 def cancel(run: str, cluster: str, *, as_json: bool) -> None:
     """Cancel a run."""
-    record = _asked(cluster, calls.CANCEL_RUN, run, CANCEL_TIMEOUT)
+    found = _runs(cluster).find(run)
+    found.cancel()
     if as_json:
-        print_json(_facts(record))
+        print_json(_facts(found))
     else:
-        typer.echo(f"The run {record.id} is {record.state}.")
+        typer.echo(f"The run {found.id} is {found.state}.")
 
 
-def _facts(record: calls.RunRecord) -> dict[str, Any]:
-    progress = _progress(record)
-    shown = msgspec.to_builtins(record)
+def _runs(cluster: str) -> DetachedRuns:
+    return DetachedRuns(partial(asked_head, cluster))
+
+
+def _to_stderr(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.flush()
+
+
+def _facts(run: DetachedRun) -> dict[str, Any]:
+    progress = run.progress
+    shown = msgspec.to_builtins(run.record)
     return {**shown, "progress": None if progress is None else msgspec.to_builtins(progress)}
 
 
-def _progress(record: calls.RunRecord) -> Progress | None:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return typed.json_reader(Progress)((Path(record.folder) / PROGRESS).read_bytes())
-    return None
-
-
-def _short(record: calls.RunRecord) -> str:
-    progress = _progress(record)
+def _short(run: DetachedRun) -> str:
+    progress = run.progress
     if progress is None:
         return ""
     planned = "" if progress.iterations is None else f"/{progress.iterations}"
     return f"iteration {progress.iteration}{planned}"
-
-
-def _answer(record: calls.RunRecord) -> Any:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((Path(record.folder) / ANSWER).read_bytes())
-    return None
-
-
-def _error(record: calls.RunRecord) -> SapwoodError:
-    """Return why a run has no result."""
-    if record.state == CANCELLED:
-        return CancelledError(f"the run {record.id} was cancelled")
-    answer = _answer(record)
-    if isinstance(answer, dict):
-        with contextlib.suppress(msgspec.ValidationError):
-            return SapwoodError.from_record(typed.convert(answer.get("error"), ErrorRecord))
-    said = ""
-    with contextlib.suppress(OSError):
-        said = (Path(record.folder) / OUTPUT).read_text("utf-8", "replace")[-2000:]
-    return ExecutionError(
-        f"the process of the run {record.id} has ended without an answer",
-        details={"end of its output": said} if said else {},
-    )
-
-
-def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.RunRecord:
-    return typed.convert(asked_head(cluster, name, value, timeout), calls.RunRecord)

@@ -20,7 +20,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.roots.remote import credential_text
-from sapwood.session.port import SessionState
+from sapwood.session.port import InvitationView, SessionState
 
 END_TIMEOUT = 60.0
 """Seconds in which a session that is ended must be gone."""
@@ -121,6 +121,7 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("ends", f"{record.idle:g} s after the last one left" if record.idle else "never"),
         ("kept output", _kept(report) or "none"),
     ]
+    rows += [("joined", joined_agent(one)) for one in report.invitations if one.rank]
     if record.reason:
         rows.append(("reason", record.reason))
     write(table("", ("what", ""), rows, wrap=""))
@@ -168,6 +169,11 @@ def _facts(record: calls.SessionRecord) -> dict[str, Any]:
     for name in ("id", "state"):
         report.pop(name)
     return {**shown, **report}
+
+
+def joined_agent(one: InvitationView) -> str:
+    """Return what people are told of an agent that somebody else has started."""
+    return f"agent {one.rank}: process {one.pid} on {one.host}, by invitation {one.id}"
 
 
 def _kept(report: calls.SessionReport) -> str:

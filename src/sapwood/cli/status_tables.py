@@ -79,6 +79,11 @@ def explanations(status: calls.TreeStatus) -> list[str]:
             why += f"; its certificate ended {moment_shown(one.certificate_end, status.time)}"
         lines.append(f"{record.name} is {record.state}{since}" + (f": {why}" if why else ""))
     lines += detours(status.nodes)
+    lines += [
+        f"agent {one.agent.rank} of {one.session} joined by invitation {one.agent.id}: process "
+        f"{one.agent.pid} on {one.agent.host}"
+        for one in status.joined
+    ]
     for refusal in status.refusals:
         if status.time - refusal.time < RECENT:
             who = f"'{refusal.name}'" if refusal.name else refusal.address

@@ -36,18 +36,34 @@ def show(
     *,
     agents: Agents = None,
     hosts: Hosts = 1,
-    shape: Annotated[str, typer.Option(help=f"Of the tree: {_SHAPES}.")] = "",
+    shape: Annotated[
+        str,
+        typer.Option(
+            help=f"Of the tree: {_SHAPES}. With --on, of the machines: flat, kary:K, knomial:K or "
+            "file:PATH."
+        ),
+    ] = "",
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACES", help="The tree over these machines: as for `run --on`; none is used."
+        ),
+    ] = "",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Show a tree: that of the machines of a cluster, or one of some shape.
 
     Without a name it is the tree that a cluster on this machine would have, as configured.
+    With --on it is the tree that a cluster on those machines would have: nothing is started there.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import topology_tables  # noqa: PLC0415 - --help must load little
 
-        if name is not None:
+        if on:
+            given = name is not None or hosts > 1
+            shown = topology_tables.tree_on(on, shape, agents, given=given)
+        elif name is not None:
             shown = topology_tables.control_tree(name, given=bool(agents or shape or hosts > 1))
         else:
             shown = topology_tables.tree_of(shape, agents, hosts)

@@ -10,14 +10,18 @@ from rich.text import Text
 
 from sapwood.cli.present import FittingTable, seconds, shortened
 from sapwood.cli.status_tables import status_of
+from sapwood.client.hosts import machines
 from sapwood.client.link_measurement import measure_links
+from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
+from sapwood.core.hostset import split_hosts
 from sapwood.core.rankset import fold
 from sapwood.core.topology import ROOT, Tree, by_host, flat, plan
 from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.units import describe_size, parse_duration, parse_size
+from sapwood.roots.making import machines_above
 from sapwood.roots.shape import agents_of_shape, read_topology, tree_of_shape
 
 BY_HOST = "by-host"
@@ -90,6 +94,66 @@ def tree_of(shape: str, agents: int | None, hosts: int) -> ShownTree:
     if not names and hosts > 1:
         names = tuple(f"host {number}" if number else "" for number in numbers)
     return _shown(tree, names)
+
+
+def tree_on(spec: str, shape: str, agents: int | None, *, given: bool) -> ShownTree:
+    """Return the tree that a cluster on some machines would have; nothing is started there.
+
+    Args:
+        spec: The machines, as for ``run --on``.
+        shape: How they are to be below each other; by default as configured.
+        agents: Agents altogether; by default as configured, or one for each core of each node.
+        given: Whether other machines are named besides.
+
+    Raises:
+        InputError: Other machines are named besides, or it is not known how many agents there
+            would be.
+        ConfigurationError: The text names no machines, or there is no such shape.
+        NodeLostError: The head that it names is not up.
+    """
+    if given:
+        raise InputError("--on names the machines", hint="leave out the name and --hosts")
+    settings = load_configuration().settings
+    kind, rest = machines(spec)
+    if kind == "local":
+        return tree_of(shape, agents, 1)
+    names, cores = _machines_of(kind, rest)
+    count = agents or settings.cluster.agents
+    if not (count or all(cores)):
+        raise InputError(
+            "how many agents there would be is known only when the machines are there",
+            hint="say --agents N",
+        )
+    several = len(names)
+    shares = (
+        [count // several + (number < count % several) for number in range(several)]
+        if count
+        else cores
+    )
+    above = machines_above(shares, names, shape or settings.nodes.topology)
+    tree, numbers = by_host(shares, above)
+    return _shown(tree, tuple(names[number - 1] if number else "" for number in numbers))
+
+
+def _machines_of(kind: str, rest: str) -> tuple[list[str], list[int]]:
+    """Return what machines are called, and how many cores each has; 0 where that is not known."""
+    if kind == "head":
+        nodes = [one.record for one in status_of(rest or "default").nodes]
+        ready = [one for one in nodes if one.state == "ready"]
+        if not ready:
+            raise InputError("the head has no nodes that are ready", where=rest or "default")
+        return [one.name for one in ready], [one.facts.cores if one.facts else 0 for one in ready]
+    if kind == "ssh":
+        names = list(SshLauncher(split_hosts(rest)).hosts)
+    elif kind == "session" or not rest:
+        raise InputError(
+            f"the machines of {kind!r} are not known before it is used",
+            where="--on",
+            hint="name hosts, or how many: slurm:4",
+        )
+    else:
+        names = [f"host {number}" for number in range(1, int(rest) + 1)]
+    return names, [int(kind == "nodes")] * len(names)
 
 
 def control_tree(name: str, *, given: bool) -> ShownTree:

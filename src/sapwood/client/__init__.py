@@ -6,6 +6,7 @@ from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, Run
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import AgentView, Cluster
+from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
@@ -58,7 +59,7 @@ from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
 from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
-from sapwood.session.port import WaveResult
+from sapwood.session.port import InvitationView, WaveResult
 
 __all__ = [
     "ANY",
@@ -81,6 +82,8 @@ __all__ = [
     "DataShapeError",
     "DataValueError",
     "Dataset",
+    "DetachedRun",
+    "DetachedRuns",
     "ExecResult",
     "ExecutionError",
     "Filter",
@@ -90,6 +93,7 @@ __all__ = [
     "GroupError",
     "Here",
     "InputError",
+    "InvitationView",
     "MemoryLimitError",
     "Message",
     "NodeLostError",
@@ -138,6 +142,7 @@ __all__ = [
     "on",
     "parameter",
     "ray",
+    "runs",
     "slurm",
     "ssh",
     "wait_all",

@@ -33,7 +33,10 @@ from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.roots.attached import AttachedSession
 from sapwood.roots.shape import tree_of_shape
-from sapwood.session.port import NewAgent, SessionPort
+from sapwood.session.port import InvitationView, NewAgent, SessionPort
+
+DAY = 86400.0
+"""Seconds for which an invitation lets processes in by default."""
 
 NewTree = Callable[[Tree, SessionPort], SessionPort]
 """Makes a further tree over the agents of a session."""
@@ -57,11 +60,14 @@ def homes_for(
         >>> tree, hosts = by_host([2, 2])
         >>> [(new.parent, new.host) for new in homes_for(tree, 3, hosts, [1, 2, 3])]
         [(0, 3), (0, 3), (5, 1)]
+        >>> joined = plan(2, 0).with_agents({3: 0})  # by an invitation: on no machine of ours
+        >>> [(new.parent, new.host) for new in homes_for(joined, 1, (0, 0, 0, -3))]
+        [(0, 0)]
     """
     homes: list[NewAgent] = []
     at = list(hosts)
     for _ in range(count):
-        if any(at):
+        if any(host > 0 for host in at):
             homes.append(_home_on_a_machine(tree, at, ready))
             at.append(homes[-1].host)
         else:
@@ -72,7 +78,8 @@ def homes_for(
 
 def _home_on_a_machine(tree: Tree, hosts: Sequence[int], ready: Sequence[int]) -> NewAgent:
     """Return a home on the machine with the fewest agents: at its junction, if it has one."""
-    load = Counter(hosts[rank] for rank in tree.agent_ranks)
+    machines = (hosts[rank] for rank in tree.agent_ranks)
+    load = Counter(host for host in machines if host >= 0)  # others have joined by invitations
     host = min(ready or sorted(load), key=lambda one: (load[one], one))
     junctions = [rank for rank in tree.junctions if hosts[rank] == host]
     parent = min(junctions, key=lambda rank: (len(tree.children(rank)), rank), default=ROOT)
@@ -88,12 +95,14 @@ class AgentView(msgspec.Struct, frozen=True):
         state: ``starting``, ``ready``, ``disconnected`` (between two parents), ``lost`` or
             ``closed``.
         incarnation: Counts the processes that have been this agent.
+        joined: Whether it joined by an invitation; the cluster has started all others.
     """
 
     rank: int
     pid: int
     state: str
     incarnation: int
+    joined: bool = False
 
 
 class Cluster(TreeWork, Messaging, Submitting):
@@ -320,14 +329,72 @@ class Cluster(TreeWork, Messaging, Submitting):
         check_places(ranks, self._session.tree.agent_ranks)
         self._session.contract(ranks, timeout)
 
+    def invite(self, agents: int = 1, *, lifetime: float = DAY, listen: str = "") -> list[str]:
+        """Invite processes that somebody else starts to become agents.
+
+        Each line that this returns lets in one agent at a time: ``sapwood agent join LINE`` on any
+        machine that reaches this one, or :func:`join_as_agent` in a program. What begins then has
+        it as one more agent, as after :meth:`expand`. If it ends, its place is removed, and the
+        line lets in another process, which gets a rank of its own.
+
+        Args:
+            agents: How many lines.
+            lifetime: Seconds for which they let processes in; who is in stays.
+            listen: Where processes reach this machine, ``host:port``; port 0 takes a free one. By
+                default ``nodes.listen``. The first call decides.
+
+        Returns:
+            A line for each, which is a secret.
+
+        Raises:
+            ConfigurationError: There cannot be so many, or the place is another one than before.
+            CommunicationError: This machine cannot listen there.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                for line in cluster.invite(2):
+                    subprocess.Popen(["srun", "sapwood", "agent", "join", line])
+        """
+        self._must_be_open()
+        count = whole(agents, "agents", ConfigurationError)
+        return self._session.invitations.create(count, float(lifetime), listen)
+
+    @property
+    def invitations(self) -> tuple[InvitationView, ...]:
+        """The invitations, as they are now, and who is there by them."""
+        self._must_be_open()
+        return tuple(self._session.invitations.views())
+
+    def revoke_invitation(self, invitation: str) -> None:
+        """Let nobody in by an invitation any more; an agent that is there by it stays.
+
+        Args:
+            invitation: Its id, which is the second part of the line.
+
+        Raises:
+            ConfigurationError: There is no such invitation, or it was revoked before.
+            ClosedError: The cluster is closed.
+        """
+        self._must_be_open()
+        if not self._session.invitations.revoke(invitation):
+            raise ConfigurationError(
+                f"there is no invitation {invitation[:20]!r} that could be revoked",
+                hint="name it by its id, as `sapwood agent list` and cluster.invitations show it",
+            )
+
     @property
     def agents(self) -> tuple[AgentView, ...]:
         """The agents, as they are now."""
         records = self._session.places()
         if self.closed:
-            return tuple(AgentView(one.rank, 0, "closed", one.incarnation) for one in records)
+            return tuple(
+                AgentView(one.rank, 0, "closed", one.incarnation, one.joined) for one in records
+            )
         return tuple(
-            AgentView(one.rank, one.pid, one.state.value, one.incarnation) for one in records
+            AgentView(one.rank, one.pid, one.state.value, one.incarnation, one.joined)
+            for one in records
         )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as executors have it

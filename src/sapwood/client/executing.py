@@ -5,20 +5,26 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from sapwood.client.hosts import machines, new_control_tree
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.core.errors import ArgumentError
+from sapwood.core import typed
+from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 
 if TYPE_CHECKING:
-    from sapwood.nodes.commands import Commands, RunningCommand
+    from sapwood.head.access import HeadAccess
+    from sapwood.nodes.commands import CommandCarrier, Commands, RunningCommand
+
+FIND_TIMEOUT = 30.0
+"""Seconds in which a head says where a session is."""
 
 PIECE = 64 * 1024
 """Bytes of standard input that are sent at once."""
@@ -73,7 +79,8 @@ def execute(
 
     Args:
         arguments: The command's words, the program first; no shell reads them.
-        on: The machines, as for :func:`sapwood.on`; by default ``cluster.on``.
+        on: The machines, as for :func:`sapwood.on`; by default ``cluster.on``. ``session:NAME`` are
+            the nodes of a session at the head of the user here.
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
         environment: Variables, besides those that each node has.
@@ -123,7 +130,10 @@ def execute(
 
 @contextlib.contextmanager
 def commands_on(
-    spec: str, settings: Settings, on_wait: WaitCallback | None = None
+    spec: str,
+    settings: Settings,
+    on_wait: WaitCallback | None = None,
+    open_head: Callable[[], HeadAccess] | None = None,
 ) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
@@ -131,9 +141,11 @@ def commands_on(
         spec: As for :func:`sapwood.on`.
         settings: All settings.
         on_wait: As for :func:`sapwood.on`.
+        open_head: Connects to the head of a session; by default to that of the user here.
 
     Raises:
         ConfigurationError: The text names no machines.
+        ClosedError: The session has ended.
         NodeLostError: Machines did not come; the error names each with its cause.
     """
     from sapwood.nodes.commands import (  # noqa: PLC0415 - on one machine nobody needs cryptography
@@ -144,13 +156,16 @@ def commands_on(
 
     with configure_logging(settings.log), contextlib.ExitStack() as stack:
         kind, name = machines(spec)
-        control = None if kind in {"local", "head"} else (new_control_tree(spec, settings, on_wait))
+        ready = kind in {"local", "head", "session"}
+        control = None if ready else new_control_tree(spec, settings, on_wait)
         if kind == "head":
             from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
             from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as above
 
             head = HeadAccess(name or "default")
             commands = Commands(lambda told: HeadCarrier(head, told))
+        elif kind == "session":
+            commands = Commands(partial(_carrier_of_session, name, open_head))
         elif control is None:
             commands = Commands(LocalCarrier)
         else:
@@ -159,6 +174,44 @@ def commands_on(
             control.start()
         stack.callback(commands.close)
         yield commands
+
+
+def _carrier_of_session(
+    name: str, open_head: Callable[[], HeadAccess] | None, commands: Commands
+) -> CommandCarrier:
+    """Return the way to the nodes of a session.
+
+    Raises:
+        ConfigurationError: There is no such session, or it is on the head's machine alone, and
+            that is not this one.
+        ClosedError: It has ended.
+    """
+    from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as in commands_on
+    from sapwood.head import calls  # noqa: PLC0415 - as in commands_on
+    from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as in commands_on
+    from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as in commands_on
+    from sapwood.nodes.commands import LocalCarrier  # noqa: PLC0415 - as in commands_on
+    from sapwood.session.port import SessionState  # noqa: PLC0415 - as in commands_on
+
+    head = HeadAccess() if open_head is None else open_head()
+    try:
+        found = head.client.call(calls.FIND_SESSION, name, FIND_TIMEOUT)
+        record = typed.convert(found, calls.SessionRecord)
+        if SessionState(record.state).is_over:
+            raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
+        if record.on != "local":
+            return HeadCarrier(head, commands, record)
+        if head.rights is not None or record.machine != machine_id():
+            raise ConfigurationError(
+                f"the session '{record.handle}' is on the machine of its head alone, whose user "
+                "runs commands there",
+                hint="make sessions on nodes: `sapwood session create --on head`",
+            )
+    except BaseException:
+        head.close()
+        raise
+    head.close()
+    return LocalCarrier(commands)
 
 
 def start_command(

@@ -12,7 +12,13 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.making import SessionPlan, host_filters, linked_by, plan_here
+from sapwood.roots.making import (
+    SessionPlan,
+    host_filters,
+    let_agents_join,
+    linked_by,
+    plan_here,
+)
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
@@ -88,6 +94,7 @@ def new_cluster(
 
     try:
         session = new_tree(tree, None)
+        let_agents_join(session, settings)
         session.start()
     except BaseException:
         output.close()

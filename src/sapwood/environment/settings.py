@@ -380,6 +380,14 @@ class CommSettings(Section, frozen=True):
         ),
     ] = ""
     max_message: Annotated[Bytes, about("Largest message that is accepted.")] = 2**30
+    max_payload: Annotated[
+        Bytes,
+        about(
+            "Most that a front end sends the root of a session at once, where both do not share "
+            "memory: an array of a wave, a call, a message, a piece of data; the root has it in "
+            "memory, so more goes in several."
+        ),
+    ] = 2**30
     window: Annotated[
         Bytes, about("What one neighbour may send before this side has dealt with it.")
     ] = 4 * 2**20
@@ -459,13 +467,6 @@ class RecoveryPolicy(Section, frozen=True):
     patience: Annotated[Seconds, about("How long a lost node may be away before that.")] = 600.0
 
 
-class RestartPolicy(Section, frozen=True):
-    """How often the root of a session is started again."""
-
-    limit: Annotated[Count, about("Restarts of a session's root within the window.")] = 5
-    window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
-
-
 class IdlePolicy(Section, frozen=True):
     """What becomes of sessions that nobody uses."""
 
@@ -514,9 +515,6 @@ class PolicySettings(Section, frozen=True):
 
     recovery: Annotated[RecoveryPolicy, about("What a head does about what is gone.")] = (
         RecoveryPolicy()
-    )
-    restarts: Annotated[RestartPolicy, about("How often a session's root is started again.")] = (
-        RestartPolicy()
     )
     idle: Annotated[IdlePolicy, about("What becomes of sessions that nobody uses.")] = IdlePolicy()
     disconnect: Annotated[

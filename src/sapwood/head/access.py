@@ -304,11 +304,11 @@ class HeadAccess:
 
     # --- the way to the nodes --------------------------------------------------------------------
 
-    def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
-        """Send a request to the daemon of a node."""
+    def ask(self, host: int, handler: str, value: Any, session: str = "") -> Future[Any]:
+        """Send a request to the daemon of a node, if need be by the right for a session."""
         with self._lock:
             number = self._numbers.at_head(host)
-        order = calls.NodeOrder(number, handler, value)
+        order = calls.NodeOrder(number, handler, value, session)
         return self.client.ask(calls.ORDER, _plain(order))
 
     def is_ready(self, host: int) -> bool:

@@ -14,6 +14,7 @@ from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
 from sapwood.security.rights import Rights
+from sapwood.session.port import AgentEvent, InvitationView
 
 SERVICE_PROTOCOL = "sapwood-service/1"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""
@@ -98,6 +99,7 @@ SET_POLICY = "policy.set"
 
 POLICY_HISTORY = "policy.history"
 """Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
+
 CREATE_SESSION = "session.create"
 """Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
 :class:`SessionRecord`."""
@@ -121,6 +123,10 @@ END_SESSION = "session.end"
 
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
+
+REPORT_REFUSED = "session.refused"
+"""Call: of a session's root, whom it has not let in, or cut off. Value:
+:class:`FrontEndRefused`."""
 
 CREATE_RUN = "run.create"
 """Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
@@ -479,6 +485,18 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     components: NodeComponents | None = None
 
 
+class JoinedOf(msgspec.Struct, frozen=True):
+    """An agent that somebody else has started.
+
+    Attributes:
+        session: Handle of its session.
+        agent: By which invitation it is there, and since when.
+    """
+
+    session: str
+    agent: InvitationView
+
+
 class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a head are.
 
@@ -489,6 +507,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
         head: How the components of the head are.
         ready_seconds: How long it took the head and all nodes to become ready, with all of their
             components, the last time; None before.
+        joined: Agents of sessions that somebody else has started.
     """
 
     time: float
@@ -496,6 +515,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     refusals: list[RefusedMachine]
     head: list[ComponentView] = []
     ready_seconds: float | None = None
+    joined: list[JoinedOf] = []
 
 
 class ComponentOf(msgspec.Struct, frozen=True):
@@ -626,11 +646,20 @@ class DelegateLinks(msgspec.Struct, frozen=True):
 
 
 class NodeOrder(msgspec.Struct, frozen=True):
-    """A request to the daemon of a node."""
+    """A request to the daemon of a node.
+
+    Attributes:
+        host: Its number.
+        handler: What is wanted.
+        value: What it is given.
+        session: The session by whose right a command is to run on one of its nodes; empty for
+            the right to begin processes on that node.
+    """
 
     host: int
     handler: str
     value: Any
+    session: str = ""
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
@@ -675,7 +704,8 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
         agents_per_node: The same for each node.
         fanout: Children of each junction, on one machine.
         idle: Seconds after which it ends when nobody is attached; None for as the policy says.
-        settings: All settings, as plain values.
+        settings: All settings, as plain values. Of those of a creator who is not the head's user,
+            some count, and others are refused; see ``head/session_settings.py``.
     """
 
     name: str = ""
@@ -701,6 +731,9 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         streams: Open streams.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        invitations: By which processes that others start may be agents, and are.
+        agent_events: What has happened to such agents, the last of it.
+        nodes: The nodes that its agents are on, by name; none on the head's machine alone.
     """
 
     id: str
@@ -713,6 +746,29 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
+    invitations: list[InvitationView] = []
+    agent_events: list[AgentEvent] = []
+    nodes: list[str] = []
+
+
+class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of a session has not let a front end in, or has cut it off.
+
+    Attributes:
+        session: The id of the session.
+        reason: Why.
+        address: Where the front end is; empty on the machine of the root.
+        label: What it calls itself.
+        credential: Id of the block of its credential that counts; empty for none.
+        attached: Whether it was attached.
+    """
+
+    session: str
+    reason: str
+    address: str = ""
+    label: str = ""
+    credential: str = ""
+    attached: bool = False
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
 from sapwood.nodes import messages
@@ -21,10 +22,23 @@ class HeadCarrier:
     Args:
         head: The head.
         commands: Told of what happens.
+        session: The session whose nodes are meant, and by whose right commands run there; None for
+            all nodes of the head.
     """
 
-    def __init__(self, head: HeadAccess, commands: Commands) -> None:
+    def __init__(
+        self, head: HeadAccess, commands: Commands, session: calls.SessionRecord | None = None
+    ) -> None:
         nodes = head.command_nodes
+        if session is not None:
+            meant = set() if session.report is None else set(session.report.nodes)
+            nodes = [one for one in nodes if one.name in meant]
+            if not nodes:
+                raise ConfigurationError(
+                    f"the session '{session.handle}' is on no node that takes commands now",
+                    hint="`sapwood session show` says where it is",
+                )
+        self._session = "" if session is None else session.id
         self.names = [one.name for one in nodes]
         self._hosts = [one.host for one in nodes]
         self._numbers = {host: number for number, host in enumerate(self._hosts, 1)}
@@ -34,7 +48,8 @@ class HeadCarrier:
 
     def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
         """Send a request to a node."""
-        return self._head.ask(self._hosts[number - 1], request, messages.to_value(message))
+        host, value = self._hosts[number - 1], messages.to_value(message)
+        return self._head.ask(host, request, value, self._session)
 
     def close(self) -> None:
         """Hear no more of the nodes, and leave the head."""

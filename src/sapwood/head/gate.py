@@ -53,6 +53,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.FIND_SESSION: r.CONNECT,
     calls.END_SESSION: r.DELETE,
     calls.REPORT_SESSION: r.ADMIN,
+    calls.REPORT_REFUSED: r.ADMIN,
     calls.CREATE_RUN: r.ADMIN,  # it runs on the head's machine, as the head's user
     calls.LIST_RUNS: r.ADMIN,
     calls.FIND_RUN: r.ADMIN,
@@ -225,6 +226,36 @@ class Gate:
         """Return for how long rights are good still."""
         return max(rights.not_after - self._clock(), 0.0)
 
+    def note_refused(self, session: str, told: calls.FrontEndRefused) -> None:
+        """Note whom the root of a session has not let in, or has cut off.
+
+        Args:
+            session: What users call the session.
+            told: What its root says.
+        """
+        left_out = 0 if told.attached else self._note_stranger.count()
+        if left_out is None:
+            return
+        facts = {
+            "address": told.address,
+            "front end": told.label,
+            "credential": told.credential,
+            "others": str(left_out or ""),
+        }
+        shown = {name: value for name, value in facts.items() if value}
+        kind = "credential.cut_off" if told.attached else "credential.refused"
+        self._note(kind, told.reason, session=session, facts=shown)
+
+    def note_cut_off(self, caller: Visitor, rights: Rights, reason: str) -> None:
+        """Note that a front end of the head was cut off."""
+        facts = {
+            "address": caller.address,
+            "subject": rights.subject,
+            "credential": (rights.ids or ("",))[-1],
+        }
+        shown = {name: value for name, value in facts.items() if value}
+        self._note("credential.cut_off", reason, session=rights.session, facts=shown)
+
     def _refused(self, caller: Visitor, error: SecurityError, what: str) -> None:
         rights = caller.rights
         if rights is None:
@@ -275,7 +306,7 @@ def secret_for(rights: Rights, secret: str, session: str) -> str:
         session: Its id.
     """
     role = "watch"
-    if r.RUN in rights.names:
+    if r.RUN in rights.names and not rights.user:  # what it begins there would be another user's
         role = "owner" if r.DELETE in rights.names else "user"
     if role == "owner" and rights.not_after == math.inf and not rights.ids:
         return secret

@@ -59,6 +59,7 @@ from sapwood.head.policy import PolicyKeeper
 from sapwood.head.runs import HeadRuns
 from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
+from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
@@ -269,6 +270,7 @@ class Head:
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
                 calls.REPORT_SESSION: self._report_session,
+                calls.REPORT_REFUSED: self._report_refused,
                 calls.CREATE_RUN: self._create_run,
                 calls.LIST_RUNS: self._list_runs,
                 calls.FIND_RUN: self._find_run,
@@ -520,7 +522,12 @@ class Head:
         del caller, value
         parts, seconds = self._supervisor.views(), self._ready_seconds
         return self._pool.submit(
-            lambda: _plain(tree_status(self.control, self.records(), parts, seconds))
+            lambda: _plain(
+                msgspec.structs.replace(
+                    tree_status(self.control, self.records(), parts, seconds),
+                    joined=self.sessions.joined(),
+                )
+            )
         )
 
     def _act(self, caller: ServiceCaller, value: Any) -> Future[Any]:
@@ -774,6 +781,9 @@ class Head:
             SecurityError: It has no right for it on that node, or for that session.
             ProtocolError: It is another front end's.
         """
+        if order.handler == messages.COMMAND_START and order.session:
+            self._check_command_of_session(caller, order)
+            return
         right = RIGHT_OF_ORDER.get(order.handler, ADMIN)
         begun = _session_of(order)
         node = self.control.name_of(order.host) if right != CONNECT else ""
@@ -789,6 +799,22 @@ class Head:
                 raise ProtocolError(f"the command {command} is another front end's")
         if order.handler == messages.SPAWN:
             self._note_replaced(order)
+
+    def _check_command_of_session(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
+        """Let who may run code at a session's agents run a command where they are.
+
+        Raises:
+            SecurityError: It has no right for that.
+            ConfigurationError: There is no such session, or it is not on that node.
+        """
+        record = self.sessions.find(order.session)
+        node = self.control.name_of(order.host)
+        self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
+        if record.report is None or node not in record.report.nodes:
+            raise ConfigurationError(
+                f"the session '{record.handle}' is not on the node {node}",
+                hint="`sapwood session show` says where it is",
+            )
 
     def _note_replaced(self, order: calls.NodeOrder) -> None:
         spawning = messages.from_value(order.value, messages.SpawnProcesses)
@@ -878,6 +904,15 @@ class Head:
                 "a session of its own may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
+        if caller.rights is not None and caller.rights.user:
+            raise SecurityError(
+                "the processes of a session of its own run as the user of the nodes' daemons, and "
+                f"the credential is for those of the user '{caller.rights.user}'",
+                hint="use the nodes by sapwood.connect()",
+            )
+        if caller.rights is not ALL_RIGHTS:
+            settings = allowed_settings(wanted.settings, self.policy.settings)
+            wanted = msgspec.structs.replace(wanted, settings=settings)
         return self.sessions.create(wanted)
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
@@ -918,6 +953,12 @@ class Head:
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return self.sessions.report(_read(value, calls.SessionReport))
+
+    def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        told = _read(value, calls.FrontEndRefused)
+        self.gate.note_refused(self.sessions.find(told.session).name, told)
+        return None
 
     def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

@@ -25,7 +25,7 @@ from sapwood.environment.defaults import render_value
 from sapwood.environment.layers import Entry
 from sapwood.environment.logs import logger
 from sapwood.environment.schema import Key, find_setting
-from sapwood.environment.settings import PolicySettings
+from sapwood.environment.settings import PolicySettings, Settings
 from sapwood.environment.toml_text import format_key
 from sapwood.head import calls
 from sapwood.nodes.control import NoteEvent, note_nothing
@@ -118,6 +118,11 @@ class PolicyKeeper:
     def current(self) -> PolicySettings:
         """The policy as it is now."""
         return self._shown.settings.policy
+
+    @property
+    def settings(self) -> Settings:
+        """All settings of the head, as they were when it started but for the policy."""
+        return self._shown.settings
 
     def rights_of(self, role: str) -> list[str]:
         """Return what a role allows.

@@ -297,6 +297,8 @@ class ServiceServer:
         _log.warning("front end cut off", number=caller.number, reason=reason)
         if self._callers.pop(caller.number, None) is None:
             return
+        if caller.rights is not None and self._gate is not None:
+            self._gate.note_cut_off(caller, caller.rights, reason)
         caller.rights = None
         self._notify(caller, Notice(CUT_OFF, reason))
         caller.gone()

@@ -23,6 +23,7 @@ from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
+    ProtocolError,
     ResourceError,
     SapwoodError,
     StoreError,
@@ -32,7 +33,7 @@ from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
 from sapwood.head.session_notices import SessionNotice
 from sapwood.nodes.control import NoteEvent
-from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
+from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
 from sapwood.store.base import Delete, Put, Store
 
 MAX_SESSIONS = 256
@@ -254,6 +255,16 @@ class SessionBook:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (living or found)[-1]
 
+    def joined(self) -> list[calls.JoinedOf]:
+        """Return the agents of sessions that somebody else has started."""
+        living = (one for one in self.records() if not SessionState(one.state).is_over)
+        return [
+            calls.JoinedOf(record.handle, agent)
+            for record in living
+            for agent in (record.report.invitations if record.report is not None else ())
+            if agent.rank
+        ]
+
     def create(self, wanted: calls.CreateSession) -> Future[Any]:
         """Begin a session; the future gets its record.
 
@@ -333,6 +344,9 @@ class SessionBook:
         """Note what a root says; return whether it is to go on.
 
         A root whose session is over for the head has nobody left who would find it.
+
+        Raises:
+            ProtocolError: Its session cannot be in the state that it says.
         """
         with self._lock:
             record = self._records.get(report.id)
@@ -340,15 +354,25 @@ class SessionBook:
                 return True  # of a head that this one knows nothing of
             if SessionState(record.state).is_over:
                 return record.machine != self._machine
+            _check_state(record, report.state)
             if not record.pid:  # it is ready, and has told this before that
                 self._early[report.id] = report
                 return True
+            self._note_agents(record, report)
             state = report.state
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(record, state=state, report=report))
             return True
+
+    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note what has happened to agents that others start, as far as it is not noted yet."""
+        before = [] if record.report is None else record.report.agent_events
+        noted = before[-1].number if before else 0
+        for event in report.agent_events:
+            if event.number > noted:
+                self._note(event.kind, event.text, session=record.name, facts=event.facts)
 
     # --- step by step --------------------------------------------------------------------------
 
@@ -504,6 +528,23 @@ class SessionBook:
         with self._lock:
             self._records[record.id] = record
             self._opened().put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
+
+
+def _check_state(record: calls.SessionRecord, told: str) -> None:
+    """Refuse a state that a root cannot be in; of one that is to end, what comes was said before.
+
+    Raises:
+        ProtocolError: It cannot be in that state.
+    """
+    known = {one.value: one for one in SessionState}
+    draining = record.state == SessionState.DRAINING.value
+    if told in known and (draining or may_report(SessionState(record.state), known[told])):
+        return
+    raise ProtocolError(
+        f"the root of the session '{record.handle}' says that it is {told[:40]!a}, "
+        f"and it is {record.state}",
+        hint="is the root of another version of Sapwood?",
+    )
 
 
 def _pass_on(answer: Future[Any], done: Future[Any]) -> None:

@@ -27,12 +27,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
+from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -44,10 +46,14 @@ from sapwood.core.errors import (
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
+from sapwood.security.invitations import AgentInvitation
 from sapwood.security.tokens import JoinToken
 
 JOIN_PROTOCOL = "sapwood-join/1"
 """The name under which the port of a head tells joining from anything else (ALPN)."""
+
+AGENT_PROTOCOL = "sapwood-agent/1"
+"""The name under which the root of a session tells processes that want to be agents (ALPN)."""
 
 MAX_MESSAGE = 1 << 20
 """Bytes of one message of this protocol from the head."""
@@ -93,6 +99,8 @@ MAX_ADDRESSES = 64
 
 MAX_CORES = 65_536
 """Cores that a machine may say it has."""
+
+T = TypeVar("T")
 
 _SIZE = struct.Struct("<I")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -229,6 +237,28 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     stage_limit: int = 0
 
 
+class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, tag="agent"):
+    """A process is an agent of a session now.
+
+    Attributes:
+        node: Its id in certificates.
+        certificate: PEM.
+        rank: Its place in the tree of the session.
+        configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration` of that tree.
+        session: Name of the session.
+        plan: What the process imports to begin runners.
+        environment: Variables for those.
+    """
+
+    node: str
+    certificate: bytes
+    rank: int
+    configuration: bytes
+    session: str
+    plan: ZygotePlan
+    environment: dict[str, str] = {}
+
+
 class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
     """A machine may not join, and why.
 
@@ -243,7 +273,8 @@ class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
     again: bool = False
 
 
-Told = JoinGreeting | JoinAnswer | JoinRefused
+Answer = TypeVar("Answer", JoinAnswer, AgentPlace)
+Told = JoinGreeting | JoinAnswer | AgentPlace | JoinRefused
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_told: Callable[[bytes], Told] = typed.unpacker(Told)
@@ -269,7 +300,10 @@ class JoinServer:
     """
 
     def __init__(
-        self, authority: bytes, admit: Callable[[JoinRequest, str, str], JoinAnswer], loop: Loop
+        self,
+        authority: bytes,
+        admit: Callable[[JoinRequest, str, str], JoinAnswer | AgentPlace],
+        loop: Loop,
     ) -> None:
         self._greeting = _packed(JoinGreeting(authority))
         self._admit = admit
@@ -400,6 +434,42 @@ def join(
     return _try_each(addresses, timeout, partial(_join_at, token, name))
 
 
+class JoinedAgent(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has that has become an agent.
+
+    Attributes:
+        place: Its place.
+        credentials: Its certificate and key.
+        address: Where it reached the root of the session, ``host:port``.
+    """
+
+    place: AgentPlace
+    credentials: Credentials
+    address: str
+
+
+def join_session(invitation: AgentInvitation, timeout: float = JOIN_TIMEOUT) -> JoinedAgent:
+    """Become an agent of a session.
+
+    Args:
+        invitation: What its owner has given.
+        timeout: Seconds to try.
+
+    Raises:
+        SecurityError: What answers is not the session that made the invitation, or it refuses.
+        CommunicationError: It cannot be reached.
+    """
+
+    def attempt(address: str, left: float) -> JoinedAgent:
+        with _told_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (secure, end, found):
+            place, credentials = _ask(
+                secure, end, invitation.token, "", found.authority, address, AgentPlace
+            )
+            return JoinedAgent(place=place, credentials=credentials, address=address)
+
+    return _try_each(invitation.places, timeout, attempt, answerer="root of the session")
+
+
 def join_again(
     credentials: Credentials,
     addresses: Sequence[str],
@@ -424,12 +494,12 @@ def join_again(
 
 
 class _ImpostorError(Exception):
-    """Who answers at an address is not the head that is wanted; that may be at another one."""
+    """Who answers at an address is not who is wanted; that may be at another one."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, wanted: str) -> None:
         super().__init__(address)
         self.error = SecurityError(
-            "this is not the head that made the join token",
+            f"this is not the {wanted}",
             where=address,
             hint="somebody else answers at this address; the secret was not sent",
         )
@@ -447,9 +517,10 @@ class _PutOffError(Exception):
 def _try_each(
     addresses: Sequence[str],
     timeout: float,
-    attempt: Callable[[str, float], Joined],
+    attempt: Callable[[str, float], T],
     stop: Callable[[], bool] = lambda: False,
-) -> Joined:
+    answerer: str = "head",
+) -> T:
     """Try one address after the other until one answers, or the time is over."""
     end = time.monotonic() + timeout
     reasons: dict[str, str] = {}
@@ -481,7 +552,7 @@ def _try_each(
     for impostor in impostors.values():
         raise impostor
     raise CommunicationError(
-        "the head cannot be reached",
+        f"the {answerer} cannot be reached",
         where=", ".join(f"{address}: {reason}" for address, reason in reasons.items()),
         hint="see whether a firewall lets this machine connect to one of these addresses",
     )
@@ -494,36 +565,53 @@ def _join_at(
     timeout: float,
     plain: socket.socket | None = None,
 ) -> Joined:
+    with _told_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (secure, end, found):
+        return _joined(secure, end, token.text, name, found.authority, address)
+
+
+_MAKERS = {
+    JOIN_PROTOCOL: "head that made the join token",
+    AGENT_PROTOCOL: "session that made the invitation",
+}
+"""Whose the pin is, in words."""
+
+
+@contextlib.contextmanager
+def _told_by_pin(
+    protocol: str, pin: str, address: str, timeout: float, plain: socket.socket | None = None
+) -> Iterator[tuple[ssl.SSLSocket, float, JoinGreeting]]:
+    """Be connected to whoever has the authority of a pin; also given: the end of the time."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the token's pin decides, below
-    with _reached(context, address, timeout, None, plain) as (secure, end):
+    context.verify_mode = ssl.CERT_NONE  # the pin decides, below
+    with _reached(context, protocol, address, timeout, None, plain) as (secure, end):
         greeting = _greeting(secure, end)
         certificate = secure.getpeercert(binary_form=True) or b""
-        if pin_of(greeting.authority) != token.pin or not is_head(certificate, greeting.authority):
-            raise _ImpostorError(address)
-        return _ask(secure, end, token.text, name, greeting.authority, address)
+        if pin_of(greeting.authority) != pin or not is_head(certificate, greeting.authority):
+            raise _ImpostorError(address, _MAKERS[protocol])
+        yield secure, end, greeting
 
 
 def _join_again_at(credentials: Credentials, name: str, address: str, timeout: float) -> Joined:
     head = f"{HEAD}.{credentials.node.partition('.')[2]}"
     context = connecting_context(credentials)
-    with _reached(context, address, timeout, head) as (secure, end):
+    with _reached(context, JOIN_PROTOCOL, address, timeout, head) as (secure, end):
         _greeting(secure, end)
-        return _ask(secure, end, "", name, credentials.authority, address)
+        return _joined(secure, end, "", name, credentials.authority, address)
 
 
 @contextlib.contextmanager
 def _reached(
     context: ssl.SSLContext,
+    protocol: str,
     address: str,
     timeout: float,
     head: str | None,
     plain: socket.socket | None = None,
 ) -> Iterator[tuple[ssl.SSLSocket, float]]:
     """Be connected to a head; also given: when the time is over."""
-    context.set_alpn_protocols([JOIN_PROTOCOL])
+    context.set_alpn_protocols([protocol])
     end = time.monotonic() + timeout
     with (
         plain or _connected(address, timeout) as found,
@@ -600,10 +688,23 @@ def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
     return greeting
 
 
-def _ask(
+def _joined(
     secure: ssl.SSLSocket, end: float, token: str, name: str, authority: bytes, address: str
 ) -> Joined:
-    """Ask the head, who is known by now."""
+    answer, credentials = _ask(secure, end, token, name, authority, address, JoinAnswer)
+    return Joined(answer=answer, credentials=credentials, address=address)
+
+
+def _ask(
+    secure: ssl.SSLSocket,
+    end: float,
+    token: str,
+    name: str,
+    authority: bytes,
+    address: str,
+    kind: type[Answer],
+) -> tuple[Answer, Credentials]:
+    """Ask the head, who is known by now, or the root of a session."""
     key, request = make_request()
     secure.sendall(_packed(JoinRequest(token, request, NodeFacts.here(name))))
     answer = _read(secure, end)
@@ -611,7 +712,7 @@ def _ask(
         if answer.again:
             raise _PutOffError(answer)
         raise SecurityError(answer.reason, where=address, hint=answer.hint)
-    if not isinstance(answer, JoinAnswer):
+    if not isinstance(answer, kind):
         raise SecurityError("the head gave no answer", where=address)
     credentials = Credentials(
         node=answer.node,
@@ -619,7 +720,7 @@ def _ask(
         key=key,
         authority=authority,
     )
-    return Joined(answer=answer, credentials=credentials, address=address)
+    return answer, credentials
 
 
 def _read(secure: ssl.SSLSocket, end: float) -> Told:

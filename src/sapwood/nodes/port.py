@@ -295,16 +295,22 @@ class Refusals:
 
     def __call__(self, address: str, reason: str) -> None:
         """Note one; from any thread."""
+        left_out = self.count()
+        if left_out is not None:
+            self._log(address, reason, left_out)
+
+    def count(self) -> int | None:
+        """Count one; return how many were left out before it, or None if it is to be left out."""
         with self._lock:
             now = self._clock()
             if now - self._begun >= _MINUTE:
                 self._begun, self._told = now, 0
             if self._told >= LOGGED_REFUSALS:
                 self._left_out += 1
-                return
+                return None
             self._told += 1
             left_out, self._left_out = self._left_out, 0
-        self._log(address, reason, left_out)
+        return left_out
 
 
 def _log_refusal(address: str, reason: str, left_out: int) -> None:

@@ -36,7 +36,7 @@ from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import FrontEndRole
-from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter
+from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter, check_size
 from sapwood.session.content import hash_of_memory
 from sapwood.session.draining import drain
 from sapwood.session.embedded import CLOSING, DRAINING
@@ -44,7 +44,7 @@ from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent, PlaceView, StreamPort
+from sapwood.session.port import InvitationView, NewAgent, PlaceView, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut
@@ -164,10 +164,12 @@ class AttachedSession:
         post, pool = self._post, self._pool
         self.streams = StreamTable(thread, post, pool, backlog, NoShortcut(), self._new_stream)
         self.streams.members_of = lambda _stream: frozenset(self._tree.agent_ranks)
-        self.requests = PendingRequests(thread, post, pool, ByteLimiter(4 * backlog, thread))
+        limiter = self._limiter = ByteLimiter(4 * backlog, thread)
+        self.requests = PendingRequests(thread, post, pool, limiter)
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
         self.groups = FrontEndGroups(thread, post, pool)
         self.content = AttachedContent(self)
+        self.invitations = AttachedInvitations(self)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             **self.streams.handlers(),
             ev.Answered: self.requests.answered,
@@ -307,10 +309,12 @@ class AttachedSession:
         """Whether a place sees the memory and the files of this process; by default all of them."""
         if not self._sharing:
             return False
-        hosts = self._facts.hosts
+        hosts, places = self._facts.hosts, self._places
         if rank is not None:
-            return not hosts or (rank < len(hosts) and hosts[rank] == 0)
-        return not any(hosts)
+            joined = rank in places and places[rank].joined
+            return not joined and (not hosts or (rank < len(hosts) and hosts[rank] == 0))
+        some_joined = any(place.joined for place in list(places.values()))
+        return not (any(hosts) or some_joined or self.invitations.used)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Have a function told of lost and replaced places; what is returned ends that."""
@@ -481,6 +485,14 @@ class AttachedSession:
         self._sharing = admitted.shares_memory
         if self._sharing:
             self._reader.blocks = MappedBlocks()
+        else:
+            largest = admitted.largest
+            self._limiter.largest = self.streams.largest = self.mailbox.largest = largest
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest payload that may be sent to the root at once."""
+        return self._limiter.largest
 
     def _take(self, message: msgspec.Struct) -> None:
         handler = self._handlers.get(type(message))
@@ -601,15 +613,18 @@ class AttachedSession:
             self._wrote(wire.PlaceWrote(rank, text.encode()))
 
     def _news(self, message: wire.TreeNews) -> None:
-        if message.tree is not None:
-            self._tree = message.tree
         self._places |= {one.rank: one for one in message.places}
+        if message.tree is not None:  # after its places: who knows of one asks what it is
+            self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
         for listener in tuple(self._listeners):
             listener(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:
+        if message.error is not None:
+            self._lost(SapwoodError.from_record(message.error))
+            return
         self._lost(ClosedError(f"the session has ended: {message.reason}", where=self.address.name))
 
     def _lost(self, error: SapwoodError) -> None:
@@ -654,6 +669,37 @@ class AttachedSession:
                 hint="please report this with the traceback above",
             )
         )
+
+
+class AttachedInvitations:
+    """How processes that others start become agents of a session: its root does all of it.
+
+    Attributes:
+        used: Whether this front end has invited any.
+    """
+
+    def __init__(self, session: AttachedSession) -> None:
+        self._session = session
+        self.used = False
+
+    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+        """Make invitations; return their lines, which are secrets."""
+        self.used = True
+        found = self._session.ask_root(root_calls.INVITE, [count, lifetime, listen])
+        return typed.convert(found.result(CALL_TIMEOUT), list[str])
+
+    def views(self) -> list[InvitationView]:
+        """Return all invitations, as they are now."""
+        found = self._session.ask_root(root_calls.INVITATIONS)
+        return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
+
+    def revoke(self, invitation: str) -> bool:
+        """Let nobody in by an invitation any more; return whether it was there."""
+        found = self._session.ask_root(root_calls.REVOKE_INVITATION, invitation)
+        return typed.convert(found.result(CALL_TIMEOUT), bool)
+
+    def close(self) -> None:
+        """Do nothing: the agents belong to the root, which goes on."""
 
 
 class AttachedContent:
@@ -707,5 +753,6 @@ class AttachedContent:
             )
 
     def _offer(self, data: bytes, sha256: str) -> ContentRef:
+        check_size(len(data), self._session.largest)
         self._session.tell_root(root_calls.OFFER, sha256, Payload(data))
         return ContentRef(sha256, len(data))

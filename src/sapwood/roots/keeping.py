@@ -48,10 +48,12 @@ class KeptOutput:
 
     def add(self, rank: int, data: bytes) -> None:
         """Keep what a place has printed, and drop what is older if that is too much."""
+        kept = data[-self._limit :] if self._limit else b""
         parts = self._parts.setdefault(rank, deque())
-        parts.append(data[-self._limit :] if self._limit else b"")
-        self._sizes[rank] = self._sizes.get(rank, 0) + len(parts[-1])
-        self._trim(rank, len(data) - len(parts[-1]))
+        if kept:
+            parts.append(kept)
+        self._sizes[rank] = self._sizes.get(rank, 0) + len(kept)
+        self._trim(rank, len(data) - len(kept))
 
     def take(self, front_end: int) -> Iterable[msgspec.Struct]:
         """Hand it over to a front end as messages; see :meth:`taken` and :meth:`given_back`."""
@@ -61,7 +63,8 @@ class KeptOutput:
         if dropped:
             yield wire.OutputDropped(dropped)
         for rank, several in sorted(parts.items()):
-            yield wire.PlaceWrote(rank, b"".join(several))
+            if several:
+                yield wire.PlaceWrote(rank, b"".join(several))
 
     def taken(self, front_end: int) -> None:
         """Forget what a front end has by now."""
@@ -122,9 +125,7 @@ class ServedStream:
 
     def source_of(self, effect: Any) -> int:
         """Return which agent waits for somebody to read this; 0 for none."""
-        if self.paced and isinstance(effect, ev.Contributed) and not effect.wave:
-            return effect.ranks[0][0]
-        return 0
+        return effect.ranks[0][0] if self.paced and _is_pushed(effect) else 0
 
     def told(self, effect: Any, *, read: bool = False) -> None:
         """Note what the front end is told; ``read`` says whether the root has read it before."""
@@ -251,9 +252,10 @@ class KeptStreams:
 
     def also_told(self, mine: int, effect: Any) -> None:
         """Keep what the new owner is told before it says that it has the rest."""
-        if mine in self._handed and not isinstance(effect, ev.SweepDone):
+        stream = self._handed.get(mine)
+        if stream is not None and _is_kept(stream, effect):
             self._add(self._results[mine], effect)
-            self._trim(self._results[mine])
+            self._trim(stream, self._results[mine])
 
     def was_read(self, mine: int, rank: int, count: int) -> None:
         """Forget what the new owner has read before it says that it has the rest."""
@@ -266,13 +268,13 @@ class KeptStreams:
             results.nbytes -= one.nbytes
 
     def hear(self, stream: int, effect: Any) -> None:
-        """Keep what came of a stream; drop what is older if that is too much."""
-        if isinstance(effect, ev.SweepDone):
-            return
+        """Keep what came of a stream, as the policy says; count what is left out."""
         served, results = self.streams[stream], self._results[stream]
         served.over(effect)
+        if not _is_kept(served, effect):
+            return
         self._read_by_root(served, self._add(results, effect))
-        for one in self._trim(results):
+        for one in self._trim(served, results):
             if not one.read and (source := served.source_of(one.effect)):
                 self._post(ev.Read(served.number, source, 1))  # nobody will read it any more
 
@@ -293,18 +295,38 @@ class KeptStreams:
     def _read_by_root(self, stream: ServedStream, kept: _Kept) -> None:
         """Let the agent go on whose value waits, unless it is to wait with it."""
         source = stream.source_of(kept.effect)
-        if source and not kept.read and self._keeping.output == "buffer":
+        if source and not kept.read and self._keeping.output != "block":
             kept.read = True
             self._post(ev.Read(stream.number, source, 1))
 
-    def _trim(self, results: KeptResults) -> list[_Kept]:
+    def _trim(self, stream: ServedStream, results: KeptResults) -> list[_Kept]:
         """Drop what is too much, and return it."""
+        limit, fewest = self._keeping.buffer, 1
+        if self._keeping.output == "drop":
+            limit, fewest = 0, 0
+        elif self._keeping.output == "block" and (
+            stream.paced or not _is_pushed(results.kept[-1].effect)
+        ):
+            return []  # its agents send no more than there is room for, and waves were asked for
         dropped = []
-        while results.nbytes > self._keeping.buffer and len(results.kept) > 1:
+        while results.nbytes > limit and len(results.kept) > fewest:
             dropped.append(results.kept.popleft())
             results.nbytes -= dropped[-1].nbytes
             results.dropped += 1
         return dropped
+
+
+def _is_kept(stream: ServedStream, effect: Any) -> bool:
+    """Whether a result is for the next owner; some only say to the last one what it has asked."""
+    if isinstance(effect, ev.WaveCompleted):
+        # Without waiting it only says that the agents are done: what they have sent came before.
+        return stream.spec.sync.kind != NO_WAIT
+    return not isinstance(effect, ev.SweepDone)
+
+
+def _is_pushed(effect: Any) -> bool:
+    """Whether an agent has sent this of itself."""
+    return isinstance(effect, ev.Contributed) and not effect.wave
 
 
 def _own(payload: Payload) -> Payload:

@@ -37,6 +37,7 @@ from sapwood.session.options import SessionOptions
 
 if TYPE_CHECKING:
     from sapwood.nodes.processes import NodePool, PooledNode
+    from sapwood.session.port import AgentEvent, HostedInvitations
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
 JUNCTION_ENTRY = "sapwood.activity.filter_host:main"
@@ -154,7 +155,9 @@ def plan_over(
     """
     exports = site_variables(settings)
     shares = _shares(nodes, agents, agents_per_node, settings)
-    tree, hosts = by_host(shares, _above(shares, nodes, settings.nodes.topology))
+    name_of = {node.host: node.name for node in nodes.nodes}
+    names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
+    tree, hosts = by_host(shares, machines_above(shares, names, settings.nodes.topology))
     runners = runner_options(max(shares), settings, usable_cores())
     options = msgspec.structs.replace(
         session_options(settings, exports),
@@ -182,6 +185,31 @@ def host_filters(
             Position(), loop, runners, runner_factory, post, partial(take, ROOT)
         )
     )
+
+
+def let_agents_join(
+    session: EmbeddedSession,
+    settings: Settings,
+    name: str = "",
+    on_event: Callable[[AgentEvent], None] = lambda _event: None,
+) -> None:
+    """Let processes that somebody else starts become agents, once somebody invites them.
+
+    Args:
+        session: The session.
+        settings: All settings.
+        name: What users call the session.
+        on_event: Told on the session's loop what happens to such agents.
+    """
+
+    def make() -> HostedInvitations:
+        from sapwood.nodes.invitations import (  # noqa: PLC0415 - it needs cryptography
+            Invitations,
+        )
+
+        return Invitations(session, settings.nodes.listen, settings.limits.agents, name, on_event)
+
+    session.let_join(make)
 
 
 def agent_settings(runners: RunnerOptions, settings: Settings) -> bytes:
@@ -259,8 +287,17 @@ def runner_options(agents: int, settings: Settings, cores: int) -> RunnerOptions
     )
 
 
-def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
-    """Return the machine above each, by number; those without agents are below the root."""
+def machines_above(shares: Sequence[int], names: Sequence[str], shape: str) -> list[int]:
+    """Return the machine above each, by number; those without agents are below the root.
+
+    Args:
+        shares: How many agents each machine has.
+        names: What the machines are called.
+        shape: How they are to be below each other, as ``nodes.topology`` has it.
+
+    Raises:
+        ConfigurationError: There is no such shape, or its file is wrong.
+    """
     if shape.startswith("file:"):
         path = Path(parse_shape(shape)[1]).expanduser()
         try:
@@ -269,8 +306,6 @@ def _above(shares: Sequence[int], control: NodePool, shape: str) -> list[int]:
             raise ConfigurationError(
                 f"the file of the topology cannot be read: {error}", where=str(path)
             ) from error
-        name_of = {node.host: node.name for node in control.nodes}
-        names = [name_of.get(host, f"node {host}") for host in range(1, len(shares) + 1)]
         return read_host_tree(text, names, str(path))
     used = [host for host, share in enumerate(shares, start=1) if share]
     above = [0] * len(shares)

@@ -30,7 +30,13 @@ from sapwood.head.service import ServiceClient
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
-from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
+from sapwood.roots.making import (
+    SessionPlan,
+    host_filters,
+    let_agents_join,
+    plan_here,
+    plan_over,
+)
 from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
@@ -38,7 +44,8 @@ from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.roots.root_life import RootLife
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
-from sapwood.session.supervisor import NodeSource
+from sapwood.session.options import PlacesChanged
+from sapwood.session.port import AgentEvent
 
 KEPT_INTERVAL = 2.0
 """Seconds between two looks at how much waits for somebody."""
@@ -66,13 +73,16 @@ class RootProcess:
         self._cluster = given.cluster
         self.over = threading.Event()
         self._kept_timer: Timer | None = None
+        self._told_nodes: list[str] = []
         self._listener: Listener | None = None
         self._folder: Path | None = None
-        planned, nodes = _planned(given, settings)
+        self._denials = Denials()
+        self._denials.subscribe(self._denied)
+        planned, self._head = _planned(given, settings)
+        nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
         self.life = RootLife(given.id, given.idle, self.session.loop.call_later, self.over.set)
-        self.denials = Denials()
-        self.denials.subscribe(self._denied)
+        self._reports = HeadReports(given.cluster, self._announce, self._denials, self.life.end)
         self.server = RootServer(
             self.session,
             given.id,
@@ -81,11 +91,13 @@ class RootProcess:
             self._changed,
             self.life.end,
             given.disconnect,
+            refused=self._reports.refused,
+            largest=settings.comm.max_payload,
         )
         host_filters(self.session, planned.runners, self._filter_wrote)
+        let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
         self._remote: RemotePort | None = None
         self._secret = given.secret
-        self._reports = HeadReports(given.cluster, self._announce, self.denials, self.life.end)
 
     def start(self) -> RootReady:
         """Start the session and serve front ends; return what to say of it."""
@@ -96,7 +108,8 @@ class RootProcess:
             path = str(self._folder / "root.sock")
             self._write_notice(path, ready=False)
             self.session.call(self._listen, path)
-            door = RemoteDoor(self.server, secret_holder(self._secret, denied=self.denials))
+            verify = secret_holder(self._secret, denials=self._denials)
+            door = RemoteDoor(self.server, verify)
             self._remote = RemotePort(self._id, door, self.session.loop, self._folder)
         except BaseException:
             self.close()
@@ -133,15 +146,38 @@ class RootProcess:
             id=self._id,
             state=self.life.state.value,
             reason=self.life.reason,
+            nodes=self._nodes(),
             **msgspec.structs.asdict(status),
         )
 
     # --- on the loop's thread ------------------------------------------------------------------
 
+    def _nodes(self) -> list[str]:
+        """Return the names of the nodes that its agents are on."""
+        if self._head is None:
+            return []
+        machines = self.session.hosts
+        hosts = {machines[rank] for rank in self.session.tree.agent_ranks} - {0}
+        return [self._head.name_of(host) for host in sorted(hosts)]
+
+    def _places_changed(self, _change: PlacesChanged) -> None:
+        """Agents may be on other nodes now."""
+        nodes = self._nodes()
+        if nodes != self._told_nodes:
+            self._told_nodes = nodes
+            self._reports.tell(self.report())
+
     def _listen(self, path: str) -> None:
+        self._told_nodes = self._nodes()
+        self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self.life.started()
         self._tell_kept((0, 0))
+
+    def _denied(self, ids: frozenset[str]) -> None:
+        """Credentials were revoked; from any thread."""
+        with contextlib.suppress(ClosedError):
+            self.session.on_loop(self.server.deny, ids)
 
     def _announce(self, client: ServiceClient) -> float:
         """Have a head hand over the front ends of other machines."""
@@ -164,11 +200,6 @@ class RootProcess:
         self.life.changed(attached=self.server.attached)
         self._reports.tell(self.report())
 
-    def _denied(self, ids: frozenset[str]) -> None:
-        """Credentials were revoked; on the thread that hears of it."""
-        with contextlib.suppress(ClosedError):
-            self.session.on_loop(self.server.deny, ids)
-
     def _tell_kept(self, told: tuple[int, int]) -> None:
         """Tell the head now and then how much waits for somebody."""
         report = self.report()
@@ -177,12 +208,16 @@ class RootProcess:
             self._reports.tell(report)
         self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
+    def _told_of_agent(self, _event: AgentEvent) -> None:
+        """Something happened to an agent that somebody else has started."""
+        self._reports.tell(self.report())
+
     def _filter_wrote(self, rank: int, data: bytes) -> None:
         self.session.on_loop(self.server.wrote, rank, data)
 
 
-def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSource | None]:
-    """Return how a session is made, and what begins its processes on nodes.
+def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAccess | None]:
+    """Return how a session is made, and the head on whose nodes its processes begin.
 
     Raises:
         SapwoodError: There can be no such session.
@@ -207,7 +242,7 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
     except BaseException:
         head.close()
         raise
-    return planned, head.source(owned=True)
+    return planned, head
 
 
 def main(words: list[str] | None = None) -> None:

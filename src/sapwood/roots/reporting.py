@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient, UnixWay
+from sapwood.head.service import ServiceClient, UnixWay, plain
 from sapwood.security.denials import Denials, DenialUpdate
 
 PAUSE = 1.0
@@ -26,17 +27,22 @@ LONGEST_WAIT = 3600.0
 CALL_TIMEOUT = 10.0
 """Seconds that a head may take to note a report."""
 
+MAX_REFUSED = 100
+"""Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
+
 _log = logger("session")
 
 
 class HeadReports:
     """Tells the head how a session is; where there is none, the next one as soon as it is there.
 
+    It hears from the head which credentials were revoked.
+
     Args:
         cluster: What the user calls the cluster.
         announce: Called with the connection to each head that there is, and again after as many
             seconds as it returns.
-        denials: Gets what each head tells of revoked credentials.
+        denials: Gets what was revoked.
         disowned: Told why the session is to end: the head has it as ended, so nobody finds it.
     """
 
@@ -49,12 +55,13 @@ class HeadReports:
     ) -> None:
         self._announce = announce
         self._disowned = disowned
-        self._denials = denials
         self._cluster = cluster
+        self._denials = denials
+        self._missed = False
+        self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
         self._changed = threading.Condition()
         self._last: calls.SessionReport | None = None
         self._untold = False
-        self._missed = False
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="sapwood-reports", daemon=True)
 
@@ -66,6 +73,12 @@ class HeadReports:
         """Tell how the session is now; from any thread, it does not wait."""
         with self._changed:
             self._last, self._untold = report, True
+            self._changed.notify_all()
+
+    def refused(self, told: calls.FrontEndRefused) -> None:
+        """Tell of a front end that was not let in, or cut off; from any thread."""
+        with self._changed:
+            self._refused.append(told)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -80,11 +93,16 @@ class HeadReports:
         while True:
             client: ServiceClient | None = None
             try:
-                way = UnixWay(find_head(self._cluster).socket)
-                client = ServiceClient(way, self._noticed, self._head_gone)
+                client = ServiceClient(
+                    UnixWay(find_head(self._cluster).socket), self._noticed, self._head_gone
+                )
                 self._serve(client)
+            except ProtocolError as error:
+                _log.warning("the head was not told", cluster=self._cluster, reason=error.what)
             except SapwoodError as error:
                 _log.debug("no head", reason=error.what)
+            except Exception:  # noqa: BLE001 - a head that says what nobody expects
+                _log.exception("the head cannot be told how the session is", cluster=self._cluster)
             else:
                 return
             finally:
@@ -98,21 +116,24 @@ class HeadReports:
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
-        self._take_list(client.call(calls.DENIALS, None, CALL_TIMEOUT))
+        self._take_denials(client)  # before anybody comes who may show one of them
         due = time.monotonic() + self._announce(client)
         while True:
             if time.monotonic() >= due:
                 due = time.monotonic() + max(PAUSE, self._announce(client))
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._untold or self._closed or self._missed,
+                    lambda: self._untold or self._closed or self._missed or self._refused,
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
                 report, self._untold = self._last if self._untold else None, False
-                closed = self._closed
-                missed, self._missed = self._missed, False
+                closed, missed, self._missed = self._closed, self._missed, False
+                refused = list(self._refused)
+                self._refused.clear()
             if missed:
-                self._take_list(client.call(calls.DENIALS, None, CALL_TIMEOUT))
+                self._take_denials(client)
+            for told in refused:
+                client.call(calls.REPORT_REFUSED, plain(told), CALL_TIMEOUT)
             if report is not None:
                 told = msgspec.to_builtins(report)
                 if client.call(calls.REPORT_SESSION, told, CALL_TIMEOUT) is False:
@@ -120,8 +141,13 @@ class HeadReports:
             elif closed:
                 return
 
+    def _take_denials(self, client: ServiceClient) -> None:
+        """Get the whole list of what was revoked."""
+        whole = client.call(calls.DENIALS, None, CALL_TIMEOUT)
+        self._denials.take(typed.convert(whole, DenialUpdate))
+
     def _noticed(self, name: str, value: Any) -> None:
-        """Take in what the head tells by itself; on the connection's thread."""
+        """Hear what was revoked; on the thread of the connection."""
         if name != calls.DENIED:
             return
         try:
@@ -133,12 +159,6 @@ class HeadReports:
             with self._changed:
                 self._missed = True
                 self._changed.notify_all()
-
-    def _take_list(self, value: Any) -> None:
-        try:
-            self._denials.take(typed.convert(value, DenialUpdate))
-        except msgspec.ValidationError as error:
-            raise ProtocolError(f"malformed list of revoked credentials: {error}") from error
 
     def _head_gone(self, reason: str) -> None:
         """Wake the thread: what it tells now says that there is no head."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 import msgspec
 
-from sapwood.core.errors import SecurityError
 from sapwood.roots.wire import AskToAttach
+from sapwood.security.denials import Denials
 from sapwood.security.session_secrets import ALL_ROLES, role_shown
 
 
@@ -34,12 +34,12 @@ class Allowed(msgspec.Struct, frozen=True):
     Attributes:
         roles: What it may be.
         not_after: When that ends, seconds since 1970.
-        ids: Of the credential by which it may; none where that is the session's own secret.
+        credential: Ids of the blocks of the credential by which it may; none without one.
     """
 
     roles: frozenset[FrontEndRole]
     not_after: float = math.inf
-    ids: tuple[str, ...] = ()
+    credential: tuple[str, ...] = ()
 
 
 Verify = Callable[[AskToAttach], Allowed]
@@ -50,6 +50,7 @@ Raises:
 """
 
 ALL = Allowed(frozenset(FrontEndRole))
+NOTHING = Allowed(frozenset())
 
 _RISING = (FrontEndRole.WATCHER, FrontEndRole.USER, FrontEndRole.OWNER)
 """Each may do what those before it may."""
@@ -62,25 +63,22 @@ def same_user(asked: AskToAttach) -> Allowed:
 
 
 def secret_holder(
-    secret: str,
-    clock: Callable[[], float] = time.time,
-    denied: Container[str] = frozenset(),
+    secret: str, clock: Callable[[], float] = time.time, denials: Denials | None = None
 ) -> Verify:
     """Return what lets in who knows the secret of a session, or has something made of it.
 
     Args:
-        secret: The secret.
+        secret: Of the session.
         clock: The time, seconds since 1970.
-        denied: The ids of credentials that were revoked.
+        denials: The credentials that were revoked.
     """
+    denied = (Denials() if denials is None else denials).any_of
 
     def verify(asked: AskToAttach) -> Allowed:
-        shown = role_shown(asked.secret, secret, asked.session, clock())
-        if any(one in denied for one in shown.ids):
-            raise SecurityError("the credential was revoked", hint="ask for a new one")
+        shown = role_shown(asked.secret, secret, asked.session, clock(), denied)
         if shown.role == ALL_ROLES:
             return ALL
         highest = _RISING.index(FrontEndRole(shown.role))
-        return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.ids)
+        return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.credential)
 
     return verify

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
+from sapwood.comm.transport.tls import TlsConnection
 from sapwood.core import typed
 from sapwood.core.errors import (
     ConfigurationError,
@@ -38,14 +39,15 @@ from sapwood.core.errors import (
 )
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import DisconnectPolicy
+from sapwood.environment.settings import CommSettings, DisconnectPolicy
+from sapwood.head import calls
 from sapwood.roots import root_calls, wire
 from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
-from sapwood.roots.rights import FrontEndRole, Verify
+from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
 from sapwood.roots.routes import EffectRoutes, FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import NewAgent, PlaceView
+from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
 from sapwood.session.supervisor import NodeSource
 
 MAX_FRONT_ENDS = 64
@@ -62,6 +64,9 @@ LONGEST_TIMER = 3600.0
 
 FAREWELL = 1.0
 """Seconds that a front end has to read why it is cut off."""
+
+TOLD_EVENTS = 16
+"""Events of agents that others start, of which a report tells."""
 
 MAX_UNSENT = 2**30
 """Bytes that may wait for a front end that does not read; with more it is cut off."""
@@ -89,6 +94,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when it is attached or detached, seconds since 1970.
         kept: Bytes of output that wait for somebody.
         dropped: Bytes of output that were left out.
+        invitations: By which processes that others start may be agents, and are.
+        agent_events: What has happened to such agents, the last of it.
     """
 
     agents: int
@@ -98,6 +105,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     kept: int = 0
     dropped: int = 0
+    invitations: list[InvitationView] = []
+    agent_events: list[AgentEvent] = []
 
 
 class RootSession(EffectRoutes, EmbeddedSession):
@@ -112,15 +121,6 @@ class RootSession(EffectRoutes, EmbeddedSession):
         EffectRoutes.__init__(self)
         EmbeddedSession.__init__(self, options, None, nodes)
 
-    @property
-    def loop(self) -> Any:
-        """The loop that drives it."""
-        return self._thread.loop
-
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on the loop's thread and return its result."""
-        return self._thread.call(function, *args)
-
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         return self.routed(super()._handlers())
 
@@ -131,11 +131,11 @@ class ServedFrontEnd:
     Attributes:
         number: Which one it is; no other has it.
         role: What it is to the session; None before it was let in.
+        allowed: What it may be, and by which credential; nothing before it was let in.
         label: What users call it.
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
         here: Whether it is on this machine.
-        ids: The credentials by which it was let in.
         sends: Its messages on their way, likewise.
         receives: Messages that it waits for, likewise.
     """
@@ -151,9 +151,9 @@ class ServedFrontEnd:
     ) -> None:
         self.verify = verify
         self.here = here
-        self.ids: tuple[str, ...] = ()
         self.number = number
         self.role: FrontEndRole | None = None
+        self.allowed = NOTHING
         self.label = ""
         self.connection = connection
         self._server = server
@@ -530,7 +530,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is FrontEndRole.OWNER and self._server.keeping.output != "drop":
+        if self.role is FrontEndRole.OWNER:
             kept = self._server.kept_streams
             kept.take(streams)
             for mine, stream in streams.items():
@@ -567,6 +567,8 @@ class RootServer:
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
         keeping: What becomes of what comes while nobody is attached.
+        refused: Told on the loop's thread of front ends that were not let in, or cut off.
+        largest: Bytes of the largest message and payload of a front end: the root has it in memory.
         clock: The time, seconds since 1970.
         executor: Does what takes long; by default some threads.
     """
@@ -581,9 +583,13 @@ class RootServer:
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
         *,
+        refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
+        largest: int = CommSettings().max_payload,
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,
     ) -> None:
+        self._largest = max(largest, wire.MAX_STRANGE)
+        self._refused = refused
         self.session = session
         self.id = session_id
         self._clock = clock
@@ -596,7 +602,7 @@ class RootServer:
         self._numbers = itertools.count(1)
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.kept_streams = KeptStreams(keeping, session.host.post)
-        self._kept = KeptOutput(keeping.buffer)
+        self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
         self._since = clock()
         self._was_attached = False
         self._machine = machine_id()
@@ -616,7 +622,7 @@ class RootServer:
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
-        owner = self.owner
+        owner, invited = self.owner, self.session.invited
         return RootStatus(
             agents=self.session.tree.agents,
             owner=owner.label if owner is not None else "",
@@ -625,6 +631,8 @@ class RootServer:
             since=self._since,
             kept=self._kept.nbytes,
             dropped=sum(self._kept.dropped.values()),
+            invitations=[] if invited is None else invited.current(),
+            agent_events=[] if invited is None else list(invited.events)[-TOLD_EVENTS:],
         )
 
     def _admitted(self) -> list[ServedFrontEnd]:
@@ -695,11 +703,38 @@ class RootServer:
         if front_end.role is None:
             said: msgspec.Struct = wire.NotAdmitted(error.to_record())
         else:
-            said = wire.RootEnds(f"this front end was cut off: {error.what}")
+            what = f"the session has cut this front end off: {error.what}"
+            record = msgspec.structs.replace(error.to_record(), what=what)
+            said = wire.RootEnds(what, record)
+        if isinstance(error, SecurityError):
+            self._note_refused(front_end, error)
         front_end.connection.write(wire.pack(said, sharing=False))
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
         self.connection_closed(front_end.number, error.what)
+
+    def _note_refused(self, front_end: ServedFrontEnd, error: SecurityError) -> None:
+        """Have it noted who was not let in, or was cut off, and where they are."""
+        way = front_end.connection
+        address = way.facts().address if isinstance(way, TlsConnection) else ""
+        told = calls.FrontEndRefused(
+            session=self.id,
+            reason=error.what,
+            address=address,
+            label=front_end.label,
+            credential=error.where or (front_end.allowed.credential or ("",))[-1],
+            attached=front_end.role is not None,
+        )
+        self._refused(told)
+
+    def deny(self, ids: frozenset[str]) -> None:
+        """Cut off those whose credential was revoked; on the loop's thread."""
+        for front_end in self._admitted():
+            found = ids & set(front_end.allowed.credential)
+            if found:
+                self._cut_off(
+                    front_end, SecurityError("its credential was revoked", where=min(found))
+                )
 
     def connection_closed(self, number: int, reason: str) -> None:
         """A front end is gone, with or without a word."""
@@ -717,12 +752,6 @@ class RootServer:
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
         self.connection_closed(front_end.number, "it has left")
-
-    def deny(self, ids: Collection[str]) -> None:
-        """Cut the front ends off whose credentials were revoked."""
-        for front_end in self._admitted():
-            if any(one in ids for one in front_end.ids):
-                self._cut_off(front_end, SecurityError("its credential was revoked"))
 
     def _note_change(self) -> None:
         """Front ends have come or gone."""
@@ -750,6 +779,7 @@ class RootServer:
             wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
+        front_end.label = asked.label[:200]
         allowed = front_end.verify(asked)
         if wanted not in allowed.roles:
             may = ", ".join(sorted(role.value for role in allowed.roles))
@@ -772,7 +802,6 @@ class RootServer:
         same = front_end.here and asked.machine == self._machine
         shares = session.options.shared_memory and same
         failure = session.failure
-        front_end.label = asked.label[:200]
         front_end.tell(
             wire.Admitted(
                 session=self.id,
@@ -784,11 +813,11 @@ class RootServer:
                 shares_memory=shares,
                 failure=None if failure is None else failure.to_record(),
                 number=front_end.number,
+                largest=self._largest,
             )
         )
-        front_end.role = wanted
-        front_end.ids = allowed.ids
-        front_end.reader.limit = wire.MAX_PAYLOAD
+        front_end.role, front_end.allowed = wanted, allowed
+        front_end.reader.limit = self._largest
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
@@ -820,14 +849,13 @@ class RootServer:
             SapwoodError: There is none.
         """
         name, value = call.name, call.value
-        if name == root_calls.STATUS:
-            return msgspec.to_builtins(self.status())
-        if name == root_calls.MACHINES:
-            return [list(self.session.hosts), self.session.ready_hosts()]
-        if name in {root_calls.DETACH, root_calls.TAKEN}:
-            if name == root_calls.TAKEN:
-                self._taken(front_end)
+        if name in {root_calls.STATUS, root_calls.MACHINES, root_calls.DETACH}:
+            return self._told(name)
+        if name == root_calls.TAKEN:
+            self._taken(front_end)
             return None
+        if name in _INVITING:
+            return self._invited(front_end, name, value)
         if front_end.role is FrontEndRole.WATCHER:
             raise SecurityError("a front end that watches may not change the session")
         if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
@@ -852,6 +880,28 @@ class RootServer:
         self._kept.taken(front_end.number)
         if front_end.role is FrontEndRole.OWNER:
             self.kept_streams.taken()
+
+    def _told(self, name: str) -> Any:
+        """Answer what every front end may want."""
+        if name == root_calls.STATUS:
+            return msgspec.to_builtins(self.status())
+        if name == root_calls.MACHINES:
+            return [list(self.session.hosts), self.session.ready_hosts()]
+        return None
+
+    def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
+        """Do what concerns invitations: for whoever may own the session, now or beside an owner."""
+        if FrontEndRole.OWNER not in front_end.allowed.roles:
+            raise SecurityError(
+                "only who may own a session invites agents", hint="use a credential of its owner"
+            )
+        invitations = self.session.invitations
+        if name == root_calls.INVITE:
+            count, lifetime, listen = typed.convert(value, tuple[int, float, str])
+            return self._pool.submit(invitations.create, count, lifetime, listen)
+        if name == root_calls.REVOKE_INVITATION:
+            return self._pool.submit(invitations.revoke, typed.convert(value, str))
+        return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
@@ -880,7 +930,7 @@ class RootServer:
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
-        if not self.attached and self.keeping.output != "drop":
+        if not self.attached:
             self._kept.add(rank, data)
         for front_end in self._admitted():
             front_end.tell(wire.PlaceWrote(rank, data))
@@ -888,7 +938,7 @@ class RootServer:
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.places
         return [
-            PlaceView(one.rank, one.pid, one.state, one.incarnation)
+            self.session.view_of(one)
             for one in (records[rank] for rank in range(1, self.session.tree.size))
         ]
 
@@ -925,4 +975,5 @@ class RemoteDoor:
         return self._server.open(connection, self._verify, here=False)
 
 
+_INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})

@@ -18,6 +18,15 @@ CONTRACT = "contract"
 MACHINES = "machines"
 """Answer: the machine of each place, by rank, and those on which processes can begin now."""
 
+INVITE = "agents.invite"
+"""Invite processes that somebody else starts: how many, seconds, where to listen. Answer: lines."""
+
+INVITATIONS = "agents.invitations"
+"""Answer: a list of ``InvitationView``."""
+
+REVOKE_INVITATION = "agents.revoke"
+"""Let nobody in by an invitation any more: its id. Answer: whether it was there."""
+
 CANCEL_RECEIVE = "receive.cancel"
 """Take a receive back: its number. Answer: whether that was in time."""
 

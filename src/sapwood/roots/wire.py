@@ -37,7 +37,7 @@ MAX_MESSAGE = 64 * 2**20
 """Bytes of one message, without its payload."""
 
 MAX_PAYLOAD = 2**40
-"""Bytes of one payload."""
+"""Bytes of one payload of a root; those of front ends are bounded by ``comm.max_payload``."""
 
 MAX_STRANGE = 64 * 1024
 """Bytes of a message, with its payload, of a front end that was not let in yet."""
@@ -80,6 +80,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         shares_memory: Whether both map each other's memory.
         failure: Why places stay lost.
         number: Which front end of the session this is.
+        largest: Bytes of the largest payload that it may send.
     """
 
     session: str
@@ -91,6 +92,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     shares_memory: bool
     failure: ErrorRecord | None = None
     number: int = 0
+    largest: int = MAX_PAYLOAD
 
 
 class NotAdmitted(msgspec.Struct, frozen=True):
@@ -202,9 +204,15 @@ class TreeNews(msgspec.Struct, frozen=True):
 
 
 class RootEnds(msgspec.Struct, frozen=True):
-    """The session ends."""
+    """The session ends, or goes on without this front end.
+
+    Attributes:
+        reason: Why the session ends.
+        error: Why this front end was cut off; None where the session ends.
+    """
 
     reason: str
+    error: ErrorRecord | None = None
 
 
 TO_ROOT: Mapping[int, type[msgspec.Struct]] = {
@@ -351,7 +359,10 @@ class WireReader:
         while len(buffer) - start >= _HEADER.size:
             kind, size, nbytes = _HEADER.unpack_from(buffer, start)
             if size > min(MAX_MESSAGE, self.limit) or nbytes > self.limit:
-                raise ProtocolError(f"a message of {size} bytes with a payload of {nbytes}")
+                raise ProtocolError(
+                    f"a message of {size} bytes with a payload of {nbytes}, and the most here is "
+                    f"{self.limit}"
+                )
             body = start + _HEADER.size
             end = body + size + nbytes
             if len(buffer) < end:

@@ -26,7 +26,8 @@ RIGHTS: Final = {
     CREATE: "make sessions on nodes",
     DELETE: "end sessions",
     ATTACH: "see what the agents of a session print",
-    RUN: "with attach, work with the agents of a session; tell how runs ended",
+    RUN: "with attach, work with the agents of a session; run commands on its nodes; tell how runs "
+    "ended",
     MERGE: "join a session with another one",
     ALLOCATE: "take nodes for a session",
     SPAWN: "begin processes on nodes",

@@ -2,7 +2,8 @@
 
 The head and the root of a session know the secret. Who has the secret itself may do everything with
 the session, as long as it lives. Who may do less gets a text that the head makes of the secret: it
-names one role, an end and a credential. The root sees by its last part that the head has made it.
+names one role, an end, and the blocks of the credential for which the head has made it. The root
+sees by its last part that the head has made it, and refuses it when one of the blocks is revoked.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from sapwood.core.errors import SecurityError
 
@@ -19,22 +21,22 @@ ALL_ROLES = ""
 """Stands for every role."""
 
 
-class ShownRole(NamedTuple):
-    """What somebody may be to a session.
+class ShownSecret(msgspec.Struct, frozen=True):
+    """What somebody may be to a session, by what they show.
 
     Attributes:
-        role: The role; :data:`ALL_ROLES` for all of them.
+        role: The role, :data:`ALL_ROLES` for all of them.
         not_after: When that ends, seconds since 1970.
-        ids: The credential that the head was shown for it: each of its blocks may be revoked.
+        credential: Ids of the blocks of the credential that it comes of; none without one.
     """
 
     role: str
-    not_after: float
-    ids: tuple[str, ...] = ()
+    not_after: float = math.inf
+    credential: tuple[str, ...] = ()
 
 
 def limited_secret(
-    secret: str, session: str, role: str, not_after: float, ids: Sequence[str] = ()
+    secret: str, session: str, role: str, not_after: float, credential: Iterable[str] = ()
 ) -> str:
     """Return what lets somebody be one thing to a session until some time.
 
@@ -43,18 +45,24 @@ def limited_secret(
         session: Its id.
         role: What its holder may be at most.
         not_after: When it ends, seconds since 1970.
-        ids: Of the credential for which it is made; it ends when one of them is revoked.
+        credential: Ids of the blocks of the credential that it comes of.
 
     Example:
-        >>> made = limited_secret("abc", "5b9a", "watch", 2000.0, ["c1"])
+        >>> made = limited_secret("abc", "5b9a", "watch", 2000.0, ["aa", "bb"])
         >>> role_shown(made, "abc", "5b9a", 1000.0)
-        ShownRole(role='watch', not_after=2000.0, ids=('c1',))
+        ShownSecret(role='watch', not_after=2000.0, credential=('aa', 'bb'))
     """
-    told = f"{role}:{not_after!r}:{','.join(ids)}"
+    told = f"{role}:{not_after!r}:{'.'.join(credential)}"
     return f"{told}:{_mark(secret, session, told)}"
 
 
-def role_shown(shown: str, secret: str, session: str, now: float) -> ShownRole:
+def role_shown(
+    shown: str,
+    secret: str,
+    session: str,
+    now: float,
+    denied: Callable[[tuple[str, ...]], str] = lambda _ids: "",
+) -> ShownSecret:
     """Return what somebody may be who shows something, and until when.
 
     Args:
@@ -62,12 +70,13 @@ def role_shown(shown: str, secret: str, session: str, now: float) -> ShownRole:
         secret: Of the session.
         session: Its id.
         now: The time, seconds since 1970.
+        denied: Returns one of some ids that was revoked; empty if none was.
 
     Raises:
-        SecurityError: It is nothing of this session, or too late.
+        SecurityError: It is nothing of this session, too late, or its credential was revoked.
     """
     if hmac.compare_digest(shown.encode(), secret.encode()):
-        return ShownRole(ALL_ROLES, math.inf)
+        return ShownSecret(ALL_ROLES)
     told, _, mark = shown.rpartition(":")
     if not hmac.compare_digest(mark.encode(), _mark(secret, session, told).encode()):
         raise SecurityError(
@@ -75,13 +84,16 @@ def role_shown(shown: str, secret: str, session: str, now: float) -> ShownRole:
             hint="`sapwood session show` on the head's machine shows its handle",
         )
     role, end, ids = told.split(":")
-    not_after = float(end)
+    not_after, credential = float(end), tuple(ids.split(".")) if ids else ()
     if now >= not_after:
         raise SecurityError(
             "the credential of the session has expired",
             hint="`sapwood session credential` shows another one",
         )
-    return ShownRole(role, not_after, tuple(ids.split(",")) if ids else ())
+    revoked = denied(credential)
+    if revoked:
+        raise SecurityError("the credential was revoked", where=revoked)
+    return ShownSecret(role, not_after, credential)
 
 
 def _mark(secret: str, session: str, told: str) -> str:

@@ -35,6 +35,13 @@ LEAVE = "tree.leave"
 """Request that it leave that tree again."""
 
 
+END_AGENT = "agent.end"
+"""Request that an agent which somebody else has started end, as its session does: the reason."""
+
+LEAVE_SESSION = "agent.leave"
+"""Request of such an agent that its session remove it."""
+
+
 class Contribution:
     """A wave that an agent is to answer, once."""
 

@@ -2,14 +2,35 @@
 
 import threading
 
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import DataValueError, SapwoodError
 from sapwood.session.loop_thread import LoopThread
+
+LARGEST = 2**63 - 1
+"""Bytes of one value, where nothing else bounds them."""
 
 DEFAULT_BACKLOG = 256 * 2**20
 """Bytes of one stream's open waves, unless ``comm.backlog`` says otherwise."""
 
 ENTRY_COST = 1024
 """Bytes that anything under way costs beyond its own: its future and what belongs to it."""
+
+
+def check_size(nbytes: int, largest: int) -> None:
+    """Refuse what is too large to be sent at once.
+
+    Args:
+        nbytes: Its size.
+        largest: What may be sent.
+
+    Raises:
+        DataValueError: It is too large.
+    """
+    if nbytes > largest:
+        raise DataValueError(
+            f"{nbytes} bytes are too many to be sent to the root of this session at once",
+            where=f"comm.max_payload is {largest} there",
+            hint="send several smaller arrays, or put the data where the agents read them",
+        )
 
 
 class ByteLimiter:
@@ -22,6 +43,9 @@ class ByteLimiter:
         limit: Bytes that may be inside.
         thread: The loop's thread.
 
+    Attributes:
+        largest: Bytes of the largest value that may go in.
+
     Example:
         >>> thread = LoopThread("none")
         >>> limiter = ByteLimiter(3000, thread)
@@ -33,6 +57,7 @@ class ByteLimiter:
     """
 
     def __init__(self, limit: int, thread: LoopThread) -> None:
+        self.largest = LARGEST
         self._limit = limit
         self._thread = thread
         self._inside = 0
@@ -54,8 +79,10 @@ class ByteLimiter:
         """Go in; wait for room.
 
         Raises:
+            DataValueError: It is too large for this session.
             SapwoodError: The limiter was closed meanwhile.
         """
+        check_size(nbytes, self.largest)
         cost = nbytes + ENTRY_COST
         with self._changed:
             if self._inside and self._inside + cost > self._limit and not self._thread.is_current:

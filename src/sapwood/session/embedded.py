@@ -20,7 +20,7 @@ from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.optional import fastpath
 from sapwood.core.rankset import fold, to_ranges
 from sapwood.core.request import Request
@@ -37,9 +37,11 @@ from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import NewAgent, PlaceView, SessionPort, StreamPort
+from sapwood.session.places import PlaceRecord
+from sapwood.session.port import HostedInvitations, NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
+from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.streams import Filters, StreamHandle, StreamOptions, StreamTable
 from sapwood.session.supervisor import NodeSource, ProcessSupervisor
@@ -63,6 +65,9 @@ class EmbeddedSession:
         lender: The session whose agents take part, as leaves of this secondary tree; without one it
             starts its own.
         nodes: What begins the processes of places on other machines.
+
+    Attributes:
+        invited: How processes that others start become its agents; None until one is invited.
 
     Raises (from :meth:`start`):
         ConfigurationError: The transport that links places is not there, or does not work.
@@ -104,6 +109,8 @@ class EmbeddedSession:
         host.connect(self._handlers())
         host.ask = self.ask
         self._thread.on_error = self._broken
+        self._make_invitations: Callable[[], HostedInvitations] | None = None
+        self.invited: HostedInvitations | None = None
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         """Return what to do with the effects of the root."""
@@ -168,7 +175,42 @@ class EmbeddedSession:
         """Return places as they are now; without ranks all agents, in order."""
         records = self.supervisor.places
         wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
-        return [PlaceView(one.rank, one.pid, one.state, one.incarnation) for one in wanted]
+        return [self.view_of(one) for one in wanted]
+
+    def view_of(self, one: PlaceRecord) -> PlaceView:
+        """Return a place as users see it."""
+        joined = self.supervisor.has_joined(one.rank)
+        return PlaceView(one.rank, one.pid, one.state, one.incarnation, joined)
+
+    @property
+    def loop(self) -> SharedReactor:
+        """The loop that drives it."""
+        return self._thread.loop
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function on the loop's thread and return its result."""
+        return self._thread.call(function, *args)
+
+    def let_join(self, make: Callable[[], HostedInvitations]) -> None:
+        """Let processes that others start become agents, by what ``make`` returns when needed."""
+        self._make_invitations = make
+
+    @property
+    def invitations(self) -> HostedInvitations:
+        """How processes that somebody else starts become its agents.
+
+        Raises:
+            ConfigurationError: This session has its own agents only.
+            ClosedError: The session is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the session is closed")
+            if self.invited is None:
+                if self._make_invitations is None:
+                    raise ConfigurationError("this session has its own agents only")
+                self.invited = self._make_invitations()
+            return self.invited
 
     @property
     def on_loop_thread(self) -> bool:
@@ -205,6 +247,8 @@ class EmbeddedSession:
             self._closed = True
         if self.life.state is State.READY and not self.on_loop_thread:
             self.drain(self.streams.pushing(), CLOSING)
+        if self.invited is not None:
+            self.invited.close()
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:
@@ -442,7 +486,9 @@ class EmbeddedSession:
         if not self.options.shared_memory:
             return False
         hosts = self.host.hosts
-        return (hosts[rank] == 0 if rank is not None else not any(hosts)) if hosts else True
+        if rank is not None:
+            return not hosts or hosts[rank] == 0
+        return not any(hosts) and self.invited is None  # what begins now may be theirs as well
 
     # --- on the loop's thread ----------------------------------------------------------------
 

@@ -41,6 +41,7 @@ from sapwood.session.port import NewAgent
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
+    JOINED_AGENTS,
     NodeSource,
     OnHost,
     PlaceChange,
@@ -142,6 +143,7 @@ class SessionHost:
             ),
             self._places_changed,
             self._machine_gone,
+            lambda rank, reason: loop.call_soon(self.remove_joined, rank, reason),
         )
         self.place: NodeDriver
 
@@ -282,6 +284,30 @@ class SessionHost:
         keys = starter_keys(changed, beginning)
         self.supervisor.expand(changed, beginning, {rank: keys.get(rank, ()) for rank in ranks})
         return ranks
+
+    def take_in(self) -> int:
+        """Add an agent whose process somebody else has started; return its rank.
+
+        That process is taken for a machine of its own, which has the negative of the rank as its
+        number. If it is lost, its place is removed.
+
+        Raises:
+            ConfigurationError: The agents of this tree belong to another one.
+        """
+        if self._lender is not None:
+            raise ConfigurationError("the agents of this tree belong to another one")
+        rank = self.tree.size
+        changed = self.tree.with_agents({rank: ROOT})
+        self._hosts = (*(self._hosts or (0,) * rank), -rank)
+        self._keys.renew(rank)
+        self.supervisor.expand(changed, self._change(changed), {rank: JOINED_AGENTS})
+        return rank
+
+    def remove_joined(self, rank: int, reason: str) -> None:
+        """Remove an agent that somebody else had started, if it is there still."""
+        if rank in self.tree:
+            self.drain([rank])
+        self.contract([rank], reason)
 
     def drain(self, ranks: Sequence[int]) -> None:
         """Take places out of the tree; their processes finish what they were asked for.

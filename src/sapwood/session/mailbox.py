@@ -13,6 +13,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock, private_view
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.request import Message, Request
+from sapwood.session.back_pressure import LARGEST, check_size
 from sapwood.session.loop_thread import LoopThread
 
 MAX_SENDS = 1024
@@ -39,6 +40,9 @@ class Mailbox:
         post: Gives the front end's node an event; to be called on the loop's thread.
         inline_limit: Bytes up to which arrays travel in the message.
         cancel: Takes a receive of that node back; returns whether that was in time.
+
+    Attributes:
+        largest: Bytes of the largest message.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Mailbox:
         inline_limit: int,
         cancel: Callable[[int], bool],
     ) -> None:
+        self.largest = LARGEST
         self._thread = thread
         self._post = post
         self._inline_limit = inline_limit
@@ -79,6 +84,7 @@ class Mailbox:
         destinations = to_ranks(destination)
         check_tag(tag)
         encoded = values.encode(value)
+        check_size(encoded.nbytes, self.largest)
         number = self.new_number()
         request = Request(lambda _: self._withdraw(number, destinations))
         sending = PendingSend(request, destinations)

@@ -8,6 +8,7 @@ groups, from any thread, and gets futures. Where the host lives in the same proc
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -31,8 +32,12 @@ from sapwood.session.streams import StreamOptions, SweepResult
 from sapwood.session.wave_result import WaveResult
 
 __all__ = [
+    "AgentEvent",
     "ContentPort",
     "GroupPort",
+    "HostedInvitations",
+    "InvitationPort",
+    "InvitationView",
     "PlaceState",
     "PlaceView",
     "PlacesChanged",
@@ -54,12 +59,14 @@ class PlaceView(msgspec.Struct, frozen=True):
         pid: Its process; 0 while there is none.
         state: Where that is in its life.
         incarnation: Counts the processes that have been at this place.
+        joined: Whether somebody else has started its process.
     """
 
     rank: int
     pid: int
     state: PlaceState
     incarnation: int
+    joined: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -163,6 +170,75 @@ class ContentPort(Protocol):
         """Offer something once less; with the last time it is gone."""
 
 
+class InvitationView(msgspec.Struct, frozen=True, kw_only=True):
+    """An invitation to be an agent, as it was when somebody asked.
+
+    Attributes:
+        id: Which one it is; no secret.
+        state: ``open``, ``joining``, ``joined``, ``revoked`` or ``expired``.
+        expires: Until when it lets processes in, seconds since 1970.
+        rank: The agent that is there by it; 0 for none.
+        host: What that process' machine calls itself.
+        pid: Its process id there.
+        since: When it joined, seconds since 1970.
+        joined: How many processes have joined by it so far.
+    """
+
+    id: str
+    state: str
+    expires: float
+    rank: int = 0
+    host: str = ""
+    pid: int = 0
+    since: float = 0.0
+    joined: int = 0
+
+
+class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to agents that others start.
+
+    Attributes:
+        number: Counts the events of a session.
+        kind: ``agent.joined``, ``agent.lost``, ``agent.left`` or ``agent.refused``.
+        text: What happened, for people.
+        facts: More about it, by name.
+    """
+
+    number: int
+    kind: str
+    text: str
+    facts: dict[str, str] = {}
+
+
+class InvitationPort(Protocol):
+    """How processes that somebody else starts become agents of a session."""
+
+    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+        """Make invitations; return their lines, which are secrets."""
+
+    def views(self) -> list[InvitationView]:
+        """Return all invitations, as they are now."""
+
+    def revoke(self, invitation: str) -> bool:
+        """Let nobody in by an invitation any more; return whether it was there."""
+
+    def close(self) -> None:
+        """End the agents that are there by invitations, and let nobody in."""
+
+
+class HostedInvitations(InvitationPort, Protocol):
+    """The same where the root is in this process.
+
+    Attributes:
+        events: What has happened to the agents, the last of it.
+    """
+
+    events: deque[AgentEvent]
+
+    def current(self) -> list[InvitationView]:
+        """Return all invitations, as they are now; on the session's loop."""
+
+
 class NewAgent(msgspec.Struct, frozen=True):
     """An agent that is to be added.
 
@@ -196,6 +272,10 @@ class SessionPort(Protocol):
     @property
     def groups(self) -> GroupPort:
         """The groups that the front end takes part in."""
+
+    @property
+    def invitations(self) -> InvitationPort:
+        """How processes that somebody else starts become its agents."""
 
     @property
     def content(self) -> ContentPort:

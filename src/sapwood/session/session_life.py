@@ -2,11 +2,11 @@
 
 ::
 
-    REQUESTED --waits--> DELAYED
-        |                   |
-      begun               begun
-        v                   v
-    STARTING <--------------+
+    REQUESTED
+        |
+      begun
+        v
+    STARTING
         |
      started
         v         attached
@@ -18,7 +18,7 @@
                       v
                     ENDED
 
-From each state in which it has begun, or waits to, it FAILED when its process ended by itself.
+From each state before DRAINING it FAILED when its process ended by itself, or never began.
 """
 
 import enum
@@ -30,7 +30,6 @@ class SessionState(enum.Enum):
     """States of a session."""
 
     REQUESTED = "requested"
-    DELAYED = "delayed"
     STARTING = "starting"
     READY = "ready"
     DETACHED = "detached"
@@ -47,7 +46,6 @@ class SessionState(enum.Enum):
 class SessionStep(enum.Enum):
     """What happens to a session."""
 
-    WAITS = "waits"
     BEGUN = "begun"
     STARTED = "started"
     ATTACHED = "attached"
@@ -62,9 +60,7 @@ _S, _E = SessionState, SessionStep
 TRANSITIONS = StateTable(
     "session",
     {
-        (_S.REQUESTED, _E.WAITS): _S.DELAYED,
         (_S.REQUESTED, _E.BEGUN): _S.STARTING,
-        (_S.DELAYED, _E.BEGUN): _S.STARTING,
         (_S.STARTING, _E.STARTED): _S.DETACHED,
         (_S.DETACHED, _E.ATTACHED): _S.READY,
         (_S.READY, _E.LEFT): _S.DETACHED,
@@ -74,7 +70,6 @@ TRANSITIONS = StateTable(
         (_S.DRAINING, _E.ENDS): _S.DRAINING,
         (_S.DRAINING, _E.GONE): _S.ENDED,
         (_S.REQUESTED, _E.BROKEN): _S.FAILED,
-        (_S.DELAYED, _E.BROKEN): _S.FAILED,
         (_S.STARTING, _E.BROKEN): _S.FAILED,
         (_S.READY, _E.BROKEN): _S.FAILED,
         (_S.DETACHED, _E.BROKEN): _S.FAILED,
@@ -82,3 +77,28 @@ TRANSITIONS = StateTable(
     },
 )
 """(state, step) → next state; any other pair is a mistake of the program."""
+
+STEPS_OF_ROOTS = frozenset({_E.STARTED, _E.ATTACHED, _E.LEFT, _E.ENDS})
+"""Steps of which the root of a session tells the head; the head sees the others itself."""
+
+
+def may_report(known: SessionState, told: SessionState) -> bool:
+    """Whether the root of a session may be in a state, as the head knows it in another.
+
+    A root tells its last state only, so several steps may lie between the two.
+
+    Example:
+        >>> may_report(SessionState.STARTING, SessionState.READY)
+        True
+        >>> may_report(SessionState.READY, SessionState.ENDED)  # the head sees that itself
+        False
+    """
+    reached, new = {known}, {known}
+    while new:
+        new = {
+            after
+            for (state, step), after in TRANSITIONS.items()
+            if state in new and step in STEPS_OF_ROOTS
+        } - reached
+        reached |= new
+    return told in reached

@@ -27,7 +27,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
-from sapwood.session.back_pressure import ByteLimiter
+from sapwood.session.back_pressure import LARGEST, ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.shortcut import Shortcut
 from sapwood.session.wave_result import WaveResult
@@ -407,6 +407,7 @@ class StreamTable:
     Attributes:
         filters: Calls the own filters of the root; None where nobody does.
         members_of: Returns who takes part in a wave of a stream that begins now.
+        largest: Bytes of the largest value of a wave.
     """
 
     def __init__(
@@ -420,6 +421,7 @@ class StreamTable:
     ) -> None:
         self.filters: Filters | None = None
         self.members_of: Callable[[int], AbstractSet[int]] = lambda _stream: frozenset()
+        self.largest = LARGEST
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -473,7 +475,7 @@ class StreamTable:
             options.counted,
             options.follows,
         )
-        limiter = ByteLimiter(self._backlog, self._thread)
+        limiter = self._new_limiter()
         with self._lock:  # places hear of streams in the order of their numbers
             spec = msgspec.structs.replace(spec, stream=self._new_number())
             handle = StreamHandle(
@@ -497,7 +499,7 @@ class StreamTable:
         Returns:
             Its handle, and what will come of those waves.
         """
-        limiter = ByteLimiter(self._backlog, self._thread)
+        limiter = self._new_limiter()
         handle = StreamHandle(
             spec, self._thread, self._post, self._pool, self._forget, limiter, self._shortcut
         )
@@ -505,6 +507,11 @@ class StreamTable:
             handle.members_now = partial(self.members_of, spec.stream)
         self._streams[spec.stream] = handle
         return handle, handle.resume(begun, waiting)
+
+    def _new_limiter(self) -> ByteLimiter:
+        made = ByteLimiter(self._backlog, self._thread)
+        made.largest = self.largest
+        return made
 
     def under_way(self, ranks: Iterable[int]) -> list["Future[WaveResult]"]:
         """Return what comes of the open waves that some agents may be in; on the loop's thread."""

@@ -52,6 +52,12 @@ class SharedAgentsKey(enum.Enum):
     SHARED_AGENTS = "agents of another session"
 
 
+class JoinedAgentsKey(enum.Enum):
+    """Which starter a place has whose process somebody else starts."""
+
+    JOINED_AGENTS = "agents that others start"
+
+
 @dataclass(frozen=True)
 class OnHost:
     """Which starter a place on another machine has: the node there.
@@ -63,10 +69,12 @@ class OnHost:
     host: int
 
 
-StarterKey = Command | SharedAgentsKey | OnHost
+StarterKey = Command | SharedAgentsKey | JoinedAgentsKey | OnHost
 """Tells starters apart: by an interpreter of this machine, or by who begins processes elsewhere."""
 
 SHARED_AGENTS = SharedAgentsKey.SHARED_AGENTS
+
+JOINED_AGENTS = JoinedAgentsKey.JOINED_AGENTS
 
 SHORTEST_INTERVAL = 0.01
 """Seconds between two looks at those that are waited for, at least."""
@@ -277,6 +285,42 @@ class ProcessStarter(Protocol):
         """End all, and wait for that."""
 
 
+class JoinedAgents:
+    """Stands where a starter stands for agents that others start: it begins and ends nothing.
+
+    Whose place is removed is told so over its link, and ends by itself.
+    """
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def listen(self, loop: SharedReactor) -> None:
+        """Do nothing: what becomes of these processes is seen by their links alone."""
+
+    def reconfigure(self, configuration: bytes) -> None:
+        """Do nothing: a process is told how the tree is when it joins."""
+
+    def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
+        """Do nothing: the process is there already."""
+
+    def kill(self, pid: int) -> None:
+        """Do nothing: it may be on any machine."""
+
+    def is_silent(self, looks: int, first: int) -> bool:
+        """Return False: their links have heartbeats."""
+        del looks, first
+        return False
+
+    def end(self) -> None:
+        """Do nothing, as it is never silent."""
+
+    def detach(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class ProcessStarters:
     """Sends each order to the starter that it is for.
 
@@ -443,6 +487,7 @@ class ProcessSupervisor:
         on_change: Told of places that are lost or back.
         on_machine_gone: Told of a place whose machine is gone, and why; says whether that was dealt
             with.
+        on_joined_lost: Told of an agent that somebody else had started and that is lost, and why.
     """
 
     def __init__(
@@ -453,6 +498,7 @@ class ProcessSupervisor:
         patience: SupervisionTimeouts,
         on_change: Callable[[PlaceChange], None],
         on_machine_gone: Callable[[int, str], bool] = lambda _rank, _reason: False,
+        on_joined_lost: Callable[[int, str], None] = lambda _rank, _reason: None,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -463,6 +509,7 @@ class ProcessSupervisor:
         self._patience = patience
         self._on_change = on_change
         self._on_machine_gone = on_machine_gone
+        self._on_joined_lost = on_joined_lost
         self._starters = ProcessStarters(
             self._starter_of, starter_keys(tree, beginning), main=beginning.zygote
         )
@@ -575,6 +622,10 @@ class ProcessSupervisor:
         self.restarts += 1
         self._starters.spawn(self._specs(ranks))
 
+    def has_joined(self, rank: int) -> bool:
+        """Whether somebody else starts the process of a place."""
+        return self._starters.runs_on(rank, JOINED_AGENTS)
+
     def begin_again(self, rank: int, incarnation: int, reason: str) -> None:
         """Have a process of a place begun anew, if it is still on its way into the tree."""
         record = self.places[rank]
@@ -666,6 +717,8 @@ class ProcessSupervisor:
             record = self.places[rank]
             record.advance(PlaceEvent.CUT_OFF)
             record.drifts += 1
+            if self.has_joined(rank):
+                continue
             levels = 1 + len(list(self._tree.ancestors(rank)))
             self._later(
                 self._patience.attach * levels, self._give_up_disconnected, rank, record.drifts
@@ -675,6 +728,8 @@ class ProcessSupervisor:
             self._on_change(
                 PlaceChange(tuple(ranks), back=False, disconnected=True, reason=effect.reason)
             )
+        for rank in filter(self.has_joined, ranks):
+            self._on_joined_lost(rank, effect.reason)
         if effect.condemned and self.places[effect.top].state is PlaceState.DISCONNECTED:
             self._repair([effect.top], effect.reason)
 
@@ -792,6 +847,11 @@ class ProcessSupervisor:
             ranks = [rank for rank in ranks if rank in self._tree]
             if not ranks:
                 return
+        for rank in filter(self.has_joined, ranks):
+            self._on_joined_lost(rank, reason)
+        ranks = [rank for rank in ranks if not self.has_joined(rank)]
+        if not ranks:
+            return
         pauses = self._pauses(ranks)
         self._last_reason = reason
         waits = [pause for pause in pauses.values() if pause is not None]
@@ -883,6 +943,8 @@ class ProcessSupervisor:
         if isinstance(key, SharedAgentsKey):
             assert beginning.agent_source is not None  # noqa: S101 - else nobody has this key
             return beginning.agent_source.agents(self._reported)
+        if isinstance(key, JoinedAgentsKey):
+            return JoinedAgents()
         if isinstance(key, OnHost):
             assert beginning.nodes is not None  # noqa: S101 - as above
             return beginning.nodes.starter(
@@ -921,4 +983,5 @@ def starter_keys(tree: Tree, beginning: ProcessSetup) -> dict[int, StarterKey]:
     keys: dict[int, StarterKey] = dict(beginning.interpreters)
     if beginning.agent_source is not None:
         keys = dict.fromkeys(tree.agent_ranks, SHARED_AGENTS)
-    return keys | {rank: OnHost(host) for rank, host in beginning.hosts.items() if host}
+    far = {rank: host for rank, host in beginning.hosts.items() if host}
+    return keys | {rank: OnHost(host) if host > 0 else JOINED_AGENTS for rank, host in far.items()}

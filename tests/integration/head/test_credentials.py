@@ -18,8 +18,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import sapwood
+from sapwood.cli.main import app
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
@@ -31,6 +33,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, remote, service
 from sapwood.head.access import HeadAccess
 from sapwood.head.folder import head_folder
@@ -234,6 +237,23 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         with pytest.raises(SecurityError, match="right 'admin'"):
             head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
+
+
+@pytest.mark.row("C5-SESS")
+def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead) -> None:
+    rights = ("connect", "create", "attach", "run", "delete")
+    mine = Settings(cluster=ClusterSettings(interpreter=["/opt/mine"]))
+    chosen = {"settings": msgspec.to_builtins(mine)}
+    refused = r"cluster\.interpreter: only the user of the head"
+    for more, wanted, error in (
+        ([], chosen, refused),
+        (["admin"], {"on": "local", **chosen}, refused),  # an administrator is another one, too
+        ([], {}, "those of the user 'nobody'"),
+    ):
+        shown = up.issue(*rights, *more, user="" if wanted else "nobody")
+        with up.access(shown) as head, pytest.raises(SecurityError, match=error):
+            head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
+    assert up.head.sessions.records() == []
 
 
 def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
@@ -590,3 +610,56 @@ def test_a_process_that_ends_is_noted_and_so_is_the_one_in_its_place(up: UpHead)
     assert "killed by SIGKILL" in lost.text
     assert lost.node in {"n1", "n2"}
     assert up.events("process.replaced")[-1].session == lost.session
+
+
+# --- commands on the nodes of a session -----------------------------------------------------------
+
+
+@pytest.mark.row("C5-SESS")
+def test_who_may_run_code_in_a_session_runs_commands_on_its_nodes(
+    up: UpHead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*words: str, status: int = 0) -> str:
+        done = CliRunner().invoke(app, ["exec", "--session", "cmds", *words, "--", *ECHO])
+        assert done.exit_code == status, done.output
+        return done.output
+
+    def give(*rights: str, **more: Any) -> Capability:
+        shown = up.issue("connect", *rights, **more)
+        file = tmp_path / shown.id
+        file.touch(mode=0o600)
+        file.write_text(shown.text)
+        monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
+        return shown
+
+    with sapwood.create_session(1, name="cmds", settings=up.settings) as cluster:
+        found = sapwood.execute(ECHO, on="session:cmds")
+        assert {name: one.stdout for name, one in found.nodes.items()} == {"n1": b"here\n"}
+        far = ("--cluster", up.url)
+        runs = give("run", session="cmds")
+        assert run(*far) == "here\n"
+        give("attach", "spawn", session="cmds")
+        assert "does not give the right 'run'" in run(*far, status=6)
+        give("run", session="another")
+        assert "is for the session 'another'" in run(*far, status=6)
+        give("run", nodes="n2")
+        assert "on no node" in run(*far, status=2)
+        with up.access(runs) as head:
+            record = typed.convert(
+                head.client.call(calls.FIND_SESSION, "cmds", PATIENCE), calls.SessionRecord
+            )
+            start = messages.to_value(messages.StartCommand(command=9, arguments=[b"true"]))
+            with pytest.raises(ConfigurationError, match="is not on the node n2"):
+                head.ask(2, messages.COMMAND_START, start, record.id).result(PATIENCE)
+            with pytest.raises(SecurityError, match="right 'spawn'"):
+                head.ask(1, messages.COMMAND_START, start).result(PATIENCE)
+            spawn = messages.to_value(messages.SpawnProcesses("cmds", []))
+            with pytest.raises(SecurityError, match="right 'spawn'"):
+                head.ask(1, messages.SPAWN, spawn, record.id).result(PATIENCE)
+        cluster.expand(2)
+        until(lambda: len(sapwood.execute(ECHO, on="session:cmds").nodes) == 2)
+    until(lambda: up.head.sessions.find("cmds").state == "ended")
+    assert "has ended" in run(status=6)
+
+
+ECHO = ["echo", "here"]

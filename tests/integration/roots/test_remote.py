@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,9 +17,11 @@ from sapwood.cli.main import app
 from sapwood.core.errors import CommunicationError, InputError, SecurityError
 from sapwood.head import calls
 from sapwood.head.head import Head
+from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.roots.attached import AttachedSession
 from sapwood.roots.remote import credential_text, read_credential
 from sapwood.security.authority import Authority
+from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ALL_RIGHTS
 
 from .conftest import PATIENCE, Until
@@ -69,28 +72,82 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
         sapwood.attach("sws1.abc")
 
 
+@pytest.fixture
+def line_for(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Capability], str]:
+    """Returns what the holder of a credential attaches to the session by."""
+
+    def make(shown: Capability) -> str:
+        file = tmp_path / shown.id
+        file.touch(mode=0o600)
+        file.write_text(shown.text)
+        monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
+        words = ["session", "credential", "far", "--json", "--cluster"]
+        done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.places[0]}"])
+        assert done.exit_code == 0, done.output
+        return str(json.loads(done.stdout)["credential"])
+
+    return make
+
+
+def issued(head: Head, *rights: str) -> Capability:
+    wanted = calls.IssueCredential(
+        rights=["connect", "attach", *rights], session="far", lifetime=60.0
+    )
+    return Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 60.0).text)
+
+
 def test_a_credential_gives_no_more_of_a_session_than_it_says(
-    credential: str, head: Head, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    credential: str, head: Head, line_for: Callable[[Capability], str]
 ) -> None:
     assert credential
-    wanted = calls.IssueCredential(rights=["connect", "attach"], session="far", lifetime=60.0)
-    file = tmp_path / "ann"
-    file.touch(mode=0o600)
-    issued = head.office.issue(wanted, ALL_RIGHTS, [], 60.0)
-    file.write_text(issued.text)
-    monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
-    words = ["session", "credential", "far", "--json", "--cluster"]
-    done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.places[0]}"])
-    assert done.exit_code == 0, done.output
-    watching = json.loads(done.stdout)["credential"]
+    watching = line_for(issued(head))
     for role in ("owner", "user"):
         with pytest.raises(SecurityError, match=f"does not let you be {role}") as refused:
             sapwood.attach(watching, role=role)
         assert "watch" in str(refused.value)
     with sapwood.attach(watching, role="watch") as cluster:
         assert len(cluster.agents) == 2
-        head.revoke_credential(issued.facts.id)
-        until(lambda: cluster.session.failure is not None)
-        assert "its credential was revoked" in str(cluster.session.failure)
-    with pytest.raises(SecurityError, match="was revoked"):
-        sapwood.attach(watching, role="watch")
+
+
+@pytest.mark.row("C5-CRED")
+def test_a_revoked_credential_ends_what_is_attached_by_it_within_a_second(
+    credential: str, head: Head, line_for: Callable[[Capability], str], until: Until
+) -> None:
+    """Lines of the credential, and of one narrowed from it, are cut and refused; others are not."""
+    first, stranger = issued(head, "run"), issued(head, "run")
+    narrowed = first.attenuate(rights=["connect", "attach"], subject="a script")
+    lines = [line_for(first), line_for(narrowed)]
+    with sapwood.attach(credential) as owner, sapwood.attach(line_for(stranger), role="user") as by:
+        cut = [sapwood.attach(lines[0], role="user"), sapwood.attach(lines[1], role="watch")]
+        try:
+            stream = cut[0].stream("echo", reduce={"x": "sum"})
+            assert stream.exchange({"x": np.ones(2)}).total["x"][0] == 2
+            began = time.monotonic()
+            head.revoke_credential(first.id, "me")
+            until(lambda: all(one.session.failure is not None for one in cut))
+            took = time.monotonic() - began
+            for one in cut:
+                assert isinstance(one.session.failure, SecurityError)
+                assert "its credential was revoked" in str(one.session.failure)
+            with pytest.raises(SecurityError, match="cut this front end off"):
+                cut[0].submit(pow, 2, 3).result(PATIENCE)
+        finally:
+            for one in cut:
+                one.detach()
+        for line in lines:
+            with pytest.raises(SecurityError, match="was revoked"):
+                sapwood.attach(line, role="watch")
+        for left in (owner, by):
+            assert left.submit(pow, 2, 3).result(PATIENCE) == 8
+
+        def noted(kind: str) -> list[LedgerEvent]:
+            found = head.ledger.find(EventQuery(kinds=[kind], session="far"))
+            return [one for one in found if one.facts.get("credential") == first.id]
+
+        until(lambda: len(noted("credential.cut_off")) == len(noted("credential.refused")) == 2)
+        for event in (*noted("credential.cut_off"), *noted("credential.refused")):
+            assert event.facts["address"].startswith("127.0.0.1:")
+            assert event.facts["front end"].startswith("process ")
+    assert took < 1.0

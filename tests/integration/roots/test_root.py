@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-import sapwood
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
+from sapwood.core.errors import DataValueError, ProtocolError
 from sapwood.environment.settings import CommSettings, Settings
 from sapwood.roots import wire
 from sapwood.roots.attached import AttachedSession, RootAddress
@@ -55,7 +56,42 @@ def test_who_breaks_the_protocol_is_cut_off_alone() -> None:
     with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
         with attach_here(address, settings, FrontEndRole.USER) as bad:
             bad.session.open_stream("echo", {}, [77])
-            with pytest.raises(sapwood.ClosedError, match="cut off"):
+            with pytest.raises(ProtocolError, match="cut this front end off"):
+                bad.submit(pow, 2, 2).result(PATIENCE)
+        assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
+def test_what_is_too_large_at_once_is_refused_and_goes_in_pieces() -> None:
+    comm = CommSettings(shared_memory=False, max_payload=2**18)
+    settings, large = Settings(comm=comm), np.ones(2**16)
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        with cluster.stream("echo", reduce={"x": "sum"}) as stream:
+            with pytest.raises(DataValueError, match=r"comm\.max_payload"):
+                stream.broadcast({"x": large})
+            pieces = [stream.broadcast({"x": piece}) for piece in np.split(large, 4)]
+            totals = [one.result(PATIENCE).total["x"] for one in pieces]
+            assert np.concatenate(totals).sum() == large.size
+        with pytest.raises(DataValueError, match=r"comm\.max_payload"):
+            cluster.submit(np.sum, large).result(PATIENCE)
+        with pytest.raises(DataValueError, match=r"comm\.max_payload"):
+            cluster.session.ask(1, "nothing", large)
+        with pytest.raises(DataValueError, match=r"comm\.max_payload"):
+            cluster.session.send(1, large, 7)
+        with pytest.raises(DataValueError, match=r"comm\.max_payload"):
+            cluster.session.content.offer(large.tobytes())
+        assert cluster.submit(np.sum, large[:100]).result(PATIENCE) == 100
+
+
+def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() -> None:
+    settings = Settings(comm=CommSettings(shared_memory=False, max_payload=2**18))
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        with attach_here(address, settings, FrontEndRole.USER) as bad:
+            assert isinstance(bad.session, AttachedSession)
+            frame = struct.pack("<BIQ", 17, 10, 2**39)
+            way = bad.session._connection
+            assert way is not None
+            bad.session.call(lambda: way.write([frame]))
+            with pytest.raises(ProtocolError, match="549755813888, and the most here is 262144"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -166,3 +167,41 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert "it was deleted" in sapwood_cli("session", "list", "--all")
     assert "no session 'shel'" in sapwood_error("session", "show", "shel")
     assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was told
+
+
+def test_programs_see_runs_as_users_do(
+    standing: str, program: str, head: Head, tmp_path: Path, until: Until
+) -> None:
+    gate, runs = tmp_path / "gate", sapwood.runs()
+    words = ["run", program, "--session", standing, "--detach", "-p"]
+    begun = as_json(*words, f"gate={gate}")["id"]
+    (run,) = runs.list()
+    assert (run.id, run.session, run.state) == (begun, "day", sapwood.RunState.RUNNING)
+    assert run.program in repr(run)
+    assert run.error is None
+    until(lambda: (found := run.progress) and found.state is sapwood.RunState.RUNNING)
+    with pytest.raises(TimeoutError, match="goes on"):
+        run.attach(timeout=0.0)
+    gate.touch()
+    said: list[bytes] = []
+    assert runs.find(begun[:6]).attach(said.append, PATIENCE)["n"] == 10
+    assert b"mapping" in b"".join(said)
+    assert run.state is sapwood.RunState.RUNNING, "as it was when it was asked last"
+    assert run.refresh().state is sapwood.RunState.DONE
+    assert run.answer["progress"]["iteration"] == 2
+    assert 0 < run.seconds < PATIENCE
+    other = runs.find(as_json(*words, f"gate={tmp_path / 'never'}")["id"])
+    other.cancel()
+    assert other.state is sapwood.RunState.CANCELLED
+    with pytest.raises(sapwood.CancelledError, match="was cancelled"):
+        other.attach()
+    with pytest.raises(sapwood.ConfigurationError, match="is cancelled already"):
+        other.cancel()
+    assert [one.id for one in runs.history()][-2:] == [begun, other.id]
+    assert runs.list() == ()
+    with pytest.raises(sapwood.ConfigurationError, match="no run begins with 'zz'"):
+        runs.find("zz")
+    elsewhere = msgspec.structs.replace(run.record, machine="another")
+    head.runs._records[run.id] = elsewhere
+    with pytest.raises(sapwood.ConfigurationError, match="on the machine of its head"):
+        run.refresh().attach()

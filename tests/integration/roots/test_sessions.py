@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.core.errors import ClosedError, ConfigurationError, SecurityError
+from sapwood.core.errors import ClosedError, ConfigurationError, ProtocolError, SecurityError
 from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.sessions import HeadSessions
@@ -118,7 +118,7 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
 def test_who_watches_does_not_work(left: str) -> None:
     with (
         sapwood.attach(left, role="watch") as watcher,
-        pytest.raises(ClosedError, match="cut off"),
+        pytest.raises(SecurityError, match="cut this front end off: a front end that watches"),
     ):
         watcher.submit(pow, 2, 2).result(PATIENCE)
     with sapwood.attach(left) as cluster:
@@ -139,6 +139,15 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
         sapwood.create_session(1)
     with pytest.raises(ConfigurationError, match="cannot be 'boss'"):
         sapwood.attach(left, role="boss")  # type: ignore[arg-type]  # that is the test
+
+
+@pytest.mark.row("C3-SESS-1")
+@pytest.mark.parametrize("state", ["moon", "", "ended", "failed", "starting", "requested"])
+def test_a_root_tells_of_no_state_that_it_cannot_be_in(left: str, head: Head, state: str) -> None:
+    record = head.sessions.find(left)
+    with pytest.raises(ProtocolError, match=f"says that it is '{state}', and it is detached"):
+        head.sessions.report(calls.SessionReport(id=record.id, state=state))
+    assert head.sessions.find(left) == record
 
 
 def test_a_session_ends_with_who_made_it_and_did_not_leave(head: Head, until: Until) -> None:

@@ -62,9 +62,32 @@ def test_trees_are_outlined() -> None:
     assert "more lines" in shown("show", "--agents", "900", "--shape", "kary:2")
 
 
+@pytest.mark.row("C3-TOPO")
+def test_the_tree_over_machines_is_known_before_they_are() -> None:
+    lines = shown("show", "--on", "ssh:n1,gpu[1-2]", "--agents", "5").splitlines()
+    assert lines == [
+        "5 agents, 2 junctions, depth 2",
+        "front end",
+        "├─ junction 6 on n1",
+        "│  └─ agent[1-2] on n1",
+        "├─ junction 7 on gpu1",
+        "│  └─ agent[3-4] on gpu1",
+        "└─ agent 5 on gpu2",
+    ]
+    below = shown("show", "--on", "slurm:3", "--agents", "3", "--shape", "kary:2")
+    assert "junction 4 on host 2" in below
+    found = json.loads(shown("show", "--on", "nodes:3", "--json"))
+    assert (found["agents"], found["parents"]) == (3, [-1, 0, 0, 0])
+    assert shown("show", "--on", "local", "--agents", "2").startswith("2 agents, 0 junctions")
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
+        (["show", "--on", "ssh:n1"], "known only when the machines are there"),
+        (["show", "--on", "slurm", "--agents", "2"], "not known before it is used"),
+        (["show", "--on", "ssh:n1", "--hosts", "2"], "--on names the machines"),
+        (["show", "--on", "cloud"], "names no machines"),
         (["plan", "--agents", "4", "--local-link", "quick"], "how fast a link is"),
         (["plan", "--agents", "4", "--local-link", "1us,1us,0B"], "how fast a link is"),
         (["plan", "--agents", "4", *LINKS, "--bytes", "many"], "is not a size"),

@@ -27,7 +27,7 @@ def base(tmp_path: Path) -> Configuration:
     (tmp_path / "sapwood.toml").write_text(
         '[policy.idle]\nsession = "2 h"\n[policy.roles.analyst]\nrights = ["connect", "run"]\n'
     )
-    return load_configuration(folder=tmp_path, variables={"SAPWOOD_POLICY__RESTARTS__LIMIT": "3"})
+    return load_configuration(folder=tmp_path, variables={"SAPWOOD_POLICY__LIMITS__EVENTS": "3"})
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def origins(keeper: PolicyKeeper) -> dict[str, str]:
 def test_each_line_says_where_it_comes_from(keeper: PolicyKeeper) -> None:
     found = origins(keeper)
     assert found["idle.session"].endswith("sapwood.toml:2")
-    assert found["restarts.limit"] == "SAPWOOD_POLICY__RESTARTS__LIMIT"
+    assert found["limits.events"] == "SAPWOOD_POLICY__LIMITS__EVENTS"
     assert found["recovery.lost_nodes"] == "default"
     keeper.set("idle.session", "30min", "ann")
     assert origins(keeper)["idle.session"].startswith("set by ann, 2001-09-")
     assert keeper.current.idle.session == 1800.0
-    assert keeper.current.restarts.limit == 3
+    assert keeper.current.limits.events == 3
 
 
 def test_what_is_set_is_there_under_the_next_head_until_it_is_reset(
@@ -77,7 +77,7 @@ def _output(keeper: PolicyKeeper) -> str:
     [
         ("idle.session", "soon", "cannot be 'soon'", "a duration"),
         ("idle.session", "-1", "cannot be", "a duration"),
-        ("restarts.limit", "2.5", "cannot be 2.5", "a whole number"),
+        ("limits.events", "2.5", "cannot be 2.5", "a whole number"),
         ("recovery.lost_nodes", "burn", "cannot be 'burn'", "one of keep, remove"),
         ("disconnect.buffer", "3 bananas", "cannot be", "a size"),
         ("roles.x.rights", '["fly"]', "no right 'fly'", "known:"),
@@ -107,7 +107,7 @@ def test_watchers_are_told_of_what_is_another_now(keeper: PolicyKeeper) -> None:
     keeper.watch(lambda rows: told.extend((row.key, row.value) for row in rows))
     keeper.set("limits.events", "50", "")
     keeper.set("limits.events", "", "")
-    assert told == [("limits.events", "50"), ("limits.events", "1000000")]
+    assert told == [("limits.events", "50"), ("limits.events", "3")]
 
 
 def test_roles_are_those_of_every_cluster_and_those_of_the_policy(keeper: PolicyKeeper) -> None:
@@ -131,8 +131,8 @@ def test_what_cannot_be_kept_does_not_count(
 
     monkeypatch.setattr(store, "transact", full)
     with pytest.raises(StoreFullError):
-        keeper.set("restarts.limit", "7", "")
-    assert keeper.current.restarts.limit == 3
+        keeper.set("limits.events", "7", "")
+    assert keeper.current.limits.events == 3
 
 
 def test_what_another_version_has_set_is_left_out(
@@ -140,9 +140,9 @@ def test_what_another_version_has_set_is_left_out(
 ) -> None:
     store.put("policy/set/idle.moon", make_kept('"full"'))
     store.put("policy/set/idle.session", make_kept('"never"'))
-    store.put("policy/set/restarts.limit", make_kept("9"))
+    store.put("policy/set/limits.events", make_kept("9"))
     found = PolicyKeeper(lambda: store, base).current
-    assert (found.idle.session, found.restarts.limit) == (7200.0, 9)
+    assert (found.idle.session, found.limits.events) == (7200.0, 9)
 
 
 @pytest.fixture
@@ -155,5 +155,5 @@ def make_kept() -> Callable[[str], bytes]:
 def test_history_has_a_bound(keeper: PolicyKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "MAX_HISTORY", 5)
     for number in range(12):
-        keeper.set("restarts.limit", str(number), "")
-    assert [one.value for one in keeper.history()] == ["7", "8", "9", "10", "11"]
+        keeper.set("limits.events", str(number + 1), "")
+    assert [one.value for one in keeper.history()] == ["8", "9", "10", "11", "12"]

@@ -52,8 +52,8 @@ def read_of(posted: list[ev.Event]) -> int:
     return sum(one.count for one in posted if isinstance(one, ev.Read) and one.rank == 1)
 
 
-@pytest.mark.parametrize("output", ["buffer", "block"])
-def test_agents_are_told_that_each_value_was_read_once(output: str) -> None:
+@pytest.mark.parametrize(("output", "count"), [("buffer", 3), ("drop", 0), ("block", 10)])
+def test_agents_are_told_that_each_value_was_read_once(output: str, count: int) -> None:
     """Otherwise the window of a stream becomes smaller with each owner, until it is shut."""
     posted: list[ev.Event] = []
     policy = DisconnectPolicy(output=output, buffer=3 * (EFFECT_COST + 1))  # type: ignore[arg-type]
@@ -66,10 +66,11 @@ def test_agents_are_told_that_each_value_was_read_once(output: str) -> None:
     for number in range(10):
         kept.hear(1, pushed(number))
     told, effects = kept.hand_over()
-    assert told.streams[0].dropped == 7
-    assert [one.body[0] for one in effects] == [7, 8, 9]
+    assert told.streams[0].dropped == 10 - count
+    assert [one.body[0] for one in effects] == list(range(10 - count, 10))
+    assert read_of(posted) == (3 if output == "block" else 3 + 10), "or nobody will read it"
     kept.taken()
-    posted += [ev.Read(9, 1, count)] if (count := stream.read(1, 3)) else []
+    posted += [ev.Read(9, 1, left)] if (left := stream.read(1, count)) else []
     assert read_of(posted) == 3 + 10
     stream.told(pushed(10))
     assert stream.read(1, 1) == 1, "and from now on as the owner reads"

@@ -10,6 +10,7 @@ from sapwood.core.errors import SecurityError
 from sapwood.head.gate import secret_for
 from sapwood.roots.rights import ALL, FrontEndRole, same_user, secret_holder
 from sapwood.roots.wire import AskToAttach
+from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.security.session_secrets import limited_secret
 
@@ -59,22 +60,26 @@ def test_nobody_gets_more_in_a_session_than_their_rights(
                 secret_holder("abc", lambda: 0.0)(asked(forged))
 
 
+def test_whose_processes_are_another_users_only_watches_a_session() -> None:
+    rights = Rights(names=frozenset({"attach", "run", "delete"}), ids=("aa",), user="ann")
+    assert secret_holder("abc")(asked(secret_for(rights, "abc", "s"))).roles == {WATCHER}
+
+
 def test_the_user_of_the_head_gets_all_of_it() -> None:
     assert secret_for(ALL_RIGHTS, "abc", "s") == "abc"
     kept = limited_secret("abc", "s", "user", math.inf)
     assert secret_holder("abc")(asked(kept)).roles == {WATCHER, USER}
 
 
-def test_what_a_credential_gave_ends_when_it_is_revoked() -> None:
-    denied: set[str] = set()
-    verify = secret_holder("abc", lambda: 0.0, denied)
-    mine = Rights(names=frozenset({"attach", "run", "delete"}), ids=("c1", "c2"))
-    shown = secret_for(mine, "abc", "s")
-    assert "abc" not in shown, "the secret itself could not be taken back"
-    assert verify(asked(shown)).ids == ("c1", "c2")
-    denied.add("c2")
-    with pytest.raises(SecurityError, match="revoked"):
-        verify(asked(shown))
+def test_what_comes_of_a_credential_is_refused_when_one_of_its_blocks_is_revoked() -> None:
+    rights = Rights(names=frozenset({"attach", "run", "delete"}), ids=("aa", "bb"))
+    shown, denials = secret_for(rights, "abc", "s"), Denials()
+    verify = secret_holder("abc", denials=denials)
+    assert shown != "abc", "it would outlive the credential"
+    assert verify(asked(shown)).credential == ("aa", "bb")
     with pytest.raises(SecurityError, match="not one of this session"):
-        verify(asked(shown.replace("c2", "c3")))
-    assert verify(asked("abc")) == ALL
+        verify(asked(shown.replace("aa.bb", "cc.bb")))
+    denials.take(DenialUpdate(since=0, epoch=1, ids=["aa"]))
+    with pytest.raises(SecurityError, match="was revoked"):
+        verify(asked(shown))
+    assert verify(asked("abc")).roles == set(FrontEndRole)

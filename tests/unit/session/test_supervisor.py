@@ -17,6 +17,7 @@ from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceState
 from sapwood.session.supervisor import (
+    JOINED_AGENTS,
     OnHost,
     PlaceChange,
     ProcessSetup,
@@ -24,6 +25,7 @@ from sapwood.session.supervisor import (
     ProcessSupervisor,
     StarterKey,
     SupervisionTimeouts,
+    starter_keys,
 )
 
 PATIENCE = 20.0
@@ -673,12 +675,14 @@ class Changing:
         self.changes: list[PlaceChange] = []
         self.tree = flat(0)
         self.hosts: dict[int, int] = {}
+        self.lost: list[tuple[int, str]] = []
         self.supervisor = ProcessSupervisor(
             self.tree,
             self._setup(),
             RestartSettings(limit=3, backoff=0.5, backoff_max=0.5),
             SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
             self.changes.append,
+            on_joined_lost=lambda rank, reason: self.lost.append((rank, reason)),
         )
         self.supervisor.start()
         self.supervisor.wait_ready(0.0)
@@ -699,7 +703,8 @@ class Changing:
         rank = self.tree.size
         self.tree = self.tree.with_agents({rank: 0})
         self.hosts[rank] = host
-        self.supervisor.expand(self.tree, self._setup(), {rank: OnHost(host)})
+        key = OnHost(host) if host > 0 else JOINED_AGENTS
+        self.supervisor.expand(self.tree, self._setup(), {rank: key})
         return rank
 
     def join(self, rank: int, incarnation: int = 1) -> None:
@@ -773,3 +778,25 @@ def test_a_place_that_ends_while_it_finishes_has_left(how: str) -> None:
     told = len(one.changes)
     one.supervisor.contract([1], "enough")
     assert len(one.changes) == told
+
+
+@pytest.mark.row("C3-AGENT")
+@pytest.mark.parametrize("condemned", [False, True])
+def test_an_agent_that_somebody_else_started_is_not_replaced(*, condemned: bool) -> None:
+    one = Changing()
+    rank, other = one.expand(-1), one.expand(7)
+    assert starter_keys(one.tree, one._setup()) == {rank: JOINED_AGENTS, other: OnHost(7)}
+    assert one.supervisor.has_joined(rank)
+    assert not one.supervisor.has_joined(other)
+    one.loop.advance(10 * JOIN)  # nobody here knows how long its process takes
+    assert one.lost == []
+    one.supervisor.joined(ev.PlaceJoined(rank, 1, 4711))
+    assert one.supervisor.places[rank].pid == 4711
+    one.supervisor.lost(ev.PlacesLost(((rank, rank + 1),), "it is silent", rank, condemned))
+    assert set(one.lost) == {(rank, "it is silent")}
+    one.drain(rank)
+    one.supervisor.contract([rank], "it is silent")
+    one.loop.advance(10 * PATIENCE)
+    assert [node.spawned for node in one.nodes.made] == [[(other, 1)]]
+    assert one.changes[-1].removed
+    assert not one.supervisor.has_joined(rank)

@@ -1,0 +1,300 @@
+"""Runs that go on without the user (``sapwood run --detach``), as programs see them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sapwood.activity.progress import Progress, RunState
+from sapwood.core import typed
+from sapwood.core.errors import (
+    CancelledError,
+    ConfigurationError,
+    ErrorRecord,
+    ExecutionError,
+    SapwoodError,
+)
+
+if TYPE_CHECKING:
+    from sapwood.head.calls import RunRecord
+
+LOOK = 0.2
+"""Seconds between two looks at a run that is followed."""
+
+CALL_TIMEOUT = 30.0
+"""Seconds in which a head answers."""
+
+CANCEL_TIMEOUT = 60.0
+"""Seconds in which a run that is cancelled must be over."""
+
+OUTPUT_PIECE = 2**20
+"""Bytes of output that are read at once."""
+
+Ask = Callable[[str, Any, float], Any]
+"""Calls the head of the runs: ``ask(name, value, seconds)``."""
+
+
+def runs(
+    cluster: str = "default",
+    *,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> DetachedRuns:
+    """Return the runs that go on without their user at a head, as ``sapwood runs`` shows them.
+
+    Args:
+        cluster: What ``sapwood up --name`` was given, or ``sapwood://host:port``.
+        credential: A credential, or the file with one, for a head on another machine; it must
+            give the right ``admin``.
+        key: The key of the credential's holder, or the file with it, if it is bound to one.
+
+    Example:
+        ::
+
+            for run in sapwood.runs().list():
+                print(run.id, run.program, run.progress)
+            total = sapwood.runs().find("3f2a").attach()["total"]
+    """
+    from sapwood.security.credential_file import (  # noqa: PLC0415 - not where nobody needs it
+        find_credential,
+        find_holder_key,
+    )
+
+    shown = None if credential is None else find_credential(credential)
+    holder = None if key is None else find_holder_key(key)
+
+    def ask(name: str, value: Any, seconds: float) -> Any:
+        from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
+
+        head = HeadAccess(cluster, shown, holder)
+        try:
+            return head.client.call(name, value, seconds)
+        finally:
+            head.close()
+
+    return DetachedRuns(ask)
+
+
+class DetachedRuns:
+    """The runs of a head that go on without their user; made by :func:`runs`.
+
+    Each call asks the head.
+
+    Args:
+        ask: Calls the head.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def list(self) -> tuple[DetachedRun, ...]:
+        """Return the runs that go on, in the order in which they began.
+
+        Raises:
+            NodeLostError: No such head is up here.
+            SecurityError: The credential does not give the right.
+        """
+        return tuple(one for one in self.history() if one.state is RunState.RUNNING)
+
+    def history(self) -> tuple[DetachedRun, ...]:
+        """Return also those that are over, the last 200 of them.
+
+        Raises:
+            NodeLostError: No such head is up here.
+            SecurityError: The credential does not give the right.
+        """
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        found = self._ask(calls.LIST_RUNS, None, CALL_TIMEOUT)
+        records = typed.convert(found, list[calls.RunRecord])
+        return tuple(DetachedRun(one, self._ask) for one in records)
+
+    def find(self, run: str) -> DetachedRun:
+        """Return a run by its id, or the start of it.
+
+        Raises:
+            ConfigurationError: There is none, or several.
+            NodeLostError: No such head is up here.
+        """
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        found = self._ask(calls.FIND_RUN, run, CALL_TIMEOUT)
+        return DetachedRun(typed.convert(found, calls.RunRecord), self._ask)
+
+
+class DetachedRun:
+    """A run that goes on without its user.
+
+    What it has written lies on the machine of its head, so all but its state can be read there
+    only.
+
+    Args:
+        record: What the head knows.
+        ask: Calls the head.
+    """
+
+    def __init__(self, record: RunRecord, ask: Ask) -> None:
+        self._record = record
+        self._ask = ask
+
+    @property
+    def record(self) -> RunRecord:
+        """What the head knew when it was asked last."""
+        return self._record
+
+    @property
+    def id(self) -> str:
+        """No other run of this cluster ever has it."""
+        return self._record.id
+
+    @property
+    def program(self) -> str:
+        """What is run."""
+        return self._record.program
+
+    @property
+    def session(self) -> str:
+        """On which session; empty for agents of its own."""
+        return self._record.session
+
+    @property
+    def state(self) -> RunState:
+        """How it was when the head was asked last; :meth:`refresh` asks again."""
+        return RunState(self._record.state)
+
+    @property
+    def seconds(self) -> float:
+        """For how long it goes on, or went on."""
+        return (self._record.ended or time.time()) - self._record.created
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it has come; None before it has said so, and on other machines."""
+        from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - not where nobody needs it
+
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return typed.json_reader(Progress)((self._folder / PROGRESS).read_bytes())
+        return None
+
+    @property
+    def answer(self) -> Any:
+        """What ``sapwood run --json`` prints of it when it is over; None before."""
+        from sapwood.head.runs import ANSWER  # noqa: PLC0415 - as above
+
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode((self._folder / ANSWER).read_bytes())
+        return None
+
+    @property
+    def error(self) -> SapwoodError | None:
+        """Why it has no result; None while it goes on, and if it has one."""
+        if self.state in {RunState.RUNNING, RunState.DONE}:
+            return None
+        if self.state is RunState.CANCELLED:
+            return CancelledError(f"the run {self.id} was cancelled")
+        answer = self.answer
+        if isinstance(answer, dict):
+            with contextlib.suppress(msgspec.ValidationError):
+                return SapwoodError.from_record(typed.convert(answer.get("error"), ErrorRecord))
+        said = ""
+        with contextlib.suppress(OSError):
+            said = self.output_file.read_text("utf-8", "replace")[-2000:]
+        return ExecutionError(
+            f"the process of the run {self.id} has ended without an answer",
+            details={"end of its output": said} if said else {},
+        )
+
+    @property
+    def output_file(self) -> Path:
+        """The file with what agents print, on the machine of the head."""
+        from sapwood.head.runs import OUTPUT  # noqa: PLC0415 - as above
+
+        return self._folder / OUTPUT
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._record.folder)
+
+    def refresh(self) -> DetachedRun:
+        """Ask the head how it is now; return this run.
+
+        Raises:
+            ConfigurationError: It is not kept any more.
+            NodeLostError: No such head is up here.
+        """
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        found = self._ask(calls.FIND_RUN, self.id, CALL_TIMEOUT)
+        self._record = typed.convert(found, calls.RunRecord)
+        return self
+
+    def attach(
+        self,
+        on_output: Callable[[bytes], object] = lambda _data: None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Follow it until it is over, and return its result as plain values.
+
+        Args:
+            on_output: Given what agents print, and have printed, as it comes.
+            timeout: Seconds to wait; by default for ever. The run goes on in any case.
+
+        Raises:
+            ConfigurationError: Its head is on another machine.
+            TimeoutError: It goes on for longer.
+            SapwoodError: Why it has no result.
+        """
+        self.follow(on_output, timeout)
+        error = self.error
+        if error is not None:
+            raise error
+        return self.answer["result"]
+
+    def follow(self, on_output: Callable[[bytes], object], timeout: float | None = None) -> None:
+        """Give a function what agents print until the run is over, however it ends.
+
+        Raises:
+            ConfigurationError: Its head is on another machine.
+            TimeoutError: It goes on for longer.
+        """
+        from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as above
+
+        if self._record.machine != machine_id():
+            raise ConfigurationError(
+                f"what the run {self.id} writes lies on the machine of its head",
+                hint="attach to it there",
+            )
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = threading.Event()
+        with self.output_file.open("rb") as output:
+            while True:
+                over = self.refresh().state is not RunState.RUNNING
+                while data := output.read(OUTPUT_PIECE):
+                    on_output(data)
+                if over:
+                    return
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError(f"the run {self.id} goes on after {timeout:g} s")
+                pause.wait(LOOK)
+
+    def cancel(self) -> None:
+        """End it, and wait for that.
+
+        Raises:
+            ConfigurationError: It is over already.
+            NodeLostError: No such head is up here.
+        """
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        found = self._ask(calls.CANCEL_RUN, self.id, CANCEL_TIMEOUT)
+        self._record = typed.convert(found, calls.RunRecord)
+
+    def __repr__(self) -> str:
+        return f"<DetachedRun {self.id}: {self.program}, {self.state}>"
