@@ -34,6 +34,7 @@ from sapwood.roots.routes import EffectRoutes
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.options import PlacesChanged
+from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.store.base import Delete, Page, Put, Store, StoreEntry, Unchanged
 from sapwood_simulation.processes import VirtualLoop
@@ -159,6 +160,7 @@ class RootHere(EffectRoutes):
         self.hosts: tuple[int, ...] = ()
         self.platforms = ()
         self.failure = None
+        self.invited = None
         self.content = None
         self.pool = None
         self.options = SimpleNamespace(shared_memory=False, inline_limit=2**30)
@@ -174,6 +176,10 @@ class RootHere(EffectRoutes):
     def supervisor(self) -> Any:
         """Its places."""
         return SimpleNamespace(places=self.views())
+
+    def view_of(self, one: Any) -> PlaceView:
+        """Return a place as users see it."""
+        return PlaceView(one.rank, one.pid, one.state, one.incarnation)
 
     def _post(self, event: ev.Event) -> None:
         if self._at_root is not None:
