@@ -980,6 +980,7 @@ class SessionSimulation(Simulation):
             self._unattached.pop(root.pid, None)
             return
         since = self._unattached.setdefault(root.pid, now)
+        since = max(since, root.server.status().since)  # who was there between two looks counts
         idle = root.life.idle
         wait = idle if root.pid in self._used else max(idle, FIRST_PATIENCE)
         if idle and now > since + wait + 2 * LOOK_SECONDS:

@@ -202,7 +202,7 @@ def _leaves_late(patch: pytest.MonkeyPatch) -> None:
 
 MISTAKES = {
     "what is handed over is forgotten before it is there": Mistake(
-        _forgets_at_once, "are lost|for good", range(8, 30)
+        _forgets_at_once, "are lost|for good", range(163, 164)
     ),
     "what was on its way to who is gone counts as unread": Mistake(
         _left, "for good|no progress", range(9)
