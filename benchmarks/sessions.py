@@ -96,13 +96,15 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def head() -> Iterator[None]:
-    """Have a head of the benchmark's own."""
+def head(*words: str) -> Iterator[None]:
+    """Have a head of the benchmark's own, begun with some options."""
     with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
         os.environ["XDG_STATE_HOME"] = folder
         command = [sys.executable, "-m", "sapwood"]
         subprocess.run(
-            [*command, "up", "--no-node", "--json"], check=True, stdout=subprocess.DEVNULL
+            [*command, "up", "--no-node", "--json", *words],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         try:
             yield

@@ -181,6 +181,10 @@ class RootHere(EffectRoutes):
         """Return a place as users see it."""
         return PlaceView(one.rank, one.pid, one.state, one.incarnation)
 
+    def post_of_stream(self, event: ev.Event) -> None:
+        """Give the core an event of a stream: it is merged with no other session."""
+        self._post(event)
+
     def _post(self, event: ev.Event) -> None:
         if self._at_root is not None:
             self._at_root.post(event)

@@ -27,6 +27,7 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
         "store",
         "hosts",
         "sessions",
+        "staging",
         "topology",
     ],
 )

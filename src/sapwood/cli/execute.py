@@ -60,6 +60,13 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             help="Where the command starts; default: the home folder, on local the current one.",
         ),
     ] = "",
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Staged environment that the command has (`sapwood stage environment`).",
+        ),
+    ] = None,
     settings: Set = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON for each thing that happens.")
@@ -85,6 +92,8 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             flags["cluster.on"] = on
         if session is not None:
             flags["cluster.on"] = f"session:{session}"
+        if environment is not None:
+            flags["environment.packages"] = environment
         request = ExecRequest(
             command=command,
             flags=flags,

@@ -19,6 +19,7 @@ from sapwood.cli.head_connection import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
 from sapwood.cli.present import answer_stream, json_bytes
 from sapwood.client.executing import PIECE, commands_on, start_command
+from sapwood.code.runner.packages import packages_variables
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.configuration import load_configuration
 from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
@@ -90,7 +91,13 @@ def run_everywhere(request: ExecRequest) -> int:
         wanting = names if request.stdin == "all" else [request.stdin] if request.stdin else []
         starting.clear()
         with (
-            start_command(commands, request.command, request.folder, None, wanting) as running,
+            start_command(
+                commands,
+                request.command,
+                request.folder,
+                packages_variables(settings.environment.packages),
+                wanting,
+            ) as running,
             forwarded_interrupts(running.signal),
             _standard_input(running) if wanting else contextlib.nullcontext(),
         ):

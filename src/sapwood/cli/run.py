@@ -111,6 +111,13 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     cluster: Annotated[
         str, typer.Option(metavar="NAME", help="With --detach: the cluster that keeps the run.")
     ] = "default",
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Staged environment whose packages runners have (`sapwood stage environment`).",
+        ),
+    ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
     settings: Set = None,
     as_json: Json = False,
@@ -137,9 +144,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     """
     with reported(debug=debug, as_json=as_json):
         if session is not None:
-            if on is not None or agents is not None or fanout is not None:
+            if on is not None or agents is not None or fanout is not None or environment:
                 raise ConfigurationError(
-                    "a session has its agents", hint="leave out --on, --agents and --fanout"
+                    "a session has its agents",
+                    hint="leave out --on, --agents, --fanout and --environment",
                 )
             on = f"session:{session}"
         given = {
@@ -152,6 +160,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "limits.iterations": max_iterations,
             "limits.memory": memory_limit,
             "limits.check_memory": True if check_memory else None,
+            "environment.packages": environment,
         }
         flags = {key: value for key, value in given.items() if value is not None}
         request = RunRequest(

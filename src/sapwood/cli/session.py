@@ -126,6 +126,56 @@ def attach(
 
 
 @app.command()
+def merge(
+    session: Which,
+    other: Annotated[
+        str,
+        typer.Argument(
+            metavar="OTHER", help="The other one: name, id or name#id; name#id@host:port elsewhere."
+        ),
+    ],
+    *,
+    credential: Annotated[
+        str, typer.Option(metavar="FILE", help="What its owner gave you; - reads standard input.")
+    ] = "",
+    key: Annotated[
+        str, typer.Option(metavar="FILE", help="Your key, if the credential is bound to one.")
+    ] = "",
+    of: Annotated[
+        str, typer.Option("--of", metavar="NAME", help="The cluster of the other session.")
+    ] = "",
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Let streams of a session also have the agents of another one, which goes on as before."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        request = session_command.MergeRequest(session, other, credential, key, of or cluster)
+        session_command.merge(request, cluster, as_json=as_json)
+
+
+@app.command()
+def split(
+    session: Which,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The other one.")],
+    *,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long open waves may take still.")
+    ] = "10s",
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """End a merge; both sessions go on by themselves."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.split(session, other, timeout, cluster, as_json=as_json)
+
+
+@app.command()
 def delete(
     session: Which,
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -51,6 +52,25 @@ class SessionRequest:
     flags: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class MergeRequest:
+    """Which sessions are to be merged.
+
+    Attributes:
+        session: The one that gets the other's agents.
+        other: The other one.
+        credential: The file of the credential for that one; - for standard input.
+        key: The file of its holder's key.
+        of: The cluster of the other one.
+    """
+
+    session: str
+    other: str
+    credential: str
+    key: str
+    of: str
+
+
 def create(request: SessionRequest, *, as_json: bool) -> None:
     """Start a session.
 
@@ -95,7 +115,7 @@ def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:
             str(report.agents),
             report.owner or "-",
             _age(report.since) if report.since else "-",
-            one.reason or _kept(report),
+            one.reason or "; ".join(filter(None, (_merges(report), _kept(report)))),
         )
         for one, report in ((one, one.report or _NO_REPORT) for one in records)
     ]
@@ -118,6 +138,7 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("process", str(record.pid)),
         ("attached", ", ".join(report.front_ends) or "nobody"),
         ("streams", str(report.streams)),
+        ("merged", _merges(report) or "with no other"),
         ("ends", f"{record.idle:g} s after the last one left" if record.idle else "never"),
         ("kept output", _kept(report) or "none"),
     ]
@@ -148,6 +169,44 @@ def watch(session: str, cluster: str) -> None:
         while watched.session.failure is None:
             over.wait(3600.0)
         raise watched.session.failure
+
+
+def merge(request: MergeRequest, cluster: str, *, as_json: bool) -> None:
+    """Merge two sessions.
+
+    Raises:
+        SapwoodError: They cannot be merged.
+    """
+    credential = request.credential or None
+    if credential == "-":
+        credential = sys.stdin.readline().strip()
+    with attach(request.session, role="user", cluster=cluster) as user:
+        made = user.merge(
+            request.other, credential=credential, key=request.key or None, cluster=request.of
+        )
+        count = len(made.agents)
+        if as_json:
+            print_json({"merged": made.handle, "first": made.first, "agents": count})
+            return
+    typer.echo(
+        f"The session {made.handle} is merged into {request.session}: {count} "
+        f"agent{'s' * (count != 1)} more, whose ranks are {made.first} and their own."
+    )
+    typer.echo(f"`sapwood session split {request.session} {made.name}` ends that.")
+
+
+def split(session: str, other: str, timeout: str, cluster: str, *, as_json: bool) -> None:
+    """End a merge.
+
+    Raises:
+        ConfigurationError: They are not merged.
+    """
+    with attach(session, role="user", cluster=cluster) as user:
+        user.split(other, timeout=parse_duration(timeout))
+    if as_json:
+        print_json({"split": other})
+    else:
+        typer.echo(f"The sessions {session} and {other} are split.")
 
 
 def delete(session: str, cluster: str, *, as_json: bool) -> None:
@@ -181,6 +240,13 @@ def _kept(report: calls.SessionReport) -> str:
         return ""
     lost = f", {report.dropped} left out" if report.dropped else ""
     return f"{report.kept} bytes of output wait{lost}"
+
+
+def _merges(report: calls.SessionReport) -> str:
+    """Return who a session is merged with."""
+    has = f"has {', '.join(report.merged)} in it" if report.merged else ""
+    part = f"is a part of {', '.join(report.part_of)}" if report.part_of else ""
+    return has or part
 
 
 def _age(since: float) -> str:

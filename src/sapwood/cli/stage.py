@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.up import Cluster
 
 app = typer.Typer(
@@ -50,6 +50,36 @@ def put(
         from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
 
         stage_command.put(stage_command.head_of(name, on), files, nodes, label, as_json=as_json)
+
+
+@app.command()
+def environment(
+    lock: Annotated[
+        Path,
+        typer.Argument(metavar="LOCK", help="Requirements with hashes, pylock.toml or uv.lock."),
+    ],
+    *,
+    nodes: Nodes = "",
+    label: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="What it is called there; default: as LOCK.")
+    ] = "",
+    name: Cluster = "default",
+    on: On = None,
+    settings: Set = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Have the Python packages of a lock file on nodes.
+
+    uv installs them here, once for each kind of nodes. `sapwood exec` and `sapwood run` use them by
+    --environment NAME.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
+
+        head = stage_command.head_of(name, on)
+        flags = assignments(settings or (), "--set")
+        stage_command.environment(head, lock, nodes, label, flags, as_json=as_json)
 
 
 @app.command()

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import typer
 
+from sapwood.cli import starting
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.status_tables import moment_shown
+from sapwood.code.cache import BuildCache
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
+from sapwood.head.stage_reports import StageReport
 from sapwood.head.staging import Staging, folded, staged_files
 
 
@@ -46,16 +49,49 @@ def put(name: str, files: Sequence[Path], nodes: str, label: str, *, as_json: bo
     if as_json and not failed:
         print_json({"staged": reports})
     elif not as_json:
-        for one in reports:
-            if one.nodes:
-                came = f"{describe_size(one.sent)} sent"
-                if one.passed_on:
-                    came += f", {describe_size(one.passed_on)} passed on by nodes"
-                typer.echo(
-                    f"{one.name} ({describe_size(one.nbytes)}) is on {fold_hosts(one.nodes)}: "
-                    + (came if one.sent or one.passed_on else "it was there")
-                )
+        _say_where(reports)
     _raise(failed)
+
+
+def environment(
+    name: str,
+    lock: Path,
+    nodes: str,
+    label: str,
+    flags: Mapping[str, str | int],
+    *,
+    as_json: bool,
+) -> None:
+    """Have the packages of a lock on nodes, and say what came of it."""
+    settings = load_configuration(flags).settings
+    cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
+    starting.say("installing packages")
+    try:
+        with connected(name) as head:
+            staging = Staging(head, settings.nodes.node_listen)
+            reports, failed = staging.environment(lock, cache, nodes, label)
+    finally:
+        starting.clear()
+    if as_json and not failed:
+        print_json({"staged": reports})
+    elif not as_json:
+        for one in reports:
+            how = "installed by uv" if one.installed else "installed before"
+            typer.echo(f"{one.name} for Python {one.python} on {one.platform}: {how}")
+        _say_where(reports)
+    _raise(failed)
+
+
+def _say_where(reports: Sequence[StageReport]) -> None:
+    for one in reports:
+        if one.nodes:
+            came = f"{describe_size(one.sent)} sent"
+            if one.passed_on:
+                came += f", {describe_size(one.passed_on)} passed on by nodes"
+            typer.echo(
+                f"{one.name} ({describe_size(one.nbytes)}) is on {fold_hosts(one.nodes)}: "
+                + (came if one.sent or one.passed_on else "it was there")
+            )
 
 
 def get(name: str, remote: str, folder: Path, nodes: str, *, as_json: bool) -> None:
@@ -83,6 +119,7 @@ def show(name: str, nodes: str, *, as_json: bool) -> None:
     rows = [
         (
             one.name,
+            one.kind,
             describe_size(one.nbytes),
             str(one.files),
             fold_hosts(one.nodes),
@@ -90,7 +127,7 @@ def show(name: str, nodes: str, *, as_json: bool) -> None:
         )
         for one in found
     ]
-    write(table("", ("name", "size>", "files>", "nodes", "since"), rows, wrap="nodes"))
+    write(table("", ("name", "kind", "size>", "files>", "nodes", "since"), rows, wrap="nodes"))
 
 
 def remove(name: str, label: str, nodes: str, *, as_json: bool) -> None:

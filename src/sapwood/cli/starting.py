@@ -39,7 +39,9 @@ def begin(arguments: Sequence[str]) -> None:
     Args:
         arguments: Of the command line, without the program's own name.
     """
-    runs = list(arguments[:1]) in (["run"], ["exec"]) or list(arguments[:2]) == ["lizard", "run"]
+    runs = list(arguments[:1]) in (["run"], ["exec"]) or (
+        list(arguments[:2]) in (["lizard", "run"], ["stage", "environment"])
+    )
     _line.mode, _line.waits_for = "", ""
     _line.quiet = bool({"--quiet", "-q"} & set(arguments))
     if not runs or SILENCING & set(arguments):

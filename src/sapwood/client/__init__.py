@@ -11,6 +11,7 @@ from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
 from sapwood.client.hosts import connect, on, ray, slurm, ssh
 from sapwood.client.local import local
+from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
 from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
@@ -58,7 +59,12 @@ from sapwood.core.errors import (
 from sapwood.core.request import Message, Request, wait_all, wait_any
 from sapwood.data import Dataset, load
 from sapwood.environment.settings import Settings
-from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.head.stage_reports import (
+    CollectReport,
+    EnvironmentReport,
+    StagedFiles,
+    StageReport,
+)
 from sapwood.session.port import InvitationView, WaveResult
 
 __all__ = [
@@ -84,6 +90,7 @@ __all__ = [
     "Dataset",
     "DetachedRun",
     "DetachedRuns",
+    "EnvironmentReport",
     "ExecResult",
     "ExecutionError",
     "Filter",
@@ -95,6 +102,7 @@ __all__ = [
     "InputError",
     "InvitationView",
     "MemoryLimitError",
+    "Merged",
     "Message",
     "NodeLostError",
     "NodeResult",

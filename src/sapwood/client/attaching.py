@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
+from sapwood.client.finding import asked, find_root
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError, NodeLostError
+from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import Tree
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -23,10 +24,7 @@ from sapwood.environment.settings import Settings
 from sapwood.roots.attached import AdoptedStream, AttachedSession, Connect, RootAddress
 from sapwood.roots.making import site_variables
 from sapwood.roots.rights import FrontEndRole
-from sapwood.session.port import SessionPort, SessionState
-
-if TYPE_CHECKING:
-    from sapwood.head.calls import SessionRecord
+from sapwood.session.port import SessionPort
 
 RoleName = Literal["owner", "user", "watch"]
 
@@ -85,7 +83,7 @@ def create_session(
         idle=idle,
         settings=msgspec.to_builtins(chosen),
     )
-    record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    record = asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
     address = RootAddress(session=record.id, name=record.name)
     return attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
 
@@ -123,9 +121,11 @@ def attach(
     try:
         wanted = FrontEndRole(role)
     except ValueError:
+        wanted = FrontEndRole.MERGER  # which no front end is, either
+    if wanted is FrontEndRole.MERGER:
         raise ConfigurationError(
             f"a front end cannot be {role!r}", where="role", hint="say owner, user or watch"
-        ) from None
+        )
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     if handle.startswith("sws1."):
         from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
@@ -139,50 +139,6 @@ def attach(
     socket, number, name = find_root(handle, cluster)
     address = RootAddress(session=number, name=name)
     return attached_cluster(address, _at(socket), wanted, chosen, ends=False)
-
-
-def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
-    """Return where the root of a session listens, and its id and name.
-
-    Raises:
-        ConfigurationError: There is no such session.
-        ClosedError: It has ended.
-    """
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
-    from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
-    from sapwood.head.watched import started  # noqa: PLC0415 - as above
-
-    try:
-        record = _asked(cluster, calls.FIND_SESSION, handle)
-    except (NodeLostError, CommunicationError):
-        name, _, number = handle.rpartition("#")
-        for one in notices(cluster):  # there is no head: a session goes on without
-            same = number == one.id if name else number in {one.name, one.id}
-            if same and one.ready and started(one.pid) == one.started:
-                return one.socket, one.id, one.name
-        raise
-    if SessionState(record.state).is_over:
-        raise ClosedError(
-            f"the session '{record.handle}' has ended: {record.reason}",
-            hint="`sapwood session create` makes a new one",
-        )
-    if not record.socket:
-        raise ConfigurationError(
-            f"the session '{record.handle}' is {record.state} still", hint="try again soon"
-        )
-    return record.socket, record.id, record.name
-
-
-def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> SessionRecord:
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
-    from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
-    from sapwood.head.service import ServiceClient, UnixWay  # noqa: PLC0415 - as above
-
-    client = ServiceClient(UnixWay(find_head(cluster).socket))
-    try:
-        return typed.convert(client.call(name, value, timeout), calls.SessionRecord)
-    finally:
-        client.close()
 
 
 def _at(socket: str) -> Connect:

@@ -1,5 +1,6 @@
 """A cluster as users hold it."""
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ import msgspec
 from sapwood.activity import agent_requests
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
+from sapwood.client.merged import MERGE_TIMEOUT, Merged, merge_order, merged_at
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
@@ -23,6 +25,7 @@ from sapwood.code.program import Program
 from sapwood.code.runner.group_entry import members_of
 from sapwood.code.watch import Version, Watch
 from sapwood.comm.messaging.envelope import check_places
+from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
@@ -31,7 +34,9 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
+from sapwood.roots import root_calls
 from sapwood.roots.attached import AttachedSession
+from sapwood.roots.merged_session import MergedSession
 from sapwood.roots.shape import tree_of_shape
 from sapwood.session.port import InvitationView, NewAgent, SessionPort
 
@@ -490,6 +495,97 @@ class Cluster(TreeWork, Messaging, Submitting):
         session.ends = False
         self.close()
         return f"{session.address.name}#{session.address.session}"
+
+    def merge(
+        self,
+        handle: str,
+        *,
+        credential: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        cluster: str = "default",
+    ) -> Merged:
+        """Merge another session into this one: streams over the agents of both become possible.
+
+        Both have to agree. You do by this call, as who may own this session; the owner of the other
+        one does by a credential with the right ``merge``. Sessions of the same user at heads on the
+        same machine need none. The other session goes on as before, with its own front ends.
+
+        Args:
+            handle: The other session: its name, id or ``name#id``; of a head on another machine
+                ``name#id@host:port``.
+            credential: The credential, or the file with it.
+            key: The key of the credential's holder, or the file with it, if it is bound to one.
+            cluster: What ``sapwood up --name`` was given, where the other session is.
+
+        Raises:
+            ConfigurationError: There is no such session, it is this one, it is merged already, or
+                one of both is merged with others in the other direction.
+            SecurityError: The credential does not allow it.
+            CommunicationError: The other session is not reached.
+            ClosedError: It has ended, or the cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.merge("day#0c1d2e3f@10.0.0.7:7700", credential="day.cred") as merged:
+                    with merged.stream(load, reduce="sum") as stream:
+                        print(stream.broadcast().result().total)
+        """
+        session = self._attached("merges with others")
+        order = merge_order(handle, credential, key, cluster)
+        asked = session.ask_root(root_calls.MERGE, msgspec.to_builtins(order))
+        return self._merged(session, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
+
+    def split(self, handle: str, *, timeout: float = 10.0) -> None:
+        """End the merge with another session, whichever of the two was merged into the other.
+
+        Args:
+            handle: The other session: its name, id or ``name#id``.
+            timeout: Seconds to wait for open waves, where the other one was merged into this one;
+                the owner of that other one does not wait.
+
+        Raises:
+            ConfigurationError: The two are not merged.
+            ClosedError: The cluster is closed.
+        """
+        session = self._attached("merges with others")
+        wanted = {"session": handle, "seconds": timeout}
+        session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+
+    @property
+    def merged(self) -> tuple[Merged, ...]:
+        """The sessions that are merged into this one, by this cluster or anybody else.
+
+        Raises:
+            ConfigurationError: The root of this cluster is in this process.
+            ClosedError: The cluster is closed.
+        """
+        session = self._attached("merges with others")
+        return tuple(self._merged(session, one) for one in merged_at(session))
+
+    def _merged(self, session: AttachedSession, there: MergedSession) -> Merged:
+        return Merged(
+            session,
+            there,
+            self.settings,
+            self._cache,
+            self._build_environment,
+            self._must_be_open,
+        )
+
+    def _attached(self, what: str) -> AttachedSession:
+        """Return the session, whose root is a process of its own.
+
+        Raises:
+            ConfigurationError: It is not.
+        """
+        self._must_be_open()
+        if not isinstance(self._session, AttachedSession):
+            raise ConfigurationError(
+                f"the root of this cluster is in this process: nothing {what}",
+                hint="make the cluster with sapwood.create_session()",
+            )
+        return self._session
 
     def _must_be_open(self) -> None:
         self._session.refuse_forked_child()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.client.hosts import machines, new_control_tree
+from sapwood.code.runner.packages import packages_variables
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
@@ -109,7 +110,11 @@ def execute(
     with (
         commands_on(chosen.cluster.on if on is None else on, chosen) as commands,
         start_command(
-            commands, arguments, folder, environment, commands.names if input is not None else ()
+            commands,
+            arguments,
+            folder,
+            {**packages_variables(chosen.environment.packages), **(environment or {})},
+            commands.names if input is not None else (),
         ) as running,
         _feeding(running, input),
     ):

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.head.stage_reports import (
+    CollectReport,
+    EnvironmentReport,
+    StagedFiles,
+    StageReport,
+)
 
 if TYPE_CHECKING:
     from sapwood.core.errors import SapwoodError
@@ -69,6 +74,7 @@ class Stage:
             chosen.nodes.listen,
         )
         self._staging = Staging(self._head, chosen.nodes.node_listen)
+        self._cache = chosen.cache
 
     def put(self, *paths: str | Path, nodes: str = "", name: str = "") -> list[StageReport]:
         """Have files and folders on nodes; each is there when this returns.
@@ -83,6 +89,32 @@ class Stage:
             SapwoodError: Some nodes do not have it; the error names them. The others do.
         """
         reports, failed = self._staging.put([Path(one) for one in paths], nodes, name)
+        _raise(failed)
+        return reports
+
+    def environment(
+        self, lock: str | Path, *, nodes: str = "", name: str = ""
+    ) -> list[EnvironmentReport]:
+        """Have the packages of a lock file on nodes, where programs import them.
+
+        They are installed here, once for each kind of nodes, by ``uv``. Commands use them by
+        the setting ``environment.packages``, and so do runners.
+
+        Args:
+            lock: Requirements with hashes, ``pylock.toml`` or ``uv.lock``.
+            nodes: Where, a set of names; by default on all nodes.
+            name: What it is called there; by default as the lock's project or file.
+
+        Raises:
+            InputError: The lock cannot be installed, or the name is that of other files.
+            CommunicationError: uv reaches no index.
+            ResourceError: There is no uv, or the disk is full.
+            SapwoodError: Some nodes do not have it; the error names them. The others do.
+        """
+        from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
+
+        cache = BuildCache(self._cache.path(), size_limit=self._cache.size)
+        reports, failed = self._staging.environment(Path(lock), cache, nodes, name)
         _raise(failed)
         return reports
 

@@ -50,9 +50,20 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 def open_stream(
-    session: SessionPort, request: StreamRequest, make_code: MakeCode, called: Callable[[], None]
+    session: SessionPort,
+    request: StreamRequest,
+    make_code: MakeCode,
+    called: Callable[[], None],
+    others: Sequence[int] = (),
 ) -> Stream:
-    """Open a stream; ``called`` is told of each call of its methods.
+    """Open a stream.
+
+    Args:
+        session: The tree.
+        request: What it is to be.
+        make_code: Makes of functions what runners can load.
+        called: Told of each call of its methods.
+        others: Ranks of agents of other sessions, which may take part.
 
     Raises:
         ConfigurationError: What is asked for is no stream.
@@ -105,9 +116,9 @@ def open_stream(
             "a stream to some agents cannot follow all", hint="leave out agents, or follow"
         )
     check_places(options.filters, session.tree.junctions)
-    agents = checked_agents(request.agents, session.tree.agent_ranks)
+    agents = checked_agents(request.agents, [*session.tree.agent_ranks, *others])
     if options.on_loss == REPLACE:
-        _must_come_back(session, agents)
+        _must_come_back(session, [one for one in agents if one < session.tree.size])
     handle = session.open_stream(handler, reduce, agents, options=options)
     handle.explain = lambda error: name_crash_site(error, debug_files)
     what = request.what if isinstance(request.what, str) else name_of(request.what)

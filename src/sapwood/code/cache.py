@@ -53,7 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         description: What decided the build, for people.
         created: Seconds since 1970.
         seconds: How long the build took.
-        files: Each file by name.
+        files: Each file by its path in the entry.
     """
 
     description: dict[str, str]
@@ -241,7 +241,7 @@ class BuildCache:
                 description=description,
                 created=time.time(),
                 seconds=time.monotonic() - started,
-                files={path.name: _record(path) for path in sorted(entry.iterdir())},
+                files=_records(entry),
             )
             (entry / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
             final = self.folder / "entries" / key
@@ -365,6 +365,12 @@ def _lock_file(path: Path, operation: int) -> int:
 
 def _read_manifest(path: Path) -> Manifest:
     return typed.json_reader(Manifest)(path.read_bytes())
+
+
+def _records(folder: Path) -> dict[str, FileRecord]:
+    """Return all files in a folder and below it."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): _record(path) for path in paths}
 
 
 def _record(path: Path) -> FileRecord:

@@ -1,13 +1,15 @@
-"""Compilers that run for a thread, and how another thread, or a signal, ends them."""
+"""Tools of builds that run for a thread, and how another thread, or a signal, ends them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from weakref import WeakSet
 
@@ -80,3 +82,46 @@ def held_back_signals() -> Iterator[Callable[[], None]]:
         yield let_through
     finally:
         let_through()
+
+
+def run_to_end(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], time_limit: float
+) -> tuple[int, str]:
+    """Run a tool in a process group of its own, so that none of it outlives an interruption.
+
+    Args:
+        command: Its words.
+        folder: Where it starts.
+        environment: All its variables.
+        time_limit: Seconds that it may take.
+
+    Returns:
+        Its exit code, and all that it wrote.
+
+    Raises:
+        CancelledError: The thread was interrupted.
+        subprocess.TimeoutExpired: It took longer.
+    """
+    with (
+        held_back_signals() as let_through,
+        subprocess.Popen(
+            list(command),
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            process_group=0,
+        ) as process,
+    ):
+        try:
+            let_through()
+            with interruptible(process):
+                output, _ = process.communicate(timeout=time_limit)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, output

@@ -89,10 +89,13 @@ class OpenStream(Event, frozen=True):
     Attributes:
         spec: What it is.
         paced: Whether agents are to send of themselves no faster than :class:`Read` says.
+        partial: Whether its waves end with what a junction would pass on, as somebody else puts
+            that together with more.
     """
 
     spec: StreamSpec
     paced: bool = False
+    partial: bool = False
 
 
 class Read(Event, frozen=True):

@@ -452,6 +452,13 @@ class EnvironmentSettings(Section, frozen=True):
         about("Shell files that /bin/sh sources at start; their exports reach builds and runners."),
     ] = []
     source_timeout: Annotated[Seconds, about("How long sourcing these files may take.")] = 30.0
+    packages: Annotated[
+        str,
+        about(
+            "Environment whose packages commands and runners on the nodes of a head have, by the "
+            "name that `sapwood stage environment` gave it; empty: none."
+        ),
+    ] = ""
 
 
 class RecoveryPolicy(Section, frozen=True):

@@ -112,6 +112,10 @@ SESSION_CREDENTIAL = "session.credential"
 """Call: what lets a front end on another machine attach? Value: as for :data:`FIND_SESSION`.
 Answer: :class:`SessionCredential`."""
 
+MERGE_CREDENTIAL = "session.merge-credential"
+"""Call: what lets another session take this one into its streams? Value: as for
+:data:`FIND_SESSION`. Answer: :class:`SessionCredential`."""
+
 LIST_SESSIONS = "session.list"
 """Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
 
@@ -734,6 +738,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         invitations: By which processes that others start may be agents, and are.
         agent_events: What has happened to such agents, the last of it.
         nodes: The nodes that its agents are on, by name; none on the head's machine alone.
+        merged: The sessions that are merged into it.
+        part_of: The sessions that it is merged into, as they call themselves.
     """
 
     id: str
@@ -749,6 +755,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     invitations: list[InvitationView] = []
     agent_events: list[AgentEvent] = []
     nodes: list[str] = []
+    merged: list[str] = []
+    part_of: list[str] = []
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

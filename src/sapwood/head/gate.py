@@ -49,6 +49,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.CREATE_SESSION: r.CREATE,
     calls.CERTIFY_SESSION: r.ADMIN,
     calls.SESSION_CREDENTIAL: r.ATTACH,
+    calls.MERGE_CREDENTIAL: r.MERGE,
     calls.LIST_SESSIONS: r.CONNECT,
     calls.FIND_SESSION: r.CONNECT,
     calls.END_SESSION: r.DELETE,
@@ -92,7 +93,13 @@ STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith(
 """The orders that are about staged files."""
 
 ABOUT_ONE_THING: Final = frozenset(
-    {calls.REMOVE_NODE, calls.RECORD_RUN, calls.SESSION_CREDENTIAL, calls.END_SESSION}
+    {
+        calls.REMOVE_NODE,
+        calls.RECORD_RUN,
+        calls.SESSION_CREDENTIAL,
+        calls.MERGE_CREDENTIAL,
+        calls.END_SESSION,
+    }
 )
 """Calls that need their right for one node or session; the handler asks for it."""
 
@@ -308,6 +315,22 @@ def secret_for(rights: Rights, secret: str, session: str) -> str:
     role = "watch"
     if r.RUN in rights.names and not rights.user:  # what it begins there would be another user's
         role = "owner" if r.DELETE in rights.names else "user"
-    if role == "owner" and rights.not_after == math.inf and not rights.ids:
+    if (
+        role == "owner"
+        and r.MERGE in rights.names
+        and rights.not_after == math.inf
+        and not rights.ids
+    ):
         return secret
     return limited_secret(secret, session, role, rights.not_after, rights.ids)
+
+
+def merge_secret_for(rights: Rights, secret: str, session: str) -> str:
+    """Return what another session is to show to a session's root to be merged with it.
+
+    Args:
+        rights: Of whoever merges them; to merge is among them.
+        secret: Of the session.
+        session: Its id.
+    """
+    return limited_secret(secret, session, "merge", rights.not_after, rights.ids)

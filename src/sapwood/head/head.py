@@ -51,7 +51,7 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, secret_for
+from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, merge_secret_for, secret_for
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -65,7 +65,7 @@ from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, RUN
+from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, MERGE, RUN
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
@@ -266,6 +266,7 @@ class Head:
                 calls.CREATE_SESSION: self._create_session,
                 calls.CERTIFY_SESSION: self._certify_session,
                 calls.SESSION_CREDENTIAL: self._session_credential,
+                calls.MERGE_CREDENTIAL: self._merge_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
@@ -927,10 +928,23 @@ class Head:
         rights = self.gate.require_right(
             caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL
         )
+        secret = secret_for(rights, self.sessions.secret_of(record), record.id)
+        return self._shown_at_root(record, secret)
+
+    def _merge_credential(self, caller: ServiceCaller, value: Any) -> Any:
+        record = self.sessions.find(_read(value, str))
+        rights = self.gate.require_right(
+            caller, MERGE, session=record.name, what=calls.MERGE_CREDENTIAL
+        )
+        secret = merge_secret_for(rights, self.sessions.secret_of(record), record.id)
+        return self._shown_at_root(record, secret)
+
+    def _shown_at_root(self, record: calls.SessionRecord, secret: str) -> Any:
+        """Return what somebody needs to reach the root of a session who shows a secret there."""
         made = calls.SessionCredential(
             record.id,
             record.name,
-            secret_for(rights, self.sessions.secret_of(record), record.id),
+            secret,
             f"s-{record.id}.{self.control.cluster}",
             self.control.authority,
             list(self.control.places),

@@ -44,6 +44,8 @@ KINDS: Final = {
     "agent.lost": "such an agent is gone unasked",
     "agent.left": "such an agent left, or was removed",
     "agent.refused": "a process was not let in as an agent",
+    "session.merged": "a session was merged with another one",
+    "session.split": "two merged sessions were split",
     "process.lost": "a process of a session ended unasked",
     "process.replaced": "another process took its place",
     "run.ended": "a run ended",

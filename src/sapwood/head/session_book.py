@@ -364,7 +364,8 @@ class SessionBook:
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(record, state=state, report=report))
-            return True
+        self._note_merges(record, report)
+        return True
 
     def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
         """Note what has happened to agents that others start, as far as it is not noted yet."""
@@ -373,6 +374,22 @@ class SessionBook:
         for event in report.agent_events:
             if event.number > noted:
                 self._note(event.kind, event.text, session=record.name, facts=event.facts)
+
+    def _note_merges(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note with which sessions one is merged now, and with which no more."""
+        before = record.report or calls.SessionReport(id=record.id, state="")
+        for was, now, how in (
+            (before.merged, report.merged, "has {} in it"),
+            (before.part_of, report.part_of, "is a part of {}"),
+        ):
+            for other in sorted({*was} ^ {*now}):
+                merged = other in now
+                self._note(
+                    "session.merged" if merged else "session.split",
+                    f"{record.handle} {how.format(other)}{'' if merged else ' no more'}",
+                    session=record.name,
+                    facts={"with": other},
+                )
 
     # --- step by step --------------------------------------------------------------------------
 
@@ -497,6 +514,8 @@ class SessionBook:
                 owner="",
                 front_ends=[],
                 streams=0,
+                merged=[],
+                part_of=[],
             )
             after = msgspec.structs.replace(after, report=told)
             self._records[record.id] = after
@@ -515,6 +534,7 @@ class SessionBook:
                     self._opened().delete(_SESSIONS + one)
             except SapwoodError as error:  # the next head sees by itself that it is over
                 _log.warning("end not written down", session=record.handle, reason=error.what)
+        self._note_merges(record, told)
         _log.info("session over", session=record.handle, reason=reason)
         self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from sapwood.nodes.stage_messages import StagedKind
+
 
 class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is staged, and where.
@@ -16,6 +18,7 @@ class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes that have it.
         path: Where it is on the first of them.
         since: Since when it is there, seconds since 1970.
+        kind: ``file``, ``folder`` or ``environment``.
     """
 
     name: str
@@ -25,6 +28,7 @@ class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
     path: str
     since: float
+    kind: StagedKind = "file"
 
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,20 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
     sent: int
     passed_on: int
+
+
+class EnvironmentReport(StageReport, frozen=True, kw_only=True):
+    """An environment that was staged, for nodes of one kind; the rest as in :class:`StageReport`.
+
+    Attributes:
+        platform: What uv calls these nodes.
+        python: Version of their Python, for example ``3.11``.
+        installed: Whether uv has installed it now; else it was kept from before.
+    """
+
+    platform: str
+    python: str
+    installed: bool
 
 
 class CollectReport(msgspec.Struct, frozen=True, kw_only=True):

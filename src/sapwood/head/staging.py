@@ -22,6 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sapwood.code.cache import BuildCache
+from sapwood.code.locked_packages import PACKAGES, MachineKind, PackageLock
 from sapwood.comm.content import CHUNK
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -37,10 +39,15 @@ from sapwood.core.errors import (
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
-from sapwood.head.stage_reports import CollectReport, StagedFiles, StageReport
+from sapwood.head.stage_reports import (
+    CollectReport,
+    EnvironmentReport,
+    StagedFiles,
+    StageReport,
+)
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
-from sapwood.nodes.file_trees import FileEntry, FileTree, read_tree
+from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name, read_tree
 
 UNDER_WAY: Final = 32
 """Pieces that were sent and not confirmed, to all nodes together."""
@@ -148,15 +155,104 @@ class Staging:
         reports: list[StageReport] = []
         failed: dict[str, SapwoodError] = {}
         for path, tree in zip(paths, trees, strict=True):
-            tree.check()
             left = {host: one for host, one in wanted.items() if one not in failed}
-            with contextlib.closing(
-                _Delivery(self._head, tree, path, left, self._listen)
-            ) as delivery:
-                delivery.run()
-            reports.append(delivery.report())
-            failed |= delivery.failed
+            report, refused = self._delivered(tree, path, left)
+            reports.append(report)
+            failed |= refused
         return reports, failed
+
+    def environment(
+        self, path: Path, cache: BuildCache, nodes: str = "", name: str = ""
+    ) -> tuple[list[EnvironmentReport], dict[str, SapwoodError]]:
+        """Have the packages of a lock file on nodes, each where it fits.
+
+        All of them are installed here before anything is sent, once for all nodes of a kind.
+
+        Args:
+            path: The lock file.
+            cache: Where installed packages are kept.
+            nodes: Where, a set of names; empty: on all.
+            name: What the environment is called there; empty: as the lock's project or file.
+
+        Returns:
+            What came of it for each kind of nodes, and what went wrong on which nodes.
+
+        Raises:
+            DataMissingError: The lock cannot be read.
+            InputError: It cannot be installed, the name is taken, or there is no such node.
+            CommunicationError: No index is reached.
+            ResourceError: There is no uv, or the disk is full.
+            NodeLostError: A node that was named is not there.
+        """
+        lock = PackageLock(path)
+        name = checked_name(name or lock.name)
+        wanted = self._chosen(nodes)
+        kinds = self._kinds(wanted)
+        failed = self._check_free(name, wanted)
+        with contextlib.ExitStack() as stack:
+            entries = {}
+            for kind in sorted(kinds):
+                entries[kind] = stack.enter_context(contextlib.closing(lock.install(kind, cache)))
+            reports = []
+            for kind, entry in entries.items():
+                folder = entry.path(PACKAGES)
+                left = {host: wanted[host] for host in kinds[kind] if wanted[host] not in failed}
+                made, refused = self._delivered(read_tree(folder).named(name), folder, left)
+                failed |= refused
+                plain = msgspec.structs.asdict(made)
+                reports.append(
+                    EnvironmentReport(
+                        **plain, platform=kind.platform, python=kind.python, installed=entry.built
+                    )
+                )
+        return reports, failed
+
+    def _kinds(self, wanted: Mapping[int, str]) -> dict[MachineKind, list[int]]:
+        """Return which nodes get the same packages.
+
+        Raises:
+            InputError: There are none for such a machine.
+        """
+        found: dict[MachineKind, list[int]] = {}
+        facts = {one.host: one.facts for one in self._head.records}
+        for host, name in wanted.items():
+            here = facts.get(host)
+            try:
+                if here is None:
+                    raise InputError("the node has not said what machine it is")
+                kind = MachineKind.of(here.architecture, here.c_library, here.python)
+            except InputError as error:
+                raise InputError(error.what, where=name, hint=error.hint) from error
+            found.setdefault(kind, []).append(host)
+        return found
+
+    def _check_free(self, name: str, wanted: Mapping[int, str]) -> dict[str, SapwoodError]:
+        """Refuse a name that files have which are no environment; return who does not answer."""
+        answers = {host: self._head.ask(host, sm.LIST, None) for host in wanted}
+        facts, failed = _answers(answers, wanted, sm.StageFacts)
+        taken = [
+            wanted[host]
+            for host, one in facts.items()
+            if any(seen.name == name and seen.kind != "environment" for seen in one.names)
+        ]
+        if taken:
+            raise InputError(
+                f"{name!r} is the name of something that is no environment",
+                where=fold_hosts(taken),
+                hint=f"give another name by --as NAME, or `sapwood stage remove {name}`",
+            )
+        return failed
+
+    def _delivered(
+        self, tree: FileTree, path: Path, wanted: Mapping[int, str]
+    ) -> tuple[StageReport, dict[str, SapwoodError]]:
+        """Have a tree on nodes; return what came of it, and what went wrong."""
+        tree.check()
+        with contextlib.closing(
+            _Delivery(self._head, tree, path, wanted, self._listen)
+        ) as delivery:
+            delivery.run()
+        return delivery.report(), delivery.failed
 
     def get(
         self, remote: str, folder: Path, nodes: str = ""

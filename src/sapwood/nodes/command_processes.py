@@ -23,6 +23,7 @@ from sapwood.contexts.process import resident_memory
 from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError, SecurityError
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
+from sapwood.nodes.staged_use import with_environment, with_staged_programs
 from sapwood.session.shared_reactor import SharedReactor
 
 CHUNK = 64 * 1024
@@ -434,7 +435,8 @@ def _start(order: messages.StartCommand, mark: str) -> subprocess.Popen[bytes]:
     outer = os.environ.get(sweeping.VARIABLE, "")
     marks = f"{outer} {mark}" if outer else mark
     owner = find_user(order.user) if order.user else None
-    variables = os.environ if owner is None else owner.environment()
+    variables = dict(os.environ) if owner is None else owner.environment()
+    variables |= with_environment(order.environment, variables, owner)
     options: dict[str, Any] = {"cwd": order.folder or None}
     if owner is not None:
         options = owner.process_options(_enterable(order.folder, owner))
@@ -445,7 +447,7 @@ def _start(order: messages.StartCommand, mark: str) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env={**variables, **order.environment, sweeping.VARIABLE: marks},
+            env={**with_staged_programs(variables), sweeping.VARIABLE: marks},
             start_new_session=True,
             **options,
         )

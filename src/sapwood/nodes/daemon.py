@@ -45,7 +45,8 @@ from sapwood.nodes.joining import MAX_ATTEMPT, FirstAnswer, Joined, join, join_a
 from sapwood.nodes.monitor import NodeMonitor, OrphanReaper
 from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
-from sapwood.nodes.stage import STAGE_VARIABLE, NodeStage, StageFolder
+from sapwood.nodes.stage import NodeStage, StageFolder
+from sapwood.nodes.staged_use import STAGE_VARIABLE
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken
 from sapwood.session.agent import READY, Contribution, IncomingRequest

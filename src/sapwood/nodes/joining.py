@@ -35,6 +35,7 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
 from sapwood.contexts.plan import ZygotePlan
+from sapwood.contexts.process import c_library
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -118,6 +119,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         cores: How many processes may run at once.
         clock: Its time, seconds since 1970.
         addresses: Where it could be reached.
+        c_library: Name and version of its C library.
     """
 
     name: str
@@ -128,6 +130,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     clock: float
     addresses: list[str] = []
+    c_library: str = ""
 
     @classmethod
     def here(cls, name: str = "") -> NodeFacts:
@@ -140,6 +143,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
             architecture=platform.machine(),
             cores=len(os.sched_getaffinity(0)),
             clock=time.time(),
+            c_library=c_library(),
         )
 
 
@@ -163,7 +167,7 @@ def check_facts(facts: NodeFacts) -> None:
         SecurityError: It cannot.
     """
     check_label(facts.name)
-    texts = [facts.user, facts.python, facts.architecture, *facts.addresses]
+    texts = [facts.user, facts.python, facts.architecture, facts.c_library, *facts.addresses]
     shown = all(len(text) <= MAX_FACT and text.isprintable() for text in texts)
     possible = 1 <= facts.cores <= MAX_CORES and facts.pid > 0 and math.isfinite(facts.clock)
     if not shown or not possible or len(facts.addresses) > MAX_ADDRESSES:

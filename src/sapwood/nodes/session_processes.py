@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import threading
@@ -31,6 +32,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.control_link import JOINED, RENEWED, ControlLink
 from sapwood.nodes.head_way import HeadWay
 from sapwood.nodes.monitor import process_activity
+from sapwood.nodes.staged_use import with_environment
 from sapwood.security.authority import make_request, places_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.denials import Denials, DenialUpdate
@@ -79,6 +81,8 @@ class SessionProcesses:
         way: HeadWay | None = None,
         owner: LocalUser | None = None,
     ) -> None:
+        inherited = dict(os.environ) if owner is None else owner.environment()
+        variables = with_environment(order.environment, inherited, owner)
         self.owner = owner
         self._order = order
         self._way = way
@@ -97,7 +101,7 @@ class SessionProcesses:
             orders.ConfigureProcesses(
                 str(self._folder),
                 self._localised(order.configuration),
-                {**_own_folders(owner, str(self._folder)), **order.environment},
+                {**_own_folders(owner, str(self._folder)), **variables},
             ),
             self._reported,
             partial(self._ended, "the zygote ended"),

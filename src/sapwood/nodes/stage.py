@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from sapwood.nodes.port import NodePort
     from sapwood.nodes.stage_peers import StageFetch, StageServer
 
-STAGE_VARIABLE: Final = "SAPWOOD_STAGE"
-"""Variable of all processes of a node: the folder in which staged files are, by their names."""
-
 MAX_FOLDERS: Final = 1000
 """Nodes of one name on one machine that have folders of their own."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 LOOK = "stage.look"
@@ -34,6 +36,10 @@ FIND = "stage.find"
 
 READ = "stage.read"
 """Request to a node: bytes of a file: :class:`ReadPiece`. Answer: the bytes."""
+
+
+StagedKind = Literal["file", "folder", "environment"]
+"""What is staged: a file, a folder, or packages that Python imports."""
 
 
 class StagePiece(msgspec.Struct, frozen=True, array_like=True):
@@ -112,6 +118,7 @@ class StagedName(msgspec.Struct, frozen=True, kw_only=True):
         files: How many files it has.
         path: Where it is on that node.
         since: Since when, seconds since 1970.
+        kind: What it is.
     """
 
     name: str
@@ -120,6 +127,7 @@ class StagedName(msgspec.Struct, frozen=True, kw_only=True):
     files: int
     path: str
     since: float
+    kind: StagedKind = "file"
 
 
 class StageFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sapwood.code.runner.packages import MARK
 from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -44,7 +45,13 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name
-from sapwood.nodes.stage_messages import MissingPart, StagedName, StageFacts, StagePiece
+from sapwood.nodes.stage_messages import (
+    MissingPart,
+    StagedKind,
+    StagedName,
+    StageFacts,
+    StagePiece,
+)
 
 PINNED: Final = 600.0
 """Seconds for which content without a name stays that somebody is about to give a name."""
@@ -250,12 +257,20 @@ class StageStore:
             )
         if not self._cleaned:
             self._cleaned = True
-            for folder in (self._parts, self._trees):
-                for left in folder.glob(".*"):  # of a daemon that was killed
-                    if left.is_dir() and not left.is_symlink():
-                        shutil.rmtree(left)
-                    else:
-                        left.unlink()
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a daemon that was killed has begun, and trees that got no name."""
+        links = (one for one in self._names.iterdir() if one.is_symlink())
+        named = {one.readlink().parent.name for one in links}
+        unnamed = [
+            one for one in self._trees.iterdir() if one.name.removesuffix(".list") not in named
+        ]
+        for left in (*self._parts.glob(".*"), *unnamed):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink()
 
     def _check_executable(self, tree: FileTree) -> None:
         no_programs = os.statvfs(self.folder).f_flag & os.ST_NOEXEC
@@ -523,7 +538,14 @@ class StageStore:
             files=len(tree.files),
             path=str(link),
             since=link.lstat().st_mtime,
+            kind=_kind_of(tree),
         )
+
+
+def _kind_of(tree: FileTree) -> StagedKind:
+    if any(one.path == os.fsencode(f"{tree.name}/{MARK}") for one in tree.entries):
+        return "environment"
+    return "folder" if tree.entries[0].kind == "folder" else "file"
 
 
 def _object_name(entry: FileEntry) -> str:

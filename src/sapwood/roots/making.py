@@ -18,6 +18,7 @@ import msgspec
 from sapwood.activity.agent_requests import AgentSettings
 from sapwood.activity.filter_host import FilterHost
 from sapwood.code.runner.options import RunnerOptions
+from sapwood.code.runner.packages import packages_variables
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
@@ -120,6 +121,12 @@ def plan_here(
     width = (
         settings.cluster.fanout if fanout is None else whole(fanout, "fanout", ConfigurationError)
     )
+    if settings.environment.packages:
+        raise ConfigurationError(
+            "environments are staged on nodes of a head, and these agents are not there",
+            where=f"environment.packages = {settings.environment.packages}",
+            hint="write --on head, or install the packages beside Sapwood",
+        )
     exports = site_variables(settings)
     runners = runner_options(count, settings, usable_cores())
     spares, transport = settings.cluster.spares, settings.comm.transport
@@ -160,7 +167,7 @@ def plan_over(
     tree, hosts = by_host(shares, machines_above(shares, names, settings.nodes.topology))
     runners = runner_options(max(shares), settings, usable_cores())
     options = msgspec.structs.replace(
-        session_options(settings, exports),
+        session_options(settings, exports | packages_variables(settings.environment.packages)),
         tree=tree,
         hosts=hosts,
         fastpath=False,

@@ -196,8 +196,8 @@ class RootProcess:
         self.server.close(self.life.reason or "it was ended")
 
     def _changed(self) -> None:
-        """Front ends have come or gone."""
-        self.life.changed(attached=self.server.attached)
+        """Front ends have come or gone, or sessions that are merged with this one."""
+        self.life.changed(attached=self.server.attached, merged=self.server.merged)
         self._reports.tell(self.report())
 
     def _tell_kept(self, told: tuple[int, int]) -> None:

@@ -21,11 +21,13 @@ class FrontEndRole(enum.Enum):
         OWNER: It may do everything; there is one at a time, and without one the session is idle.
         USER: It works with the agents: streams, requests, messages, groups.
         WATCHER: It sees what agents print, and how the session is.
+        MERGER: The root of another session, whose streams the agents take part in.
     """
 
     OWNER = "owner"
     USER = "user"
     WATCHER = "watch"
+    MERGER = "merge"
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -78,6 +80,8 @@ def secret_holder(
         shown = role_shown(asked.secret, secret, asked.session, clock(), denied)
         if shown.role == ALL_ROLES:
             return ALL
+        if shown.role == FrontEndRole.MERGER.value:
+            return Allowed(frozenset({FrontEndRole.MERGER}), shown.not_after, shown.credential)
         highest = _RISING.index(FrontEndRole(shown.role))
         return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.credential)
 

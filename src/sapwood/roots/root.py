@@ -31,6 +31,7 @@ from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection
 from sapwood.core import typed
 from sapwood.core.errors import (
+    ClosedError,
     ConfigurationError,
     GroupError,
     ProtocolError,
@@ -42,10 +43,13 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
 from sapwood.roots import root_calls, wire
+from sapwood.roots.joint_stream import JointStream
 from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
+from sapwood.roots.merged_session import MergeOrder, SplitOrder
+from sapwood.roots.merges import Merges
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
 from sapwood.roots.routes import EffectRoutes, FrontEndMemory
-from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
 from sapwood.session.supervisor import NodeSource
@@ -96,6 +100,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         dropped: Bytes of output that were left out.
         invitations: By which processes that others start may be agents, and are.
         agent_events: What has happened to such agents, the last of it.
+        merged: The sessions that are merged into it.
+        part_of: The sessions that it is merged into, as they call themselves.
     """
 
     agents: int
@@ -107,6 +113,8 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
     invitations: list[InvitationView] = []
     agent_events: list[AgentEvent] = []
+    merged: list[str] = []
+    part_of: list[str] = []
 
 
 class RootSession(EffectRoutes, EmbeddedSession):
@@ -119,7 +127,40 @@ class RootSession(EffectRoutes, EmbeddedSession):
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
         EffectRoutes.__init__(self)
+        self.joint: dict[int, JointStream] = {}
         EmbeddedSession.__init__(self, options, None, nodes)
+
+    def post_of_stream(self, event: Any) -> None:
+        """Give an event of a stream to the core, or to what has it done by several sessions."""
+        joint = self.joint.get(event.stream)
+        if joint is None:
+            self.host.post(event)
+        else:
+            joint.take(event)
+
+    def emit(self, effect: Any) -> None:
+        """Tell what came of a stream over several sessions."""
+        if isinstance(effect, ev.Released):
+            self._returned({ev.Released: self._released}, effect)
+            return
+        known = self.of_stream.get(effect.stream)
+        if known is None:
+            return
+        hearer, number = known
+        told = msgspec.structs.replace(effect, stream=number)
+        if not isinstance(effect, wire.SweepRefused):
+            hearer.hear(number, told)
+        elif isinstance(hearer, ServedFrontEnd):
+            hearer.tell(told)
+        payload = getattr(effect, "payload", None)
+        if payload is not None:
+            self._released(ev.Released(payload))
+
+    def host_filters(self, make: MakeFilters) -> None:
+        """Have own filters of the root called, also those over several sessions."""
+        self.streams.filters = make(
+            self.loop, self.supervisor.new_runner_factory, self.post_of_stream
+        )
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         return self.routed(super()._handlers())
@@ -214,6 +255,8 @@ class ServedFrontEnd:
             message, wire.CallOfRoot | wire.MemoryTaken
         ):
             raise SecurityError("a front end that watches may not work with the agents")
+        if self.role is FrontEndRole.MERGER and not isinstance(message, _OF_MERGERS):
+            raise SecurityError("a session that this one is merged into may only use streams")
         taker(message)
 
     def share(self) -> None:
@@ -224,7 +267,9 @@ class ServedFrontEnd:
     def _called(self, call: wire.CallOfRoot) -> None:
         value, error = None, None
         try:
-            value = self._server.answer(self, call)
+            about_merges = call.name in _CALLS_ABOUT_MERGES
+            answer = self._server.about_merges if about_merges else self._server.answer
+            value = answer(self, call)
         except SapwoodError as problem:
             error = problem.to_record()
         except msgspec.ValidationError as problem:
@@ -266,9 +311,10 @@ class ServedFrontEnd:
         mine = event.spec.stream
         if mine in self._streams or len(self._streams) >= MAX_STREAMS:
             raise ProtocolError(f"a front end opens stream {mine} twice, or too many")
-        session = self._session
+        session, merges = self._session, self._server.merges
         unknown = from_ranges(event.spec.members) - set(session.tree.agent_ranks)
-        if unknown and max(unknown) >= session.tree.size:
+        spans = self.role is not FrontEndRole.MERGER and merges.spans(event.spec)
+        if unknown and not spans and max(unknown) >= session.tree.size:
             raise ProtocolError(f"a stream to places that never were: {sorted(unknown)}")
         number = session.host.new_stream()
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
@@ -277,7 +323,10 @@ class ServedFrontEnd:
         if spec.follows:  # the tree may have changed, and the front end has not heard of it yet
             spec = msgspec.structs.replace(spec, members=to_ranges(session.tree.agent_ranks))
         try:
-            session.host.post(ev.OpenStream(spec, event.paced))
+            if spans:
+                merges.open(spec, paced=event.paced)
+            else:
+                session.host.post(msgspec.structs.replace(event, spec=spec))
         except SapwoodError:
             del self._streams[mine], session.of_stream[number]
             raise
@@ -288,7 +337,7 @@ class ServedFrontEnd:
             if isinstance(event, ev.Broadcast):
                 stream.begun += 1
                 stream.waiting.add(stream.begun)
-            self._session.host.post(msgspec.structs.replace(event, stream=stream.number))
+            self._session.post_of_stream(msgspec.structs.replace(event, stream=stream.number))
         elif isinstance(event, ev.Broadcast) and event.payload is not None:
             self.give_back(ev.Released(event.payload))  # it was closed meanwhile
 
@@ -302,7 +351,7 @@ class ServedFrontEnd:
         stream = self._streams.pop(event.stream, None)
         if stream is not None:
             del self._session.of_stream[stream.number]
-            self._session.host.post(ev.CloseStream(stream.number))
+            self._session.post_of_stream(ev.CloseStream(stream.number))
 
     def _read(self, event: ev.Read) -> None:
         """Tell agents that there is room, but for what the root has read before."""
@@ -313,7 +362,7 @@ class ServedFrontEnd:
             self._server.kept_streams.was_read(event.stream, event.rank, event.count)
         count = stream.read(event.rank, event.count)
         if count:
-            self._session.host.post(ev.Read(stream.number, event.rank, count))
+            self._session.post_of_stream(ev.Read(stream.number, event.rank, count))
 
     def inherit(self, kept: KeptStreams) -> None:
         """Own the streams that the last owner has left."""
@@ -524,7 +573,10 @@ class ServedFrontEnd:
     def _take_back(self, event: ev.Event) -> None:
         """End something that is under way, even if the core never took it."""
         try:
-            self._session.host.post(event)
+            if isinstance(event, ev.CloseStream):
+                self._session.post_of_stream(event)
+            else:
+                self._session.host.post(event)
         except SapwoodError as error:
             _log.warning("not taken back", number=self.number, reason=error.what)
 
@@ -601,7 +653,8 @@ class RootServer:
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self.kept_streams = KeptStreams(keeping, session.host.post)
+        self.merges = Merges(session, session_id, name, self._part_of, changed)
+        self.kept_streams = KeptStreams(keeping, session.post_of_stream)
         self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
         self._since = clock()
         self._was_attached = False
@@ -618,7 +671,21 @@ class RootServer:
     @property
     def attached(self) -> bool:
         """Whether somebody is attached who does more than watch."""
-        return any(one.role is not FrontEndRole.WATCHER for one in self._admitted())
+        return any(one.role in _WORKING for one in self._admitted())
+
+    @property
+    def merged(self) -> bool:
+        """Whether it is merged with another session."""
+        return self.merges.begun or bool(self._part_of())
+
+    def _part_of(self) -> list[str]:
+        return [one.label for one in self._mergers()]
+
+    def _mergers(self) -> list[ServedFrontEnd]:
+        return [one for one in self._admitted() if one.role is FrontEndRole.MERGER]
+
+    def _mergers_called(self, text: str) -> list[ServedFrontEnd]:
+        return [one for one in self._mergers() if text in {one.label, *one.label.split("#")}]
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""
@@ -633,6 +700,8 @@ class RootServer:
             dropped=sum(self._kept.dropped.values()),
             invitations=[] if invited is None else invited.current(),
             agent_events=[] if invited is None else list(invited.events)[-TOLD_EVENTS:],
+            merged=[one.handle for one in self.merges.views()],
+            part_of=self._part_of(),
         )
 
     def _admitted(self) -> list[ServedFrontEnd]:
@@ -787,6 +856,12 @@ class RootServer:
                 f"the credential does not let you be {wanted.value}",
                 hint=f"attach with another role: {may}",
             )
+        if wanted is FrontEndRole.MERGER and self.merges.begun:
+            raise ConfigurationError(
+                f"the session '{self._name}' has others merged into it, and so cannot be merged "
+                "into one more",
+                hint="split those off first",
+            )
         if len(self._admitted()) >= MAX_FRONT_ENDS:
             raise ConfigurationError(
                 f"{MAX_FRONT_ENDS} front ends are attached to the session '{self._name}'",
@@ -822,7 +897,7 @@ class RootServer:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
             front_end.inherit(self.kept_streams)
-        if wanted is not FrontEndRole.WATCHER:
+        if wanted in _WORKING:
             for message in self._kept.take(front_end.number):
                 front_end.tell(message)
             front_end.tell(wire.AllHandedOver(front_end.streams))
@@ -832,6 +907,7 @@ class RootServer:
 
     def close(self, reason: str) -> None:
         """Tell all front ends that the session ends; on the loop's thread."""
+        self.merges.close()
         for front_end in list(self._front_ends.values()):
             front_end.tell(wire.RootEnds(reason))
             front_end.connection.close()
@@ -856,7 +932,8 @@ class RootServer:
             return None
         if name in _INVITING:
             return self._invited(front_end, name, value)
-        if front_end.role is FrontEndRole.WATCHER:
+        of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
+        if front_end.role not in _WORKING and not of_merger:
             raise SecurityError("a front end that watches may not change the session")
         if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
             raise SecurityError(
@@ -903,6 +980,30 @@ class RootServer:
             return self._pool.submit(invitations.revoke, typed.convert(value, str))
         return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
 
+    def about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+        """Merge this session with another one, or split both; also for who is not its owner now.
+
+        Raises:
+            SapwoodError: It cannot be done.
+        """
+        if call.name == root_calls.MERGED:
+            return msgspec.to_builtins(self.merges.views())
+        if FrontEndRole.OWNER not in front_end.allowed.roles or front_end.role not in _WORKING:
+            raise SecurityError("only who may own a session merges and splits it")
+        if call.name == root_calls.SPLIT:
+            wanted = typed.convert(call.value, SplitOrder)
+            above = self._mergers_called(wanted.session)
+            for one in above:
+                self._cut_off(one, ClosedError(f"the owner of '{self._name}' has split the two"))
+            return None if above else self.merges.split(wanted)
+        order = typed.convert(call.value, MergeOrder)
+        if order.socket and not front_end.here:
+            raise SecurityError(
+                "who is on another machine shows a credential of the other session",
+                hint="`sapwood credential issue --rights connect,merge --session …` makes one",
+            )
+        return self.merges.merge(order)
+
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
         if call.name == root_calls.OFFER:
@@ -933,7 +1034,8 @@ class RootServer:
         if not self.attached:
             self._kept.add(rank, data)
         for front_end in self._admitted():
-            front_end.tell(wire.PlaceWrote(rank, data))
+            if front_end.role is not FrontEndRole.MERGER:
+                front_end.tell(wire.PlaceWrote(rank, data))
 
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.places
@@ -977,3 +1079,21 @@ class RemoteDoor:
 
 _INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
+
+_WORKING = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
+
+_OF_MERGERS = (
+    wire.CallOfRoot,
+    ev.OpenStream,
+    ev.Broadcast,
+    ev.CloseStream,
+    ev.ConfigureStream,
+    ev.Read,
+    ev.SweepStream,
+)
+"""What the root of another session may say."""
+
+_CALLS_ABOUT_MERGES = frozenset({root_calls.MERGED, root_calls.MERGE, root_calls.SPLIT})
+
+_CALLS_OF_MERGERS = frozenset({root_calls.OFFER, root_calls.WITHDRAW})
+"""What it may want besides, with what everybody may."""

@@ -44,3 +44,12 @@ WITHDRAW = "content.withdraw"
 
 STATUS = "status"
 """Say how the session is. Answer: ``RootStatus``."""
+
+MERGE = "merge"
+"""Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""
+
+SPLIT = "split"
+"""End the merge with another session, whichever is merged into the other: ``SplitOrder``."""
+
+MERGED = "merged"
+"""Say which sessions are merged into this one. Answer: a list of ``MergedSession``."""

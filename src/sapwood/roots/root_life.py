@@ -39,6 +39,7 @@ class RootLife:
         self._later = later
         self._over = over
         self._used = False
+        self._merged = False
         self._times_left = 0
 
     def started(self) -> None:
@@ -46,17 +47,21 @@ class RootLife:
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
 
-    def changed(self, *, attached: bool) -> None:
-        """Front ends have come or gone.
+    def changed(self, *, attached: bool, merged: bool = False) -> None:
+        """Front ends have come or gone, or sessions that are merged with this one.
 
         Args:
             attached: Whether somebody is there who does more than watch.
+            merged: Whether it is merged with another session: then it is not idle.
         """
+        was_merged, self._merged = self._merged, merged
         if attached and self.state is SessionState.DETACHED:
             self._used = True
             self._move(SessionStep.ATTACHED)
         elif not attached and self.state is SessionState.READY:
             self._move(SessionStep.LEFT)
+            self._wait_for_somebody()
+        elif was_merged and not merged and self.state is SessionState.DETACHED:
             self._wait_for_somebody()
 
     def end(self, reason: str) -> None:
@@ -79,5 +84,6 @@ class RootLife:
             self._later(wait, self._idle_over, self._times_left)
 
     def _idle_over(self, times_left: int) -> None:
-        if self.state is SessionState.DETACHED and self._times_left == times_left:
+        waited = self.state is SessionState.DETACHED and self._times_left == times_left
+        if waited and not self._merged:
             self.end(f"nobody was attached for {self.idle:g} s")

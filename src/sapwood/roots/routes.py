@@ -65,6 +65,7 @@ class EffectRoutes:
 
     Attributes:
         of_stream: Of each stream who hears of it, and what that calls it.
+        of_part: Of each part of a stream over several sessions, what takes what comes of it.
         of_request: Of each request, likewise.
         of_send: Of each message on its way, likewise, and who has not taken it yet.
         of_receive: Of each message that somebody waits for, likewise.
@@ -74,6 +75,7 @@ class EffectRoutes:
 
     def __init__(self) -> None:
         self.of_stream: dict[int, tuple[StreamHearer, int]] = {}
+        self.of_part: dict[int, Callable[[Any], None]] = {}
         self.of_request: dict[int, tuple[EffectHearer, int]] = {}
         self.of_send: dict[int, tuple[EffectHearer, int, set[int]]] = {}
         self.of_receive: dict[int, tuple[EffectHearer, int]] = {}
@@ -102,12 +104,15 @@ class EffectRoutes:
         }
 
     def _stream_effect(self, own: _Own, effect: Any) -> None:
-        known = self.of_stream.get(effect.stream)
-        if known is None:
+        known, part = self.of_stream.get(effect.stream), self.of_part.get(effect.stream)
+        if part is not None:
+            part(effect)
+        elif known is not None:
+            hearer, number = known
+            hearer.hear(number, msgspec.structs.replace(effect, stream=number))
+        else:
             own[type(effect)](effect)
             return
-        hearer, number = known
-        hearer.hear(number, msgspec.structs.replace(effect, stream=number))
         payload = getattr(effect, "payload", None)
         if payload is not None:
             own[ev.Released](ev.Released(payload))

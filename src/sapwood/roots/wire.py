@@ -30,7 +30,7 @@ from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import PlaceView
 
-VERSION = 1
+VERSION = 2
 """Of this protocol. The kinds and the fields of what travels are fixed by it."""
 
 MAX_MESSAGE = 64 * 2**20

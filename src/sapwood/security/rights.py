@@ -28,7 +28,7 @@ RIGHTS: Final = {
     ATTACH: "see what the agents of a session print",
     RUN: "with attach, work with the agents of a session; run commands on its nodes; tell how runs "
     "ended",
-    MERGE: "join a session with another one",
+    MERGE: "have the agents of a session take part in streams of another one",
     ALLOCATE: "take nodes for a session",
     SPAWN: "begin processes on nodes",
     ADMIN: "let machines join, remove them, issue and revoke credentials, end the cluster",

@@ -170,6 +170,18 @@ class ContentStore:
             if not offer.count:
                 self._forget(offer)
 
+    def read(self, ref: ContentRef) -> bytes:
+        """Return what is offered, as a whole.
+
+        Raises:
+            DataMissingError: It is not offered, or has changed.
+        """
+        with self._lock:
+            offer = self._find(ref)
+            if offer is None:
+                raise DataMissingError("content is not offered any more", where=ref.sha256[:16])
+            return _read(offer, 0, offer.nbytes)
+
     def close(self) -> None:
         """Withdraw everything and end the threads."""
         with self._lock:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.wheels import make_wheel, write_lock
 
 import sapwood
+from sapwood.code import locked_packages
+from sapwood.environment.settings import EnvironmentSettings, Settings
 
 from .conftest import Cli, Until
 
@@ -111,6 +116,101 @@ def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_pat
     assert "mesh" not in two.run("stage", "list")
 
 
+PROGRAM = """
+import numpy as np
+from sapwood import Program
+
+class Acorns(Program):
+    reduce = {"count": "sum"}
+
+    def default_data(self):
+        return range(4)
+
+    def map(self, data, state):
+        import acorn
+        return {"count": np.full(1, acorn.COUNT)}
+
+    def update(self, state, total):
+        return {"count": int(total["count"][0])}
+
+    def done(self, state):
+        return True
+
+    def result(self, state):
+        return {"acorns": state["count"]}
+"""
+
+
+def test_an_environment_is_installed_once_and_used_by_commands_and_runners(
+    two: Cli, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.environment["UV_CACHE_DIR"] = str(tmp_path / "uv")
+    acorn = make_wheel(
+        tmp_path / "wheels",
+        "acorn",
+        {"acorn.py": "COUNT = 5\ndef main(): print('oak', __import__('sys').version_info[:2])\n"},
+        scripts="acorn=acorn:main",
+    )
+    lock = write_lock(tmp_path / "grove.lock", tmp_path / "wheels", acorn)
+    first = two.run("stage", "environment", str(lock))
+    assert "installed by uv" in first
+    assert "is on n[1-2]" in first
+    # Again: no bytes go, and uv is not there to be run.
+    monkeypatch.setattr(locked_packages, "find_uv", lambda: str(tmp_path / "no-uv"))
+    (again,) = two.json("stage", "environment", str(lock))["staged"]
+    assert (again["nodes"], again["installed"]) == (["n1", "n2"], False)
+    assert (again["sent"], again["passed_on"]) == (0, 0)
+    assert "environment" in two.run("stage", "list")
+
+    def ran(*words: str, status: int = 0) -> str:
+        return two.run("exec", "--on", "head", *words, status=status)
+
+    code = "import acorn; print(acorn.__file__)"
+    said = ran("--environment", "grove", "--no-label", "--", "python", "-c", code)
+    for folder in folders.values():
+        assert str(folder / "trees") in said
+    said = ran("--environment", "grove", "--", "acorn")
+    assert f"oak {sys.version_info[:2]}" in said
+    ran("--", "python", "-c", "import acorn", status=1)
+    error = ran("--environment", "other", "--", "true", status=126)
+    assert "no environment 'other' is staged on this node" in error
+
+    program = tmp_path / "acorns.py"
+    program.write_text(PROGRAM)
+    run = ("run", str(program), "--on", "head", "--agents", "2", "--json")
+    assert json.loads(two.run(*run, "--environment", "grove"))["result"] == {"acorns": 10}
+    assert "No module named 'acorn'" in two.run(*run, status=4)
+    error = two.run(*run, "--environment", "other", status=6)
+    assert "no environment 'other' is staged on this node" in error
+    error = two.run("run", str(program), "--environment", "grove", status=2)
+    assert "environments are staged on nodes of a head" in error
+
+    error = two.run("run", str(program), "--session", "s", "--environment", "grove", status=2)
+    assert "a session has its agents" in error
+
+    data = random_file(tmp_path / "data", 1000)
+    two.run("stage", "put", str(data), "--as", "taken")
+    error = two.run("stage", "environment", str(lock), "--as", "taken", status=2)
+    assert "no environment" in error
+    assert "n[1-2]" in error
+
+
+def test_a_staged_program_is_run_by_its_name(two: Cli, tmp_path: Path) -> None:
+    tool = tmp_path / "tool-of-ours"
+    tool.write_text('#!/bin/sh\necho "tool: $1"\n')
+    tool.chmod(0o755)
+    own = tmp_path / "true"
+    own.write_text("#!/bin/sh\nexit 9\n")
+    own.chmod(0o755)
+    two.run("stage", "put", str(tool), str(own))
+    assert "tool: 7" in two.run("exec", "--on", "head", "--", "tool-of-ours", "7")
+    assert "tool: 8" in two.run("exec", "--on", "head", "--", "sh", "-c", "tool-of-ours 8")
+    two.run("exec", "--on", "head", "--", "true")  # what the node has itself comes first
+    two.run("stage", "remove", "tool-of-ours")
+    error = two.run("exec", "--on", "head", "--", "tool-of-ours", status=127)
+    assert "there is no command 'tool-of-ours'" in error
+
+
 @pytest.mark.nightly
 def test_what_differs_comes_from_each_node_and_what_is_missing_is_named(
     two: Cli, tmp_path: Path
@@ -168,8 +268,18 @@ def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.Monke
         (found,) = stage.get("$SAPWOOD_STAGE/input", tmp_path / "back", nodes="n2")
         assert Path(found.path).read_bytes() == path.read_bytes()
         assert stage.remove("input") == ["n1", "n2"]
+        acorn = make_wheel(tmp_path / "wheels", "acorn", {"acorn.py": "COUNT = 5"})
+        lock = write_lock(tmp_path / "grove.lock", tmp_path / "wheels", acorn)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        (staged,) = stage.environment(lock)
+        assert (staged.nodes, staged.installed) == (["n1", "n2"], True)
         with pytest.raises(sapwood.InputError, match="one name is given for several"):
             stage.put(path, path, name="both")
+    chosen = Settings(environment=EnvironmentSettings(packages="grove"))
+    words = ["python", "-c", "import acorn; print(acorn.COUNT)"]
+    answers = sapwood.execute(words, "head", settings=chosen).nodes
+    assert [one.stdout for one in answers.values()] == [b"5\n", b"5\n"]
     with sapwood.connect(agents=2) as cluster:
         found_in = {one.result() for one in [cluster.submit(os.getenv, "SAPWOOD_STAGE")]}
     assert all(str(two.folder / "cache") in str(one) for one in found_in)

@@ -35,13 +35,13 @@ def until() -> Until:
     return wait
 
 
-def new_head(*, nodes: int = 0) -> Head:
+def new_head(name: str = "default", *, nodes: int = 0) -> Head:
     """Return a head of this test's folder, with some nodes of its own."""
     settings = Settings(nodes=NodeSettings(listen="127.0.0.1:0"))
-    folder = head_folder("default")
+    folder = head_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     launcher = LocalLauncher(nodes) if nodes else None
-    return Head("default", folder, session_options(settings, {}), settings.nodes, launcher)
+    return Head(name, folder, session_options(settings, {}), settings.nodes, launcher)
 
 
 @pytest.fixture(scope="module")

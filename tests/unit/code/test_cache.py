@@ -68,6 +68,21 @@ def test_a_damaged_entry_is_built_again(cache: BuildCache, damage: str) -> None:
     assert cache.counters.damaged == 1
 
 
+def test_files_of_folders_count_and_are_looked_at(cache: BuildCache) -> None:
+    def fill(entry: Path, scratch: Path) -> dict[str, str]:
+        (scratch / "unused").touch()
+        (entry / "a" / "b").mkdir(parents=True)
+        (entry / "a" / "b" / "deep").write_text("12345")
+        return {}
+
+    entry = cache.get_or_build("k1", fill)
+    assert list(entry.manifest.files) == ["a/b/deep"]
+    assert cache.entries()[0].bytes == 5
+    entry.close()
+    entry.path("a/b/deep").write_text("54321")
+    assert cache.get_or_build("k1", fill).built
+
+
 def test_a_damaged_entry_is_replaced_even_while_it_is_in_use(cache: BuildCache) -> None:
     entry = cache.get_or_build("k1", writes("a"))
     entry.path("library").write_text("b")

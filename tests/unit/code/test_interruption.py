@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.code.interruption import held_back_signals, interrupt, interruptible
-from sapwood.code.languages import compiled
+from sapwood.code.interruption import held_back_signals, interrupt, interruptible, run_to_end
 from sapwood.core.errors import CancelledError
 
 
@@ -71,6 +70,14 @@ def test_what_other_threads_start_is_started_as_ever() -> None:
     assert done == [True]
 
 
+def test_a_tool_ends_with_what_it_wrote_or_in_time(tmp_path: Path) -> None:
+    script = "echo out; echo error >&2; pwd; exit 3"
+    status, said = run_to_end(["sh", "-c", script], tmp_path, os.environ, 60.0)
+    assert (status, said) == (3, f"out\nerror\n{tmp_path}\n")
+    with pytest.raises(subprocess.TimeoutExpired):
+        run_to_end(["sleep", "1000"], tmp_path, os.environ, 0.01)
+
+
 def test_a_compiler_that_is_interrupted_as_soon_as_it_runs_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +92,6 @@ def test_a_compiler_that_is_interrupted_as_soon_as_it_runs_is_ended(
 
     monkeypatch.setattr(subprocess.Popen, "_execute_child", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compiled._run(["sleep", "1000"], tmp_path, os.environ)
+        run_to_end(["sleep", "1000"], tmp_path, os.environ, 60.0)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapwood.code import locked_packages
+from sapwood.code.cache import BuildCache
 from sapwood.core.errors import (
     AgentLostError,
     CommunicationError,
@@ -27,9 +29,24 @@ from sapwood.head.staging import UNDER_WAY, WINDOW, Staging, folded, sources_of,
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.file_trees import FileTree, read_tree
+from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.stage_store import StageStore
 
 Refuse = Callable[[int, str], SapwoodError | None]
+
+
+def machine(architecture: str) -> NodeFacts:
+    """Return what a machine with glibc 2.31 says of itself."""
+    return NodeFacts(
+        name="x",
+        pid=1,
+        user="0",
+        python="3.11.4",
+        architecture=architecture,
+        cores=1,
+        clock=0.0,
+        c_library="glibc 2.31",
+    )
 
 
 class MadeUpHead:
@@ -42,7 +59,13 @@ class MadeUpHead:
 
     def __init__(self, folder: Path, nodes: int) -> None:
         self.records = [
-            calls.NodeRecord(host=host, name=f"n{host}", node=f"n{host}.x", state="ready")
+            calls.NodeRecord(
+                host=host,
+                name=f"n{host}",
+                node=f"n{host}.x",
+                state="ready",
+                facts=machine("x86_64" if host % 2 else "aarch64"),
+            )
             for host in range(1, nodes + 1)
         ]
         self.folder = folder
@@ -297,3 +320,97 @@ def test_lists_are_folded_over_nodes_and_removal_says_where(head: MadeUpHead, la
     facts, _ = made.facts()
     assert [(one.name, one.nodes) for one in staged_files(facts)] == [("large", ["n1", "n2"])]
     assert made.remove("large") == (["n1", "n2"], {})
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A lock, and what stands for uv: it notes for which platform it is run."""
+    uv = tmp_path / "uv"
+    uv.write_text(
+        '#!/bin/sh\nfor platform; do :; done\nmkdir -p "$4"; echo "$*" >>"$0.runs"\n'
+        'case "$*" in *aarch64*) echo arm;; *) echo x86;; esac >"$4/acorn.py"\n'
+    )
+    uv.chmod(0o755)
+    monkeypatch.setattr(locked_packages, "find_uv", lambda: str(uv))
+    path = tmp_path / "grove.lock"
+    path.write_text("acorn==1.0 --hash=sha256:00\n")
+    return path
+
+
+def runs(lock: Path) -> int:
+    """Return how often uv was run."""
+    noted = lock.with_name("uv.runs")
+    return len(noted.read_text().splitlines()) if noted.exists() else 0
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> BuildCache:
+    return BuildCache(tmp_path / "cache")
+
+
+def test_each_kind_of_nodes_gets_packages_of_its_own_once(
+    head: MadeUpHead, lock: Path, cache: BuildCache
+) -> None:
+    reports, failed = staging_of(head).environment(lock, cache)
+    assert not failed
+    assert [(one.platform, one.nodes, one.installed) for one in reports] == [
+        ("aarch64-manylinux_2_31", ["n2", "n4"], True),
+        ("x86_64-manylinux_2_31", ["n1", "n3"], True),
+    ]
+    found = [content(head, host, "grove/acorn.py") for host in (1, 2, 3, 4)]
+    assert found == [b"x86\n", b"arm\n", b"x86\n", b"arm\n"]
+    assert runs(lock) == 2
+    again, _ = staging_of(head).environment(lock, cache)
+    assert [(one.installed, one.sent, one.passed_on) for one in again] == [(False, 0, 0)] * 2
+    assert runs(lock) == 2
+    listed = staged_files(staging_of(head).facts()[0])
+    assert [(one.name, one.kind, one.nodes) for one in listed] == [
+        ("grove", "environment", ["n1", "n3"]),
+        ("grove", "environment", ["n2", "n4"]),
+    ]
+
+
+def test_an_environment_takes_no_name_of_something_else(
+    head: MadeUpHead, lock: Path, cache: BuildCache, large: Path
+) -> None:
+    staging_of(head).put([large], "n[2-3]", name="grove")
+    with pytest.raises(
+        InputError, match="'grove' is the name of something that is no env"
+    ) as caught:
+        staging_of(head).environment(lock, cache)
+    assert caught.value.where == "n[2-3]"
+    assert not runs(lock)
+    staging_of(head).environment(lock, cache, "n[1,4]")
+    staging_of(head).environment(lock, cache, name="other")
+    lock.write_text("acorn==2.0 --hash=sha256:00\n")
+    (made, _), _ = staging_of(head).environment(lock, cache, name="other")
+    assert made.installed  # another one of the same name takes its place
+
+
+def test_a_node_that_is_not_known_well_enough_is_named(
+    head: MadeUpHead, lock: Path, cache: BuildCache
+) -> None:
+    head.records[2] = calls.NodeRecord(
+        host=3, name="n3", node="x", state="ready", facts=machine("riscv64")
+    )
+    with pytest.raises(InputError, match=r"packages cannot be chosen .* riscv64") as caught:
+        staging_of(head).environment(lock, cache)
+    assert caught.value.where == "n3"
+    head.records[2] = calls.NodeRecord(host=3, name="n3", node="x", state="ready")
+    with pytest.raises(InputError, match="has not said what machine it is"):
+        staging_of(head).environment(lock, cache)
+    assert not runs(lock)
+
+
+def test_a_node_that_has_no_room_for_packages_fails_alone(
+    head: MadeUpHead, lock: Path, cache: BuildCache
+) -> None:
+    full = ResourceError("the disk for staged files is full")
+    head.refuse = lambda host, name: full if (host, name) == (3, sm.LOOK) else None
+    reports, failed = staging_of(head).environment(lock, cache)
+    assert [one.nodes for one in reports] == [["n2", "n4"], ["n1"]]
+    assert failed == {"n3": full}
+    gone = AgentLostError("rank 1 was lost: its link is gone")
+    head.refuse = lambda host, name: gone if (host, name) == (1, sm.LIST) else None
+    _, failed = staging_of(head).environment(lock, cache)
+    assert list(failed) == ["n1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapwood.code.runner.packages import MARK
 from sapwood.comm.content import CHUNK
 from sapwood.core.errors import (
     ClosedError,
@@ -254,3 +256,62 @@ def test_a_folder_of_somebody_else_is_refused(store: StageStore) -> None:
     store.folder.chmod(0o777)
     with pytest.raises(ResourceError, match="others may write to"):
         store.look(file_tree("a", b"x"))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3, 4])
+def test_a_folder_is_there_as_a_whole_or_not_at_all_when_the_daemon_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """It is killed after some of the links that make it, or before one of the renames."""
+    folder = tmp_path / "grove"
+    (folder / "acorn").mkdir(parents=True)
+    for name in ("acorn/__init__.py", "acorn/oak.py", MARK):
+        (folder / name).write_text(name)
+    tree, link, rename = read_tree(folder), os.link, Path.rename
+    made: list[object] = []
+
+    def die_after_all(path: object) -> None:
+        if len(made) == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+        made.append(path)
+
+    def link_or_die(source: Path, path: bytes) -> None:
+        die_after_all(path)
+        link(source, path)
+
+    def rename_or_die(source: Path, path: Path) -> Path:
+        die_after_all(path)
+        return rename(source, path)
+
+    child = os.fork()
+    if not child:
+        store = StageStore(tmp_path / "stage")
+        store.look(tree)
+        for one in tree.files:
+            data = (tmp_path / os.fsdecode(one.path)).read_bytes()
+            store.write(StagePiece(one.sha256, one.nbytes, 0, data))
+        monkeypatch.setattr(os, "link", link_or_die)
+        monkeypatch.setattr(Path, "rename", rename_or_die)
+        store.keep(tree)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    store = StageStore(tmp_path / "stage")
+    assert not store.facts().names
+    assert not (store.names / "grove").exists()
+    assert store.look(tree) == []  # what came before is there
+    assert not list((tmp_path / "stage" / "trees").iterdir())
+    assert store.keep(tree).kind == "environment"
+    assert (store.names / "grove/acorn/oak.py").read_text() == "acorn/oak.py"
+    store.close()
+
+
+def test_what_is_staged_is_a_file_a_folder_or_an_environment(tmp_path: Path) -> None:
+    store = StageStore(tmp_path / "stage")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for name in ("folder", "file"):
+        tree = read_tree(tmp_path / name)
+        assert store.look(tree) == []
+        assert store.keep(tree).kind == name
+    assert [one.kind for one in store.facts().names] == ["file", "folder"]
+    store.close()

@@ -84,7 +84,8 @@ def test_what_travels_is_fixed_by_the_version() -> None:
         for kinds in (wire.TO_ROOT, wire.TO_FRONT_END)
         for code, kind in kinds.items()
     }
-    assert wire.VERSION == 1
+    assert wire.VERSION == 2
+    assert fields["16 OpenStream"] == ("spec", "paced", "partial")
     assert fields["17 Broadcast"] == ("stream", "body", "payload")
     assert fields["22 Ask"] == ("destination", "handler", "number", "body", "payload")
     assert fields["24 SendTagged"] == ("number", "destinations", "tag", "body", "payload")

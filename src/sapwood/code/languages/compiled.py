@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Final
 
 from sapwood.code.cache import default_cache_folder
 from sapwood.code.interface import Interface
-from sapwood.code.interruption import held_back_signals, interruptible
+from sapwood.code.interruption import run_to_end
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
 from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import host_target
@@ -202,7 +199,7 @@ def run_compiler(
     kept = {"ZIG_GLOBAL_CACHE_DIR": str(default_cache_folder().with_name("zig"))}
     variables = {**kept, **request.environment, **own}
     try:
-        status, output = _run(command, request.folder, variables)
+        status, output = run_to_end(command, request.folder, variables, COMPILE_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise BuildError(
             f"{what}: the compiler took more than {COMPILE_SECONDS:.0f} s", where=command[0]
@@ -227,33 +224,6 @@ def run_compiler(
             "folder": request.origin,
         },
     )
-
-
-def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run a command in a process group of its own, so that none of it outlives an interruption."""
-    with (
-        held_back_signals() as let_through,
-        subprocess.Popen(
-            list(command),
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            process_group=0,
-        ) as process,
-    ):
-        try:
-            let_through()
-            with interruptible(process):
-                output, _ = process.communicate(timeout=COMPILE_SECONDS)
-        except BaseException:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, output
 
 
 def _compile_hint(status: int, output: str) -> str:

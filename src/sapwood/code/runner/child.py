@@ -25,6 +25,7 @@ from sapwood.code.native_call import NativeCall
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
+from sapwood.code.runner.packages import import_staged_packages
 from sapwood.code.runner.printing import Printing
 from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
@@ -285,6 +286,7 @@ def _take_descriptors(connection: int, output: int, crash: int) -> socket.socket
 
 def _limit(options: RunnerOptions) -> None:
     os.environ[ORDINAL] = str(options.ordinal)
+    import_staged_packages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would delay the news of a crash
     if options.memory:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))

@@ -112,6 +112,8 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
             there, and the stream goes on without those that leave.
         updates: Own filters that take the place of ``filters``, by the version from which on.
         staged: Own filters that places have, and no version has yet.
+        first: What is added to the ranks of members where reductions and filters see them, as
+            other agents take part, too, in another tree.
     """
 
     stream: int
@@ -128,6 +130,7 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     follows: bool = False
     updates: dict[int, tuple[FilterAt, ...]] = {}
     staged: tuple[FilterAt, ...] = ()
+    first: int = 0
 
 
 class PlaceReport(msgspec.Struct, frozen=True, array_like=True):

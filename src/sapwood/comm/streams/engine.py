@@ -473,7 +473,7 @@ class PlainWaves(BaseWaves):
                 if isinstance(made, list):
                     return made
                 return self._send_result(stream, wave, made.body, None, made)
-            if self._near.rank == ROOT:
+            if self._near.rank == ROOT and not stream.partial:
                 total = wave.gathering.total() if wave.values else None
                 return self._wave_completed(stream, wave, total)
             body, payload = wave.gathering.partial() if wave.values else (b"", None)
@@ -809,7 +809,8 @@ class GeneralWaves(PlainWaves):
         self, stream: NodeStream, message: msg.Up, payload: Payload | None, version: int
     ) -> Effects:
         """Have one contribution looked at, with some version of the parameters."""
-        part = ev.PartialContribution(message.ranks[0][0], message.weight, message.body, payload)
+        rank = message.ranks[0][0] + stream.spec.first
+        part = ev.PartialContribution(rank, message.weight, message.body, payload)
         return self._ask_filter(stream, message, message.wave, version, (part,))
 
     def _send_down(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:

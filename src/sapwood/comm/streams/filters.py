@@ -99,16 +99,21 @@ NO_OUTBOX = NoOutbox()
 
 
 class Parts:
-    """Contributions as they came, for a user-defined filter."""
+    """Contributions as they came, for a user-defined filter.
 
-    __slots__ = ("parts",)
+    Args:
+        first: What is added to ranks.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_first", "parts")
+
+    def __init__(self, first: int = 0) -> None:
+        self._first = first
         self.parts: list[ev.PartialContribution] = []
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
         """Take one more contribution."""
-        self.parts.append(ev.PartialContribution(rank, weight, body, payload))
+        self.parts.append(ev.PartialContribution(rank + self._first, weight, body, payload))
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Refuse: the filter does this."""

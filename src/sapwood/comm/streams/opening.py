@@ -62,7 +62,7 @@ class Opening:
         if event.spec.stream <= self._newest:
             raise ProtocolError(f"stream {event.spec.stream} is opened after {self._newest}")
         stream = self._new_stream(event.spec)
-        stream.paced = event.paced
+        stream.paced, stream.partial = event.paced, event.partial
         stream.tree_changed()  # members may have left before who opens it has heard of that
         return self._pass_on(stream, msg.Open(event.spec))
 

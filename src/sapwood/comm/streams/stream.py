@@ -48,7 +48,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, NO_OUTBOX, NoOutbox, Outbox, Parts
-from sapwood.comm.streams.wave import Kept, NewGathering, Wave, WaveRequest
+from sapwood.comm.streams.wave import Gathering, Kept, NewGathering, ShiftedRanks, Wave, WaveRequest
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import contains, to_ranges
 from sapwood.core.states import StateTable
@@ -479,6 +479,7 @@ class NodeStream:
         refused: Root: whose contributions to which wave came in a quiet time.
         heard: Root: what has come of that, by agent.
         paced: Root: whether it is confirmed only when somebody has read it.
+        partial: Root: whether waves end with what a junction would pass on.
         jobs: What user-defined filters work on, by ticket of the outbox.
     """
 
@@ -509,6 +510,7 @@ class NodeStream:
         "named",
         "outbox",
         "paced",
+        "partial",
         "passes",
         "pending",
         "policy",
@@ -569,6 +571,7 @@ class NodeStream:
         self.sent: PushSent | None = None
         self.heard: dict[int, PushReceived] = {}
         self.paced = False
+        self.partial = False
         self.refused: dict[int, set[int]] = {}
         self.sweeps: dict[int, PendingOperation] = {}
         self.waits = spec.sync.kind != NO_WAIT
@@ -787,7 +790,14 @@ class NodeStream:
         missing: set[int],
     ) -> Wave:
         """Begin a wave, or one more part of it."""
-        gathering = Parts() if self.filters_up else self.gather(self.spec.reduce)
+        first = self.spec.first
+        gathering: Gathering
+        if self.filters_up:
+            gathering = Parts(first)
+        else:
+            gathering = self.gather(self.spec.reduce)
+            if first:
+                gathering = ShiftedRanks(gathering, first)
         wave = Wave(number, 0, body, payload, waiting, missing, gathering, self._asks)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)

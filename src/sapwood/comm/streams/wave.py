@@ -136,6 +136,29 @@ class Summary(Gathering, Protocol):
         """
 
 
+class ShiftedRanks:
+    """A gathering that sees other ranks: more agents take part, in another tree.
+
+    Args:
+        gathering: The gathering.
+        first: What is added to ranks.
+    """
+
+    __slots__ = ("_first", "_gathering", "chunked", "partial", "placed", "total")
+
+    def __init__(self, gathering: Gathering, first: int) -> None:
+        self._first = first
+        self._gathering = gathering
+        self.partial = gathering.partial
+        self.placed = gathering.placed
+        self.total = gathering.total
+        self.chunked = gathering.chunked
+
+    def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
+        """Take one more contribution."""
+        self._gathering.add(body, payload, rank + self._first, weight)
+
+
 NewGathering = Callable[[Mapping[str, str]], Summary]
 """Makes the gathering of a wave from the reductions of its stream."""
 
