@@ -101,6 +101,9 @@ RIGHTS = {
     FrontEndRole.USER: ("connect", "attach", "run"),
     FrontEndRole.OWNER: ("connect", "attach", "run", "delete"),
 }
+"""What a credential must give for each role that people have."""
+
+ROLES = tuple(reversed(RIGHTS))
 
 
 class SessionReport(SimulationReport, frozen=True, kw_only=True):
@@ -697,12 +700,12 @@ class SessionSimulation(Simulation):
             return
         main = self.main if self.main in roots and chance.random() < 0.8 else None
         root = main or chance.choice(roots)
-        role = chance.choice([*FrontEndRole, FrontEndRole.OWNER])
+        role = chance.choice([*ROLES, FrontEndRole.OWNER])
         head = self.world.head
         if head is None or chance.random() < 0.5:
             self.front_ends.append(SimulatedFrontEnd(self, root, role))
             return
-        shown = chance.choice(list(FrontEndRole))
+        shown = chance.choice(ROLES)
         try:
             got = head.do(head.credential, root.id, RIGHTS[shown], chance.choice([20.0, 1e6]))
         except SapwoodError:  # it is over for the head

@@ -62,3 +62,17 @@ def test_a_session_may_stay_for_ever_and_the_first_reason_counts() -> None:
     life.end("something else")
     life.draining()
     assert (life.reason, life.state) == ("it was deleted", SessionState.DRAINING)
+
+
+def test_a_session_that_is_merged_is_not_idle() -> None:
+    life, wait, ended = living(1.0)
+    life.changed(attached=True)
+    life.changed(attached=False, merged=True)
+    wait(FIRST_PATIENCE)
+    life.changed(attached=False, merged=True)  # somebody who watches has come
+    assert not ended
+    life.changed(attached=False, merged=False)
+    wait(0.9)
+    assert not ended
+    wait(0.1)
+    assert ended == ["nobody was attached for 1 s"]
