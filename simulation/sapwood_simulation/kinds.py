@@ -8,6 +8,7 @@ from sapwood_simulation.membership_simulation import MembershipSimulation
 from sapwood_simulation.message_simulation import MessageSimulation
 from sapwood_simulation.node_simulation import NodeSimulation
 from sapwood_simulation.piece_simulation import PieceSimulation
+from sapwood_simulation.session_simulation import SessionSimulation
 from sapwood_simulation.simulation import Simulation, SimulationOptions
 from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
 
@@ -21,9 +22,10 @@ KINDS: dict[str, type[Simulation]] = {
         PieceSimulation,
         MembershipSimulation,
         NodeSimulation,
+        SessionSimulation,
     )
 }
-"""``waves``, ``streams``, ``groups``, ``messages``, ``pieces``, ``membership`` and ``nodes``."""
+"""What can be simulated, from ``waves`` to ``sessions``, as each kind calls itself."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:

@@ -23,6 +23,7 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 
 _numbers = itertools.count(1)
 _roots: dict[str, RootSession] = {}
+_servers: dict[str, RootServer] = {}
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
     listener = session.call(
         lambda: UnixTransport().listen(str(path), server, session.loop)  # pragma: no cover
     )
-    _roots[server.id] = session
+    _roots[server.id], _servers[server.id] = session, server
     try:
         yield RootAddress(session=server.id, name="here")
     finally:
@@ -57,7 +58,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
         session.close()
         server.stop()
         path.unlink()
-        del _roots[server.id]
+        del _roots[server.id], _servers[server.id]
 
 
 def attach_here(
@@ -67,6 +68,11 @@ def attach_here(
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock"
     connect = partial(UnixTransport().connect, str(path))
     return attached_cluster(address, connect, role, settings, ends=False)
+
+
+def server_of(address: RootAddress) -> RootServer:
+    """Return what serves the front ends of such a root."""
+    return _servers[address.session]
 
 
 def root_of(cluster: sapwood.Cluster) -> EmbeddedSession:

@@ -36,6 +36,7 @@ class What(StrEnum):
     PIECES = "pieces"
     MEMBERSHIP = "membership"
     NODES = "nodes"
+    SESSIONS = "sessions"
 
 
 class Sync(StrEnum):
@@ -203,7 +204,8 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
 
     No process is started: the production protocol runs under virtual time. The same options
     give the same course of events. With --what also streams of any kind, groups, messages from
-    place to place, arrays that travel in pieces, and a tree that changes meanwhile.
+    place to place, arrays that travel in pieces, a tree that changes meanwhile, nodes that join,
+    and sessions that are left and attached to.
     """
     with reported(debug=debug, as_json=as_json):
         _require_simulator()

@@ -29,7 +29,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
         name, _, number = handle.rpartition("#")
         for one in notices(cluster):  # there is no head: a session goes on without
             same = number == one.id if name else number in {one.name, one.id}
-            if same and started(one.pid) == one.started:
+            if same and one.ready and started(one.pid) == one.started:
                 return one.socket, one.id, one.name
         raise
     if SessionState(record.state).is_over:

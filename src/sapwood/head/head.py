@@ -999,8 +999,7 @@ class Head:
 
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
-        self.sessions.report(_read(value, calls.SessionReport))
-        return None
+        return self.sessions.report(_read(value, calls.SessionReport))
 
     def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

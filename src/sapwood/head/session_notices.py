@@ -24,7 +24,8 @@ class SessionNotice(msgspec.Struct, frozen=True):
         name: What users call it.
         pid: The process of its root.
         started: When that began, as the kernel counts.
-        socket: Where front ends reach it.
+        socket: Where front ends reach it; empty as long as it has no folder.
+        ready: Whether it can be attached to.
     """
 
     id: str
@@ -32,6 +33,7 @@ class SessionNotice(msgspec.Struct, frozen=True):
     pid: int
     started: int
     socket: str
+    ready: bool = True
 
 
 _read: Callable[[bytes], SessionNotice] = typed.json_reader(SessionNotice)

@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import secrets
 import shutil
 import signal
 import sys
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,24 +19,16 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
-from sapwood.core.errors import (
-    ClosedError,
-    ConfigurationError,
-    ProtocolError,
-    ResourceError,
-    SapwoodError,
-    StoreError,
-)
+from sapwood.core.errors import ClosedError
 from sapwood.environment import background
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import DisconnectPolicy, PolicySettings
-from sapwood.head import calls
-from sapwood.head.session_notices import notices, remove_notice
+from sapwood.environment.settings import PolicySettings
+from sapwood.head.session_book import RootPlan, RootReady, RootWatch, SessionBook
+from sapwood.head.session_notices import SessionNotice, notices, remove_notice
 from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
 from sapwood.store.base import Store
 
 ENTRY: Final = "sapwood.roots.process"
@@ -53,62 +40,113 @@ START_TIMEOUT = 120.0
 END_TIMEOUT = 20.0
 """Seconds that a root gets to end by itself."""
 
-MAX_SESSIONS = 256
-"""Sessions that may be there at a time."""
-
-MAX_ENDED = 100
-"""Sessions that have ended and are listed still; of more, the last ones are."""
-
-_SESSIONS = "sessions/"
-_SECRETS = "session-secrets/"
-_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
+_read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
 
 _log = logger("head")
 
 
-class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of a root is told when it begins.
+class RootsHere:
+    """Begins the roots of sessions on this machine, and watches them.
 
-    Attributes:
-        id: Of its session.
-        cluster: What the user calls the cluster of the head.
-        wanted: What the session is to be.
-        secret: What front ends on other machines must know.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
-        disconnect: What becomes of what comes while nobody is attached.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+    Args:
+        cluster: What the user calls the cluster.
+        folder: Logs of roots lie there.
+        thread: Its loop watches their processes.
+        pool: Does what takes long.
     """
 
-    id: str
-    cluster: str
-    wanted: calls.CreateSession
-    secret: str
-    idle: float
-    disconnect: DisconnectPolicy
-    user: str = ""
+    def __init__(
+        self, cluster: str, folder: Path, thread: LoopThread, pool: ThreadPoolExecutor
+    ) -> None:
+        self._cluster = cluster
+        self._folder = folder
+        self._thread = thread
+        self._pool = pool
+
+    def begin(self, plan: RootPlan) -> Future[RootReady]:
+        """Begin a root; the future gets what it says when it is ready, or why there is none."""
+        return self._pool.submit(self.start, plan)
+
+    def start(self, plan: RootPlan) -> RootReady:
+        """Begin a root, and wait until it is ready.
+
+        Raises:
+            SapwoodError: It cannot begin.
+        """
+        log = self._folder / "logs" / f"session-{plan.id}.log"
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        words = [sys.executable, "-P", "-m", ENTRY]
+        try:
+            return _read_ready(
+                background.start(words, log, msgspec.json.encode(plan), START_TIMEOUT)
+            )
+        except BaseException:
+            log.unlink(missing_ok=True)
+            raise
+
+    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
+        """Hear of the end of a root.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
+        return _WatchedRoot(pid, began, self._thread, ended)
+
+    def began(self, pid: int) -> int:
+        """Return when a process began; 0 if there is none."""
+        return started(pid)
+
+    def notices(self) -> list[SessionNotice]:
+        """Return what roots have told by themselves."""
+        return notices(self._cluster)
+
+    def clear(self, session: str, sockets: Sequence[str]) -> None:
+        """Remove what a root has left."""
+        told = [one.socket for one in self.notices() if one.id == session and one.socket]
+        for place in {*sockets, *told}:
+            folder = Path(place).parent
+            if folder.name.startswith(PREFIX):
+                shutil.rmtree(folder, ignore_errors=True)
+        remove_notice(self._cluster, session)
 
 
-class RootReady(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of a root says when it is ready.
+class _WatchedRoot:
+    """The process of a root."""
 
-    Attributes:
-        pid: The process.
-        socket: Where front ends reach it.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
-        report: How it is.
-    """
+    def __init__(
+        self, pid: int, began: int, thread: LoopThread, ended: Callable[[str], None]
+    ) -> None:
+        self._thread = thread
+        self._tell = ended
+        self._over: Future[None] = Future()
+        self._process = WatchedProcess(pid, began, thread, self._ended)
 
-    pid: int
-    socket: str
-    idle: float
-    report: calls.SessionReport
+    def end(self) -> Future[Any]:
+        """Have it end, by force if it does not in time."""
+        self._process.send(signal.SIGTERM)
+        with contextlib.suppress(ClosedError):
+            self._thread.post(self._thread.loop.call_later, END_TIMEOUT, self._force)
+        return self._over
+
+    def forget(self) -> None:
+        """Hear no more of it; who waits for its end is told so."""
+        self._process.forget()
+        with contextlib.suppress(InvalidStateError):
+            self._over.set_exception(ClosedError("the head ends"))
+
+    def _force(self) -> None:
+        if not self._over.done():
+            _log.warning("session killed", pid=self._process.pid, seconds=END_TIMEOUT)
+            self._process.send(signal.SIGKILL)
+
+    def _ended(self, status: int) -> None:
+        killed = f"its process was ended by signal {os.WTERMSIG(status)}"
+        self._tell(killed if os.WIFSIGNALED(status) else "its process ended")
+        with contextlib.suppress(InvalidStateError):
+            self._over.set_result(None)
 
 
-_read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
-_read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
-
-
-class HeadSessions:
+class HeadSessions(SessionBook):
     """The sessions of a head.
 
     Args:
@@ -131,366 +169,12 @@ class HeadSessions:
         policy: Callable[[], PolicySettings],
         note: NoteEvent,
     ) -> None:
-        self._policy = policy
-        self._note = note
-        self._opened = store
-        self._cluster = cluster
-        self._folder = folder
-        self._thread = thread
-        self._pool = pool
-        self._lock = threading.RLock()
-        self._records: dict[str, calls.SessionRecord] = {}
-        self._watched: dict[str, WatchedProcess] = {}
-        self._closing = False
+        roots = RootsHere(cluster, folder, thread, pool)
+        super().__init__(store, cluster, machine_id(), roots, policy, note)
 
-    # --- life ----------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Find the sessions that a former head has begun."""
-        for entry in list(self._opened().entries(_SESSIONS)):
-            try:
-                record = _read_record(entry.value)
-            except msgspec.MsgspecError as error:
-                raise StoreError(
-                    f"the cluster's entry '{entry.key}' cannot be read: {error}",
-                    where=self._opened().url,
-                ) from error
-            self._records[record.id] = record
-            if SessionState(record.state).is_over or record.machine != machine_id():
-                continue  # over, or looked after by a head on its own machine
-            if not record.pid:  # the former head was killed before it heard that the root is ready
-                record = self._begun_meanwhile(record)
-            if record.pid and started(record.pid) == record.started:
-                _log.info("session found", session=record.handle, pid=record.pid)
-                self._keep(record)
-                self._watch(record)
-            elif record.pid and not any(one.id == record.id for one in notices(self._cluster)):
-                # A root that ends by itself takes its file along.
-                self._over(self._move(record, SessionStep.ENDS), "it ended while there was no head")
-            else:
-                self._over(record, "its process ended while there was no head")
-
-    def _begun_meanwhile(self, record: calls.SessionRecord) -> calls.SessionRecord:
-        """Return what is known of a session by the file that its root has written."""
-        told = next((one for one in notices(self._cluster) if one.id == record.id), None)
-        if told is None or not told.pid or started(told.pid) != told.started:
-            return record
-        return msgspec.structs.replace(
-            record,
-            state=SessionState.DETACHED.value,
-            pid=told.pid,
-            started=told.started,
-            socket=told.socket,
-        )
-
-    def close(self, *, keep: bool = False) -> None:
-        """End all sessions, or leave them to the next head."""
-        if not keep:
-            with self._lock:
-                self._closing = True  # what is beginning ends itself
-            for record in self.records():
-                if not SessionState(record.state).is_over:
-                    with contextlib.suppress(SapwoodError):
-                        self._end(record, "the cluster is down")
-        for watch in list(self._watched.values()):
-            watch.forget()
-
-    # --- what front ends want --------------------------------------------------------------------
-
-    def records(self) -> list[calls.SessionRecord]:
-        """Return the sessions, in the order in which they were asked for."""
-        with self._lock:
-            return sorted(self._records.values(), key=lambda one: one.created)
-
-    def find(self, text: str) -> calls.SessionRecord:
-        """Return a session by name, id or both.
-
-        Raises:
-            ConfigurationError: There is none, and has not been one lately.
-        """
-        name, _, number = text.rpartition("#")
-        found = [
-            one
-            for one in self.records()
-            if (one.handle == text if name else number in {one.name, one.id})
-        ]
-        if not found:
-            known = ", ".join(
-                one.name for one in self.records() if not SessionState(one.state).is_over
-            )
-            raise ConfigurationError(
-                f"there is no session '{text}'",
-                hint=f"sessions are {known}" if known else "`sapwood session create` makes one",
-            )
-        living = [one for one in found if not SessionState(one.state).is_over]
-        return (living or found)[-1]
-
-    def joined(self) -> list[calls.JoinedOf]:
-        """Return the agents of sessions that somebody else has started."""
-        living = (one for one in self.records() if not SessionState(one.state).is_over)
-        return [
-            calls.JoinedOf(record.handle, agent)
-            for record in living
-            for agent in (record.report.invitations if record.report is not None else ())
-            if agent.rank
-        ]
-
-    def create(
-        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
-    ) -> Future[Any]:
-        """Begin a session; the future gets its record.
-
-        Args:
-            wanted: What it is to be.
-            creator: Whose credential makes it; None for the head's user.
-
-        Raises:
-            ConfigurationError: It cannot be called so, or there are too many.
-        """
-        with self._lock:
-            living = [one for one in self.records() if not SessionState(one.state).is_over]
-            if len(living) >= MAX_SESSIONS:
-                raise ConfigurationError(
-                    f"there are {MAX_SESSIONS} sessions", hint="end some of them first"
-                )
-            session = secrets.token_hex(4)
-            name = wanted.name or f"s-{session[:4]}"
-            if _NAME.fullmatch(name) is None:
-                raise ConfigurationError(
-                    f"{name!r} is no name of a session",
-                    hint="use up to 64 letters, digits, dots and hyphens, such as night-run",
-                )
-            if any(one.name == name for one in living):
-                raise ConfigurationError(
-                    f"there is a session '{name}' already",
-                    hint=f"`sapwood session attach {name}`, or choose another name",
-                )
-            record = calls.SessionRecord(
-                id=session,
-                name=name,
-                state=SessionState.REQUESTED.value,
-                on=wanted.on,
-                created=time.time(),
-                machine=machine_id(),
-                creator=creator,
-            )
-            self._keep(record)
-        facts = {"name": name, "on": wanted.on}
-        self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
-        return self._pool.submit(self._begin, record, wanted)
-
-    def end(self, text: str) -> Future[Any]:
-        """End a session; the future gets its record."""
-        record = self.find(text)
-        if SessionState(record.state).is_over:
-            raise ClosedError(
-                f"the session '{record.handle}' has ended already", hint=record.reason
-            )
-        return self._pool.submit(self._end, record, "it was deleted")
-
-    def secret_of(self, record: calls.SessionRecord) -> str:
-        """Return what front ends of a session on other machines must know.
-
-        Raises:
-            ClosedError: It has ended.
-        """
-        entry = self._opened().get(_SECRETS + record.id)
-        if entry is None:
-            raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
-        return entry.value.decode()
-
-    def report(self, report: calls.SessionReport) -> None:
-        """Note what a root says.
-
-        Raises:
-            ProtocolError: Its session cannot be in the state that it says.
-        """
-        with self._lock:
-            record = self._records.get(report.id)
-            if record is None or SessionState(record.state).is_over:
-                return
-            self._note_agents(record, report)
-            state = report.state
-            known = {one.value: one for one in SessionState}
-            draining = record.state == SessionState.DRAINING.value  # what comes was said before
-            if state not in known or not (
-                draining or may_report(SessionState(record.state), known[state])
-            ):
-                raise ProtocolError(
-                    f"the root of the session '{record.handle}' says that it is {state[:40]!a}, "
-                    f"and it is {record.state}",
-                    hint="is the root of another version of Sapwood?",
-                )
-            if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
-                state, reason = record.state, record.reason or report.reason
-                report = msgspec.structs.replace(report, reason=reason)
-            self._keep(msgspec.structs.replace(record, state=state, report=report))
-        self._note_merges(record, report)
-
-    def _note_merges(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
-        """Note with which sessions one is merged now, and with which no more."""
-        before = record.report or calls.SessionReport(id=record.id, state="")
-        for was, now, how in (
-            (before.merged, report.merged, "has {} in it"),
-            (before.part_of, report.part_of, "is a part of {}"),
-        ):
-            for other in sorted({*was} ^ {*now}):
-                merged = other in now
-                self._note(
-                    "session.merged" if merged else "session.split",
-                    f"{record.handle} {how.format(other)}{'' if merged else ' no more'}",
-                    session=record.name,
-                    facts={"with": other},
-                )
-
-    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
-        """Note what has happened to agents that others start, as far as it is not noted yet."""
-        before = [] if record.report is None else record.report.agent_events
-        noted = before[-1].number if before else 0
-        for event in report.agent_events:
-            if event.number > noted:
-                self._note(event.kind, event.text, session=record.name, facts=event.facts)
-
-    # --- on threads of the pool ------------------------------------------------------------------
-
-    def _begin(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> Any:
-        log = self._folder / "logs" / f"session-{record.id}.log"
-        try:
-            record = self._move(record, SessionStep.BEGUN)
-            ready = self._start_root(record, wanted, log)
-        except BaseException as error:
-            what = error.what if isinstance(error, SapwoodError) else repr(error)
-            self._over(record, what)
-            log.unlink(missing_ok=True)
-            raise
-        record = msgspec.structs.replace(
-            self._move(record, SessionStep.STARTED),
-            pid=ready.pid,
-            started=started(ready.pid),
-            socket=ready.socket,
-            idle=ready.idle,
-            report=ready.report,
-        )
-        self._keep(record)
-        self._watch(record)
-        _log.info("session begun", session=record.handle, pid=record.pid)
-        if self._closing:
-            self._end(record, "the cluster is down")
-        return _plain(record)
-
-    def _start_root(
-        self, record: calls.SessionRecord, wanted: calls.CreateSession, log: Path
-    ) -> RootReady:
-        policy = self._policy()
-        given = RootPlan(
-            id=record.id,
-            cluster=self._cluster,
-            wanted=msgspec.structs.replace(wanted, name=record.name),
-            secret=secrets.token_urlsafe(32),
-            idle=policy.idle.session if wanted.idle is None else wanted.idle,
-            disconnect=policy.disconnect,
-            user="" if record.creator is None else record.creator.user,
-        )
-        self._opened().put(_SECRETS + record.id, given.secret.encode())
-        log.parent.mkdir(mode=0o700, exist_ok=True)
-        words = [sys.executable, "-P", "-m", ENTRY]
-        return _read_ready(background.start(words, log, msgspec.json.encode(given), START_TIMEOUT))
-
-    def _end(self, record: calls.SessionRecord, reason: str) -> Any:
-        with self._lock:
-            watch = self._watched.get(record.id)
-            if watch is None and SessionState(self._records[record.id].state).is_over:
-                return _plain(self._records[record.id])  # it has ended meanwhile
-            if watch is None and record.machine != machine_id():
-                raise ResourceError(
-                    f"the session '{record.handle}' is on another machine",
-                    hint="attach to it and close it, or end it by a head there",
-                )
-            if watch is None:
-                raise ResourceError(
-                    f"the session '{record.handle}' is starting still", hint="try again soon"
-                )
-            draining = self._move(self._records[record.id], SessionStep.ENDS)
-            report = draining.report or calls.SessionReport(id=record.id, state="")
-            self._keep(
-                msgspec.structs.replace(
-                    draining, report=msgspec.structs.replace(report, reason=reason)
-                )
-            )
-        if not watch.end(signal.SIGTERM, END_TIMEOUT):
-            _log.warning("session killed", session=record.handle, seconds=END_TIMEOUT)
-        with self._lock:
-            return _plain(self._records[record.id])
-
-    # --- their processes -----------------------------------------------------------------------
-
-    def _watch(self, record: calls.SessionRecord) -> None:
-        """Hear of the end of a root's process."""
-        try:
-            with self._lock:
-                self._watched[record.id] = WatchedProcess(
-                    record.pid, record.started, self._thread, partial(self._ended, record.id)
-                )
-        except ProcessLookupError:
-            self._over(record, "its process has ended")
-
-    def _ended(self, session: str, status: int) -> None:
-        """The process of a root has ended; on the loop's thread."""
-        with self._lock:
-            del self._watched[session]
-            record = self._records[session]
-            told = "" if record.report is None else record.report.reason
-            killed = f"its process was ended by signal {os.WTERMSIG(status)}"
-            broken = killed if os.WIFSIGNALED(status) else "its process ended"
-            self._over(record, told or broken)
-
-    def _over(self, record: calls.SessionRecord, reason: str) -> None:
-        """Note that a session is over; clear what its process has left."""
-        folder = Path(record.socket).parent
-        if record.socket and folder.name.startswith(PREFIX):
-            shutil.rmtree(folder, ignore_errors=True)
-        remove_notice(self._cluster, record.id)
-        self._opened().delete(_SECRETS + record.id)
-        with self._lock:
-            record = self._records[record.id]
-            state = SessionState(record.state)
-            if not state.is_over:
-                step = SessionStep.GONE if state is SessionState.DRAINING else SessionStep.BROKEN
-                after = TRANSITIONS.after(state, step, record.handle)
-                told = record.report or calls.SessionReport(id=record.id, state="")
-                told = msgspec.structs.replace(
-                    told,
-                    state=after.value,
-                    reason=reason,
-                    since=time.time(),
-                    owner="",
-                    front_ends=[],
-                    streams=0,
-                    merged=[],
-                    part_of=[],
-                )
-                self._note_merges(record, told)
-                self._keep(msgspec.structs.replace(record, state=after.value, report=told))
-            _log.info("session over", session=record.handle, reason=reason)
-            self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
-            over = [one for one in self.records() if SessionState(one.state).is_over]
-            for old in over[:-MAX_ENDED]:
-                del self._records[old.id]
-                self._opened().delete(_SESSIONS + old.id)
-
-    # --- what is kept --------------------------------------------------------------------------
-
-    def _move(self, record: calls.SessionRecord, step: SessionStep) -> calls.SessionRecord:
-        after = TRANSITIONS.after(SessionState(record.state), step, record.handle)
-        moved = msgspec.structs.replace(record, state=after.value)
-        self._keep(moved)
-        return moved
-
-    def _keep(self, record: calls.SessionRecord) -> None:
-        with self._lock:
-            self._records[record.id] = record
-            self._opened().put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
-
-
-def _plain(value: msgspec.Struct) -> Any:
-    return msgspec.to_builtins(value, builtin_types=(bytes,))
+    def close(self, *, keep: bool = False) -> list[Future[Any]]:
+        """End all sessions and wait for that, or leave them to the next head."""
+        ends = super().close(keep=keep)
+        wait(ends, 2 * END_TIMEOUT)
+        self.forget()
+        return ends

@@ -117,6 +117,7 @@ class AttachedSession:
         backlog: Bytes of open waves of one stream.
         inline_limit: Bytes up to which arrays travel in the message.
         ends: Whether the session ends when this front end closes it; else it is left as it is.
+        thread: Its thread; by default a new one.
 
     Raises (from :meth:`start`):
         CommunicationError: The root does not answer.
@@ -132,13 +133,14 @@ class AttachedSession:
         backlog: int = DEFAULT_BACKLOG,
         inline_limit: int = 64 * 1024,
         ends: bool = False,
+        thread: LoopThread | None = None,
     ) -> None:
         self.address = address
         self.ends = ends
         self._role = role
         self._connect = connect
         self._inline_limit = inline_limit
-        thread = self._thread = LoopThread("sapwood-session")
+        thread = self._thread = thread or LoopThread("sapwood-session")
         thread.on_error = self._broken
         self._lock = threading.Lock()
         self._closed = False
@@ -178,6 +180,7 @@ class AttachedSession:
             wire.AnswerOfRoot: self._called,
             wire.SweepRefused: self._sweep_refused,
             wire.StreamsKept: self._adopt,
+            wire.AllHandedOver: self._handed_over,
             wire.PlaceWrote: self._wrote,
             wire.OutputDropped: self._dropped,
             wire.TreeNews: self._news,
@@ -190,8 +193,7 @@ class AttachedSession:
         """Connect to the root, and be let in."""
         self._thread.start()
         try:
-            self._thread.post(self._connect, self, self._thread.loop, self._failed)
-            admitted = self._welcome.result(ATTACH_TIMEOUT)
+            admitted = self.begin().result(ATTACH_TIMEOUT)
         except TimeoutError:
             self._leave()
             raise CommunicationError(
@@ -202,6 +204,11 @@ class AttachedSession:
             self._leave()
             raise
         _log.debug("attached", session=admitted.name, front_end=admitted.number)
+
+    def begin(self) -> Future[wire.Admitted]:
+        """Connect to the root; the future says whether it lets this front end in."""
+        self._thread.post(self._connect, self, self._thread.loop, self._failed)
+        return self._welcome
 
     def detach(self) -> None:
         """Leave the session, which goes on; what this front end waits for ends with an error."""
@@ -223,6 +230,10 @@ class AttachedSession:
             self._closed = True
         with contextlib.suppress(SapwoodError, TimeoutError):
             self.ask_root(last_call).result(CALL_TIMEOUT)
+        self.part(reason)
+
+    def part(self, reason: SapwoodError) -> None:
+        """Leave without telling the root, or when it knows."""
         with contextlib.suppress(ClosedError):
             self._thread.call(self._part, reason)
         self._leave()
@@ -578,6 +589,11 @@ class AttachedSession:
             self._next_stream = max(self._next_stream, one.spec.stream + 1)
             self.kept.append(adopted)
         self._welcome.set_result(self._facts)
+
+    def _handed_over(self, message: wire.AllHandedOver) -> None:
+        """Say that what was kept is here: until then the root gives it to the next one as well."""
+        del message
+        self._write(wire.CallOfRoot(0, root_calls.TAKEN))
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the session's thread and return its result."""

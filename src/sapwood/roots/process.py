@@ -28,8 +28,8 @@ from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
 from sapwood.head.service import ServiceClient
+from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
-from sapwood.head.sessions import RootPlan, RootReady
 from sapwood.head.watched import started
 from sapwood.roots.making import (
     SessionPlan,
@@ -42,14 +42,11 @@ from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
+from sapwood.roots.root_life import RootLife
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import AgentEvent
-from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
-
-FIRST_PATIENCE = 30.0
-"""Seconds for which a new session waits at least for the first front end."""
 
 KEPT_INTERVAL = 2.0
 """Seconds between two looks at how much waits for somebody."""
@@ -75,29 +72,25 @@ class RootProcess:
         self._id = given.id
         self._name = wanted.name
         self._cluster = given.cluster
-        self.state = SessionState.STARTING
-        self.reason = ""
-        self.idle = given.idle
         self.over = threading.Event()
-        self._timer: Timer | None = None
         self._kept_timer: Timer | None = None
-        self._used = False
         self._told_nodes: list[str] = []
         self._listener: Listener | None = None
         self._folder: Path | None = None
         self._denials = Denials()
         self._denials.subscribe(self._denied)
-        self._reports = HeadReports(given.cluster, self._announce, self._denials)
         planned, self._head = _planned(given, settings)
         nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
+        self.life = RootLife(given.id, given.idle, self.session.loop.call_later, self.over.set)
+        self._reports = HeadReports(given.cluster, self._announce, self._denials, self.life.end)
         self.server = RootServer(
             self.session,
             given.id,
             wanted.name,
             same_user,
             self._changed,
-            self.end,
+            self.life.end,
             given.disconnect,
             refused=self._reports.refused,
             largest=settings.comm.max_payload,
@@ -110,10 +103,12 @@ class RootProcess:
 
     def start(self) -> RootReady:
         """Start the session and serve front ends; return what to say of it."""
+        self._write_notice("", ready=False)  # whoever clears up after it knows of it by that
         self.session.start()
         try:
             self._folder = make_folder()
             path = str(self._folder / "root.sock")
+            self._write_notice(path, ready=False)
             self.session.call(self._listen, path)
             verify = secret_holder(self._secret, denials=self._denials)
             door = RemoteDoor(self.server, verify)
@@ -121,20 +116,19 @@ class RootProcess:
         except BaseException:
             self.close()
             raise
-        write_notice(
-            self._cluster,
-            SessionNotice(self._id, self._name, os.getpid(), started(os.getpid()), path),
-        )
+        self._write_notice(path, ready=True)
         self._reports.start()
         return RootReady(
-            pid=os.getpid(), socket=path, idle=self.idle, report=self.session.call(self.report)
+            pid=os.getpid(),
+            socket=path,
+            idle=self.life.idle,
+            report=self.session.call(self.report),
         )
 
-    def end(self, reason: str) -> None:
-        """Have the session ended; from any thread."""
-        if not self.reason:
-            self.reason = reason
-        self.over.set()
+    def _write_notice(self, path: str, *, ready: bool) -> None:
+        pid = os.getpid()
+        notice = SessionNotice(self._id, self._name, pid, started(pid), path, ready)
+        write_notice(self._cluster, notice)
 
     def close(self) -> None:
         """End the session and leave nothing behind."""
@@ -152,8 +146,8 @@ class RootProcess:
         status = self.server.status()
         return calls.SessionReport(
             id=self._id,
-            state=self.state.value,
-            reason=self.reason,
+            state=self.life.state.value,
+            reason=self.life.reason,
             nodes=self._nodes(),
             **msgspec.structs.asdict(status),
         )
@@ -179,8 +173,7 @@ class RootProcess:
         self._told_nodes = self._nodes()
         self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
-        self._move(SessionStep.STARTED)
-        self._wait_for_somebody()
+        self.life.started()
         self._tell_kept((0, 0))
 
     def _denied(self, ids: frozenset[str]) -> None:
@@ -196,34 +189,18 @@ class RootProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-        for timer in (self._timer, self._kept_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._kept_timer is not None:
+            self._kept_timer.cancel()
         if self._listener is not None:
             self._listener.close()
-        self._move(SessionStep.ENDS)
+        self.life.draining()
         self._reports.tell(self.report())
-        self.server.close(self.reason or "it was ended")
+        self.server.close(self.life.reason or "it was ended")
 
     def _changed(self) -> None:
-        """Front ends have come or gone."""
-        there, known = self.server.attached, self.state is SessionState.READY
-        if there and self.state is SessionState.DETACHED:
-            self._used = True
-            self._move(SessionStep.ATTACHED)
-        elif not there and known:
-            self._move(SessionStep.LEFT)
-        self._wait_for_somebody()
+        """Front ends have come or gone, or sessions that are merged with this one."""
+        self.life.changed(attached=self.server.attached, merged=self.server.merged)
         self._reports.tell(self.report())
-
-    def _wait_for_somebody(self) -> None:
-        """Count the time for which nobody is attached."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.state is SessionState.DETACHED and self.idle and not self.server.merged:
-            wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
-            self._timer = self.session.loop.call_later(wait, self._idle_over)
 
     def _tell_kept(self, told: tuple[int, int]) -> None:
         """Tell the head now and then how much waits for somebody."""
@@ -233,16 +210,9 @@ class RootProcess:
             self._reports.tell(report)
         self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
-    def _idle_over(self) -> None:
-        _log.info("idle", seconds=self.idle)
-        self.end(f"nobody was attached for {self.idle:g} s")
-
     def _told_of_agent(self, _event: AgentEvent) -> None:
         """Something happened to an agent that somebody else has started."""
         self._reports.tell(self.report())
-
-    def _move(self, step: SessionStep) -> None:
-        self.state = TRANSITIONS.after(self.state, step, self._id)
 
     def _filter_wrote(self, rank: int, data: bytes) -> None:
         self.session.on_loop(self.server.wrote, rank, data)
@@ -322,7 +292,7 @@ def _run(root: RootProcess, descriptor: int) -> None:
             signal.signal(number, _ender(root))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if not background.tell(descriptor, ready):
-            root.end("its head ended while it began")  # no other head would know of it
+            root.life.end("its head ended while it began")  # no other head would know of it
         while not root.over.wait(3600.0):
             pass
     finally:
@@ -331,7 +301,7 @@ def _run(root: RootProcess, descriptor: int) -> None:
 
 def _ender(root: RootProcess) -> Any:
     def end(*_: object) -> None:
-        root.end("it was deleted")
+        root.life.end("it was deleted")
 
     return end
 

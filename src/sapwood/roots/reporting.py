@@ -43,12 +43,18 @@ class HeadReports:
         announce: Called with the connection to each head that there is, and again after as many
             seconds as it returns.
         denials: Gets what was revoked.
+        disowned: Told why the session is to end: the head has it as ended, so nobody finds it.
     """
 
     def __init__(
-        self, cluster: str, announce: Callable[[ServiceClient], float], denials: Denials
+        self,
+        cluster: str,
+        announce: Callable[[ServiceClient], float],
+        denials: Denials,
+        disowned: Callable[[str], None],
     ) -> None:
         self._announce = announce
+        self._disowned = disowned
         self._cluster = cluster
         self._denials = denials
         self._missed = False
@@ -129,7 +135,9 @@ class HeadReports:
             for told in refused:
                 client.call(calls.REPORT_REFUSED, plain(told), CALL_TIMEOUT)
             if report is not None:
-                client.call(calls.REPORT_SESSION, msgspec.to_builtins(report), CALL_TIMEOUT)
+                told = msgspec.to_builtins(report)
+                if client.call(calls.REPORT_SESSION, told, CALL_TIMEOUT) is False:
+                    self._disowned("its head has it as ended")
             elif closed:
                 return
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -24,10 +23,8 @@ from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.comm.groups import events as gev
 from sapwood.comm.machine import machine_id
-from sapwood.comm.messages import NO_WAIT, StreamSpec
-from sapwood.comm.messages.groups import LEAVE, NO_GROUP, GroupNumber, Key
+from sapwood.comm.messages.groups import LEAVE, NO_GROUP
 from sapwood.comm.messaging import events as mev
-from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock, SharedRef
 from sapwood.comm.transport.base import Connection
@@ -41,15 +38,17 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
-from sapwood.core.rankset import from_ranges
+from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
 from sapwood.roots import root_calls, wire
 from sapwood.roots.joint_stream import JointStream
+from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.roots.merged_session import MergeOrder, SplitOrder
 from sapwood.roots.merges import Merges
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
+from sapwood.roots.routes import EffectRoutes, FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
@@ -81,9 +80,6 @@ MAX_STREAMS = 10_000
 
 MAX_OPEN = 1_000_000
 """Requests and messages of one front end that may be under way."""
-
-EFFECT_COST = 256
-"""Bytes that a kept result costs beyond its own."""
 
 SLOW_CALLS = 4
 """Calls of front ends that wait for something at a time; more wait for them."""
@@ -121,185 +117,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     part_of: list[str] = []
 
 
-class FrontEndMemory:
-    """The owner of a payload that lies in the memory of a front end."""
-
-    __slots__ = ("front_end",)
-
-    def __init__(self, front_end: ServedFrontEnd) -> None:
-        self.front_end = front_end
-
-    def close(self) -> None:
-        """Do nothing: the front end has it."""
-
-
-class KeptOutput:
-    """What agents have printed while nobody was attached: the last of it, and how much is gone.
-
-    Args:
-        limit: Bytes that are kept of each agent.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: dict[int, deque[bytes]] = {}
-        self._sizes: dict[int, int] = {}
-        self.dropped: dict[int, int] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept."""
-        return sum(self._sizes.values())
-
-    def add(self, rank: int, data: bytes) -> None:
-        """Keep what a place has printed, and drop what is older if that is too much."""
-        parts = self._parts.setdefault(rank, deque())
-        parts.append(data[-self._limit :] if self._limit else b"")
-        size = self._sizes.get(rank, 0) + len(parts[-1])
-        lost = len(data) - len(parts[-1])
-        while size > self._limit:
-            oldest = len(parts.popleft())
-            size -= oldest
-            lost += oldest
-        self._sizes[rank] = size
-        if lost:
-            self.dropped[rank] = self.dropped.get(rank, 0) + lost
-
-    def take(self) -> Iterable[msgspec.Struct]:
-        """Return it as messages, and forget it."""
-        parts, dropped = self._parts, self.dropped
-        self._parts, self._sizes, self.dropped = {}, {}, {}
-        if dropped:
-            yield wire.OutputDropped(dropped)
-        for rank, several in sorted(parts.items()):
-            yield wire.PlaceWrote(rank, b"".join(several))
-
-
-class ServedStream:
-    """A stream that a front end has opened.
-
-    Attributes:
-        number: What the root calls it.
-        spec: What it is, under the front end's number.
-        paced: Whether agents send of themselves no faster than somebody reads.
-        begun: Waves that were broadcast.
-        waiting: Those that are not over.
-        owed: What the root has read in the place of a front end, by agent.
-    """
-
-    __slots__ = ("begun", "number", "owed", "paced", "spec", "waiting")
-
-    def __init__(self, number: int, spec: StreamSpec, *, paced: bool) -> None:
-        self.number = number
-        self.spec = spec
-        self.paced = paced
-        self.begun = 0
-        self.waiting: set[int] = set()
-        self.owed: Counter[int] = Counter()
-
-    def over(self, effect: Any) -> None:
-        """Note that a wave is over, if that is what happened."""
-        if isinstance(effect, ev.WaveCompleted | ev.WaveFailed):
-            self.waiting.discard(effect.wave)
-
-
-class KeptResults:
-    """What came of a stream that nobody has: the last of it."""
-
-    def __init__(self) -> None:
-        self.effects: deque[tuple[Any, int]] = deque()
-        self.nbytes = 0
-        self.dropped = 0
-
-
-class KeptStreams:
-    """The streams of a session that nobody owns now, and what comes of them.
-
-    Args:
-        session: The session.
-        keeping: How much of it is kept.
-    """
-
-    def __init__(self, session: RootSession, keeping: DisconnectPolicy) -> None:
-        self._session = session
-        self._keeping = keeping
-        self.streams: dict[int, ServedStream] = {}
-        self._results: dict[int, KeptResults] = {}
-
-    def take(self, streams: dict[int, ServedStream]) -> None:
-        """Take over the streams of an owner that is gone."""
-        for mine, stream in streams.items():
-            self.streams[mine] = stream
-            self._results[mine] = KeptResults()
-            self._session.of_stream[stream.number] = (self, mine)
-
-    def hand_over(self) -> tuple[wire.StreamsKept, list[Any]]:
-        """Return what the next owner is to know, and what came meanwhile; forget it."""
-        told, effects = [], []
-        for mine, stream in sorted(self.streams.items()):
-            kept = self._results[mine]
-            waves = {one.wave for one, _ in kept.effects}
-            waiting = stream.waiting if stream.spec.sync.kind == NO_WAIT else stream.waiting | waves
-            told.append(
-                wire.KeptStream(
-                    spec=stream.spec,
-                    paced=stream.paced,
-                    begun=stream.begun,
-                    waiting=tuple(sorted(waiting)),
-                    dropped=kept.dropped,
-                )
-            )
-            effects += [one for one, _ in kept.effects]
-        self.streams, self._results = {}, {}
-        return wire.StreamsKept(tuple(told)), effects
-
-    def tell(self, effect: Any) -> None:
-        """Keep what came of a stream, as the policy says; count what is left out."""
-        if isinstance(effect, ev.SweepDone):
-            return
-        stream, kept = self.streams[effect.stream], self._results[effect.stream]
-        policy = self._keeping.output
-        pushed = _pushed_by(effect)
-        stream.over(effect)
-        if stream.spec.sync.kind == NO_WAIT and isinstance(effect, ev.WaveCompleted):
-            return  # it only says that the agents are done: what they have sent came before
-        if stream.paced and pushed and policy != "block":  # the root reads, so its agent goes on
-            stream.owed[pushed] += 1
-            self._session.post_of_stream(ev.Read(stream.number, pushed, 1))
-        if policy == "drop":
-            kept.dropped += 1
-            stream.owed[pushed] = 0
-            return
-        if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
-            encoded = values.encode(effect.total)
-            payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
-            effect = msgspec.structs.replace(effect, total=None, body=encoded.body, payload=payload)
-        elif getattr(effect, "payload", None) is not None:
-            effect = msgspec.structs.replace(effect, payload=_own(effect.payload))
-        nbytes = EFFECT_COST + len(getattr(effect, "body", b""))
-        nbytes += effect.payload.nbytes if getattr(effect, "payload", None) is not None else 0
-        kept.effects.append((effect, nbytes))
-        kept.nbytes += nbytes
-        if policy == "block" and (stream.paced or not pushed):
-            return  # its agents send no more than there is room for, and waves were asked for
-        while kept.nbytes > self._keeping.buffer and len(kept.effects) > 1:
-            oldest, size = kept.effects.popleft()
-            kept.nbytes -= size
-            kept.dropped += 1
-            if stream.owed[_pushed_by(oldest)]:  # nobody else will say that it was read
-                stream.owed[_pushed_by(oldest)] -= 1
-
-
-def _pushed_by(effect: Any) -> int:
-    """Return the agent that has sent a value of itself; 0 if that is not what happened."""
-    return effect.ranks[0][0] if isinstance(effect, ev.Contributed) and not effect.wave else 0
-
-
-def _own(payload: Payload) -> Payload:
-    return Payload(bytes(payload.view))
-
-
-class RootSession(EmbeddedSession):
+class RootSession(EffectRoutes, EmbeddedSession):
     """A session whose users are other processes.
 
     Args:
@@ -308,15 +126,9 @@ class RootSession(EmbeddedSession):
     """
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
-        self.of_stream: dict[int, tuple[ServedFrontEnd | KeptStreams, int]] = {}
+        EffectRoutes.__init__(self)
         self.joint: dict[int, JointStream] = {}
-        self.of_part: dict[int, Callable[[Any], None]] = {}
-        self.of_request: dict[int, tuple[ServedFrontEnd, int]] = {}
-        self.of_send: dict[int, tuple[ServedFrontEnd, int, set[int]]] = {}
-        self.of_receive: dict[int, tuple[ServedFrontEnd, int]] = {}
-        self.entering: dict[Key, ServedFrontEnd] = {}
-        self.of_group: dict[GroupNumber, tuple[ServedFrontEnd, Key]] = {}
-        super().__init__(options, None, nodes)
+        EmbeddedSession.__init__(self, options, None, nodes)
 
     def post_of_stream(self, event: Any) -> None:
         """Give an event of a stream to the core, or to what has it done by several sessions."""
@@ -334,9 +146,12 @@ class RootSession(EmbeddedSession):
         known = self.of_stream.get(effect.stream)
         if known is None:
             return
-        taker, number = known
-        if not isinstance(effect, wire.SweepRefused) or isinstance(taker, ServedFrontEnd):
-            taker.tell(msgspec.structs.replace(effect, stream=number))
+        hearer, number = known
+        told = msgspec.structs.replace(effect, stream=number)
+        if not isinstance(effect, wire.SweepRefused):
+            hearer.hear(number, told)
+        elif isinstance(hearer, ServedFrontEnd):
+            hearer.tell(told)
         payload = getattr(effect, "payload", None)
         if payload is not None:
             self._released(ev.Released(payload))
@@ -348,113 +163,7 @@ class RootSession(EmbeddedSession):
         )
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
-        own = super()._handlers()
-        stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
-        return {
-            **own,
-            ev.WaveCompleted: stream,
-            ev.WaveFailed: stream,
-            ev.Contributed: stream,
-            ev.SweepDone: stream,
-            ev.Answered: request,
-            mev.TaggedArrived: partial(self._receive_effect, own),
-            mev.ReceiveFailed: partial(self._receive_effect, own),
-            mev.SendEnded: partial(self._send_effect, own),
-            mev.Progressed: partial(self._progress, own),
-            gev.GroupEntered: partial(self._entered, own),
-            gev.GroupFinished: partial(self._group_effect, own),
-            gev.GroupBroken: partial(self._broken_group, own),
-            ev.Released: partial(self._returned, own),
-            gev.Discarded: partial(self._returned, own),
-        }
-
-    def _stream_effect(self, own: _Own, effect: Any) -> None:
-        known, part = self.of_stream.get(effect.stream), self.of_part.get(effect.stream)
-        if part is not None:
-            part(effect)
-        elif known is not None:
-            front_end, number = known
-            front_end.tell(msgspec.structs.replace(effect, stream=number))
-        else:
-            own[type(effect)](effect)
-            return
-        payload = getattr(effect, "payload", None)
-        if payload is not None:
-            self._released(ev.Released(payload))
-
-    def _request_effect(self, own: _Own, effect: ev.Answered) -> None:
-        known = self.of_request.pop(effect.number, None)
-        if known is None:
-            own[ev.Answered](effect)
-            return
-        front_end, number = known
-        front_end.asked.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _receive_effect(self, own: _Own, effect: Any) -> None:
-        known = self.of_receive.pop(effect.number, None)
-        if known is None:
-            own[type(effect)](effect)
-            return
-        front_end, number = known
-        front_end.receives.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
-        known = self.of_send.get(effect.number)
-        if known is None:
-            own[mev.SendEnded](effect)
-            return
-        front_end, number, missing = known
-        missing.discard(effect.destination)
-        if not missing:
-            del self.of_send[effect.number]
-            front_end.sends.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
-
-    def _progress(self, own: _Own, effect: mev.Progressed) -> None:
-        table: dict[int, Any] = self.of_send if effect.outgoing else self.of_receive
-        known = table.get(effect.number) if effect.channel == TAGGED else None
-        if known is None:
-            own[mev.Progressed](effect)
-        else:
-            known[0].tell(msgspec.structs.replace(effect, number=known[1]))
-
-    def _entered(self, own: _Own, effect: gev.GroupEntered) -> None:
-        key = (effect.members, effect.name)
-        front_end = self.entering.pop(key, None)
-        if front_end is None:
-            own[gev.GroupEntered](effect)
-            return
-        self.of_group[effect.group] = (front_end, key)
-        front_end.tell(effect)
-
-    def _group_effect(self, own: _Own, effect: gev.GroupFinished) -> None:
-        known = self.of_group.get(effect.group)
-        if known is None:
-            own[gev.GroupFinished](effect)
-        else:
-            known[0].tell(effect)
-
-    def _broken_group(self, own: _Own, effect: gev.GroupBroken) -> None:
-        if effect.group == NO_GROUP:
-            front_end = self.entering.pop((effect.members, effect.name), None)
-        else:
-            front_end = self.of_group.get(effect.group, (None,))[0]
-        if front_end is None:
-            own[gev.GroupBroken](effect)
-        else:
-            front_end.tell(effect)
-
-    def _returned(self, own: _Own, effect: ev.Released | gev.Discarded) -> None:
-        owner = effect.payload.owner
-        if isinstance(owner, FrontEndMemory):
-            owner.front_end.give_back(effect)
-        else:
-            own[type(effect)](effect)
-
-
-_Own = dict[type[ev.Effect], Callable[[Any], None]]
+        return self.routed(super()._handlers())
 
 
 class ServedFrontEnd:
@@ -574,6 +283,8 @@ class ServedFrontEnd:
             value.add_done_callback(partial(self._answer_later, call.number))
         elif call.number:
             self.tell(wire.AnswerOfRoot(call.number, value, error))
+            if call.name == root_calls.DETACH:
+                self._server.leave(self)
         elif error is not None:
             _log.warning("front end's call failed", call=call.name, reason=error.what)
 
@@ -614,6 +325,8 @@ class ServedFrontEnd:
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
+        if spec.follows:  # the tree may have changed, and the front end has not heard of it yet
+            spec = msgspec.structs.replace(spec, members=to_ranges(session.tree.agent_ranks))
         try:
             if spans:
                 merges.open(spec, paced=event.paced)
@@ -650,10 +363,10 @@ class ServedFrontEnd:
         stream = self._streams.get(event.stream)
         if stream is None:
             return
-        owed = min(stream.owed[event.rank], event.count)
-        stream.owed[event.rank] -= owed
-        if event.count > owed:
-            count = event.count - owed
+        if self.role is FrontEndRole.OWNER:
+            self._server.kept_streams.was_read(event.stream, event.rank, event.count)
+        count = stream.read(event.rank, event.count)
+        if count:
             self._session.post_of_stream(ev.Read(stream.number, event.rank, count))
 
     def inherit(self, kept: KeptStreams) -> None:
@@ -666,6 +379,15 @@ class ServedFrontEnd:
         self._write(told)
         for effect in effects:
             self.tell(effect)
+
+    def hear(self, stream: int, effect: Any) -> None:
+        """Tell it what came of a stream of its own."""
+        served = self._streams[stream]
+        served.over(effect)
+        served.told(effect)
+        if self.role is FrontEndRole.OWNER:
+            self._server.kept_streams.also_told(stream, effect)
+        self.tell(effect)
 
     # --- requests and messages -----------------------------------------------------------------
 
@@ -768,10 +490,6 @@ class ServedFrontEnd:
         """Send it something, with memory of its own to read it from; a payload is copied."""
         if not self._there:
             return
-        if isinstance(message, ev.WaveCompleted | ev.WaveFailed):
-            stream = self._streams.get(message.stream)
-            if stream is not None:
-                stream.over(message)
         if isinstance(message, ev.WaveCompleted) and not message.body and message.total is not None:
             encoded = values.encode(message.total)
             placed = self._placed(encoded)
@@ -870,7 +588,10 @@ class ServedFrontEnd:
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
         if self.role is FrontEndRole.OWNER:
-            self._server.kept_streams.take(streams)
+            kept = self._server.kept_streams
+            kept.take(streams)
+            for mine, stream in streams.items():
+                self._session.of_stream[stream.number] = (kept, mine)
             return
         for stream in streams.values():
             del self._session.of_stream[stream.number]
@@ -905,9 +626,11 @@ class RootServer:
         keeping: What becomes of what comes while nobody is attached.
         refused: Told on the loop's thread of front ends that were not let in, or cut off.
         largest: Bytes of the largest message and payload of a front end: the root has it in memory.
+        clock: The time, seconds since 1970.
+        executor: Does what takes long; by default some threads.
     """
 
-    def __init__(  # noqa: PLR0913 - a server is made in one place, of what its process has
+    def __init__(  # noqa: PLR0913 - what a server is made of has little in common
         self,
         session: RootSession,
         session_id: str,
@@ -919,11 +642,14 @@ class RootServer:
         *,
         refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
         largest: int = CommSettings().max_payload,
+        clock: Callable[[], float] = time.time,
+        executor: Executor | None = None,
     ) -> None:
         self._largest = max(largest, wire.MAX_STRANGE)
         self._refused = refused
         self.session = session
         self.id = session_id
+        self._clock = clock
         self.keeping = keeping
         self._name = name
         self._verify = verify
@@ -931,12 +657,12 @@ class RootServer:
         self._end = end
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
-        self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.merges = Merges(session, session_id, name, self._part_of, changed)
-        self.kept_streams = KeptStreams(session, keeping)
+        self.kept_streams = KeptStreams(keeping, session.post_of_stream)
         self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
-        self._dropped = 0
-        self._since = time.time()
+        self._since = clock()
+        self._was_attached = False
         self._machine = machine_id()
         self._epoch = session.tree.epoch
         session.answer(agent_requests.OUTPUT, self.wrote)
@@ -1018,7 +744,7 @@ class RootServer:
 
     def _look_at_end(self, front_end: ServedFrontEnd, not_after: float) -> None:
         """Cut a front end off when what it has shown ends."""
-        left = not_after - time.time()
+        left = not_after - self._clock()
         if self._front_ends.get(front_end.number) is not front_end or not_after == math.inf:
             return
         if left <= 0:
@@ -1090,10 +816,23 @@ class RootServer:
         if front_end is None:
             return
         front_end.gone()
+        self._kept.given_back(number)
         if front_end.role is not None:
             _log.info("front end gone", number=number, label=front_end.label, reason=reason)
-            self._since = time.time()
-            self._changed()
+            self._note_change()
+
+    def leave(self, front_end: ServedFrontEnd) -> None:
+        """Let a front end go that has said so: what comes from now on is for the next one."""
+        front_end.connection.close()
+        self.session.loop.call_later(FAREWELL, front_end.connection.abort)
+        self.connection_closed(front_end.number, "it has left")
+
+    def _note_change(self) -> None:
+        """Front ends have come or gone."""
+        if self.attached is not self._was_attached:
+            self._was_attached = self.attached
+            self._since = self._clock()
+        self._changed()
 
     def admit(self, front_end: ServedFrontEnd, asked: wire.AskToAttach) -> None:
         """Let a front end in.
@@ -1164,12 +903,12 @@ class RootServer:
         if wanted is FrontEndRole.OWNER:
             front_end.inherit(self.kept_streams)
         if wanted in _WORKING:
-            for message in self._kept.take():
+            for message in self._kept.take(front_end.number):
                 front_end.tell(message)
+            front_end.tell(wire.AllHandedOver(front_end.streams))
         self._look_at_end(front_end, allowed.not_after)
         _log.info("front end attached", number=front_end.number, role=wanted.value)
-        self._since = time.time()
-        self._changed()
+        self._note_change()
 
     def close(self, reason: str) -> None:
         """Tell all front ends that the session ends; on the loop's thread."""
@@ -1193,6 +932,9 @@ class RootServer:
         name, value = call.name, call.value
         if name in {root_calls.STATUS, root_calls.MACHINES, root_calls.DETACH}:
             return self._told(name)
+        if name == root_calls.TAKEN:
+            self._taken(front_end)
+            return None
         if name in _INVITING:
             return self._invited(front_end, name, value)
         of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
@@ -1207,13 +949,19 @@ class RootServer:
             return None
         if name == root_calls.EXPAND:
             places = typed.convert(value, list[NewAgent])
-            return self._pool.submit(lambda: list(self.session.expand(places)))
+            return self._pool.submit(self.session.expand, places)
         if name == root_calls.CONTRACT:
             ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
             return self._pool.submit(self.session.contract, ranks, seconds, reason)
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _taken(self, front_end: ServedFrontEnd) -> None:
+        """A front end has what was kept for it."""
+        self._kept.taken(front_end.number)
+        if front_end.role is FrontEndRole.OWNER:
+            self.kept_streams.taken()
 
     def _told(self, name: str) -> Any:
         """Answer what every front end may want."""

@@ -3,6 +3,9 @@
 DETACH = "detach"
 """Leave: the session goes on."""
 
+TAKEN = "taken"
+"""What was kept while nobody was attached is here now; no answer."""
+
 END = "end"
 """End the session."""
 

@@ -152,6 +152,16 @@ class StreamsKept(msgspec.Struct, frozen=True):
     streams: tuple[KeptStream, ...]
 
 
+class AllHandedOver(msgspec.Struct, frozen=True):
+    """All that was kept while nobody was attached has been said; the front end confirms that.
+
+    Attributes:
+        streams: How many streams it was.
+    """
+
+    streams: int
+
+
 class SweepRefused(msgspec.Struct, frozen=True):
     """A sweep cannot be made: the stream is in another state."""
 
@@ -236,6 +246,7 @@ TO_FRONT_END: Mapping[int, type[msgspec.Struct]] = {
     7: RootEnds,
     8: SweepRefused,
     9: StreamsKept,
+    15: AllHandedOver,
     16: ev.WaveCompleted,
     17: ev.WaveFailed,
     18: ev.Contributed,

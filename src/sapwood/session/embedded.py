@@ -20,13 +20,7 @@ from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import (
-    AgentLostError,
-    ClosedError,
-    ConfigurationError,
-    ResourceError,
-    SapwoodError,
-)
+from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.optional import fastpath
 from sapwood.core.rankset import fold, to_ranges
 from sapwood.core.request import Request
@@ -37,6 +31,7 @@ from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.content import ContentStore
 from sapwood.session.draining import drain
+from sapwood.session.expansion import Expansion
 from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
@@ -299,40 +294,35 @@ class EmbeddedSession:
             AgentLostError: Their processes end again and again.
             ClosedError: The session is closed.
         """
-        wanted = set[int]()
-        decided = threading.Event()
-        failed: list[str] = []
-
-        def changed(change: PlacesChanged) -> None:
-            if change.added:
-                wanted.difference_update(change.ranks)
-            elif change.for_good and not wanted.isdisjoint(change.ranks):
-                failed.append(change.reason)
-            if failed or not wanted:
-                decided.set()
-
-        def begin() -> tuple[int, ...]:
-            ranks = self.host.expand(places)
-            wanted.update(ranks)
-            return ranks
-
-        end = self.subscribe(changed)
+        expansion = Expansion()
+        end = self.subscribe(expansion.changed)
         try:
-            ranks = self._thread.call(begin)
-            there = decided.wait(self.options.ready_timeout) if ranks else True
+            ranks = self._thread.call(lambda: expansion.begun(self.host.expand(places)))
+            error = self._why_not_there(expansion, ranks)
         finally:
             end()
-        if there and not failed:
-            return ranks
-        self._thread.call(self.host.drain, ranks)
-        self._thread.call(self.host.contract, ranks, "it could not be started")
-        if failed:
-            raise AgentLostError(failed[0], where=fold("agent", ranks))
-        raise ResourceError(
-            f"it was not ready after {self.options.ready_timeout:g} s",
-            where=fold("agent", ranks),
-            hint="raise cluster.ready_timeout",
-        )
+        if error is not None:
+            self._thread.call(self._take_back, ranks)
+            raise error
+        return ranks
+
+    def _take_back(self, ranks: Sequence[int]) -> None:
+        """Have agents leave again; some may have been removed meanwhile. On the loop's thread."""
+        left = [rank for rank in ranks if rank in self.tree]
+        if left:
+            self.host.drain(left)
+            self.host.contract(left, "it could not be started")
+
+    def _why_not_there(self, expansion: Expansion, ranks: Sequence[int]) -> BaseException | None:
+        """Wait for agents that begin; return why they are not there, if they are not."""
+        try:
+            return expansion.done.exception(self.options.ready_timeout)
+        except TimeoutError:
+            return ResourceError(
+                f"it was not ready after {self.options.ready_timeout:g} s",
+                where=fold("agent", ranks),
+                hint="raise cluster.ready_timeout",
+            )
 
     def contract(
         self,

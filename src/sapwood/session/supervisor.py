@@ -734,6 +734,8 @@ class ProcessSupervisor:
             self._repair([effect.top], effect.reason)
 
     def _give_up_disconnected(self, rank: int, drifts: int) -> None:
+        if self._loop is None:
+            return  # all ends, and nobody takes it in
         record = self.places[rank]
         if record.state is PlaceState.DISCONNECTED and record.drifts == drifts:
             self._repair([rank], "it was attached nowhere in time")

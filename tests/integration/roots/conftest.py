@@ -54,6 +54,7 @@ def head(
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         made = new_head()
         made.start()
+        made._pool.submit(int).result()  # its first thread is there before the tests
         yield made
         made.close()
 

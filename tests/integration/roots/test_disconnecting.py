@@ -17,8 +17,9 @@ from sapwood.environment.settings import (
     Settings,
 )
 from sapwood.roots.attached import RootAddress
+from sapwood.roots.keeping import EFFECT_COST, KeptStreams
 from sapwood.roots.rights import FrontEndRole
-from sapwood.roots.root import EFFECT_COST, KeptStreams, RootSession
+from sapwood.roots.root import RootSession
 from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 from .conftest import PATIENCE, Until
@@ -82,7 +83,7 @@ class Leaving:
             if not isinstance(owner, KeptStreams):
                 return 0, 0  # the owner is leaving still
             found = owner._results[mine]
-            return len(found.effects), found.dropped
+            return len(found.kept), found.dropped
 
         found: tuple[int, int] = self.root.call(look)
         return found

@@ -9,6 +9,7 @@ import socket
 import struct
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from sapwood.roots import wire
 from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.rights import FrontEndRole
 from sapwood.roots.root import MAX_STRANGERS, RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood_simulation.root_here import attach_here, root_here, root_of, server_of
 
 from .conftest import PATIENCE, Until
 
@@ -133,6 +134,46 @@ def test_little_is_read_of_a_stranger() -> None:
             with stranger(address) as sock:
                 sock.sendall(struct.pack("<BIQ", 1, size, nbytes))
                 assert "a message of" in farewell_of(sock)
+
+
+def attaches_and_dies(address: RootAddress) -> list[Any]:
+    """Attach as owner, hear what was kept, and end without a word; return what was heard."""
+    asked = wire.AskToAttach(version=wire.VERSION, session=address.session)
+    heard: list[Any] = []
+    reader = wire.WireReader(wire.TO_FRONT_END)
+    with stranger(address) as sock:
+        sock.sendall(b"".join(wire.pack(asked, sharing=False)))
+        while not any(isinstance(one, wire.AllHandedOver) for one in heard):
+            heard += reader.add(sock.recv(65536))
+    return heard
+
+
+def test_what_was_kept_waits_until_somebody_has_it(until: Until) -> None:
+    settings = Settings()
+    with root_here(settings, agents=2) as address:
+        cluster = attach_here(address, settings)
+        root, server = root_of(cluster), server_of(address)
+        assert isinstance(root, RootSession)
+        stream = cluster.session.open_stream("echo", {"x": "sum"})
+        assert stream.broadcast({"x": 2}).result(PATIENCE).total == {"x": 4}
+        agent = cluster.agents[0].pid
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            stream.broadcast({"x": 3})
+            cluster.detach()
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        until(lambda: root.call(lambda: server.kept_streams.nbytes))
+        for _ in range(2):
+            heard = attaches_and_dies(address)
+            assert [one.wave for one in heard if isinstance(one, ev.WaveCompleted)] == [2]
+            until(lambda: root.call(lambda: server.owner) is None)
+        with attach_here(address, settings) as later:
+            assert isinstance(later.session, AttachedSession)
+            (kept,) = later.session.kept
+            assert [one.result(PATIENCE).total for one in kept.waves] == [{"x": 6}]
+            until(lambda: not root.call(lambda: server.kept_streams.nbytes))
+            kept.handle.close()
 
 
 NOT_POSSIBLE = (

@@ -300,7 +300,7 @@ def test_a_session_that_cannot_begin_is_over(head: Head, monkeypatch: pytest.Mon
         raise ConfigurationError("there is no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(head.sessions, "_start_root", full)
+        patch.setattr(head.sessions.processes, "start", full)
         with pytest.raises(ConfigurationError, match="no room"):
             head.sessions.create(calls.CreateSession(name="full", on="local")).result(PATIENCE)
     assert head.sessions.find("full").state == "failed"

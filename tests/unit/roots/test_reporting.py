@@ -28,6 +28,7 @@ class StandIn:
         self.came = threading.Condition()
         self.denied = DenialUpdate(since=0, epoch=1, ids=["aa"], generation=1)
         self.errors: list[Exception] = []
+        self.wants: bool | None = None
         self.tell: Callable[[str, Any], None] = print
         self.connections = 0
 
@@ -44,7 +45,7 @@ class StandIn:
             return plain(self.denied)
         if self.errors:
             raise self.errors.pop(0)
-        return None
+        return self.wants if name == calls.REPORT_SESSION else None
 
     def close(self) -> None:
         """Nothing is open."""
@@ -71,8 +72,8 @@ def head(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return made
 
 
-def begun(denials: Denials) -> HeadReports:
-    made = HeadReports("default", lambda _client: math.inf, denials)
+def begun(denials: Denials, disowned: Callable[[str], None] = print) -> HeadReports:
+    made = HeadReports("default", lambda _client: math.inf, denials, disowned)
     made.start()
     return made
 
@@ -124,3 +125,18 @@ def test_whatever_goes_wrong_the_head_is_told_again_and_the_log_says_why(
             reports.close()
     assert level in {one.levelno for one in caplog.records if one.name.endswith("session")}
     assert head.connections == 2
+
+
+@pytest.mark.row("C3-SESS-1")
+@pytest.mark.parametrize("wants", [True, False, None])
+def test_a_root_ends_when_its_head_has_its_session_as_ended(
+    head: StandIn, wants: bool | None
+) -> None:
+    """Nobody would find it; a head of an older version answers nothing, and keeps it."""
+    head.wants = wants
+    why: list[str] = []
+    reports = begun(Denials(), why.append)
+    reports.tell(REPORT)
+    head.wait_for(calls.REPORT_SESSION)
+    reports.close()
+    assert why == (["its head has it as ended"] if wants is False else [])

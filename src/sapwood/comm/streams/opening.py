@@ -63,6 +63,7 @@ class Opening:
             raise ProtocolError(f"stream {event.spec.stream} is opened after {self._newest}")
         stream = self._new_stream(event.spec)
         stream.paced, stream.partial = event.paced, event.partial
+        stream.tree_changed()  # members may have left before who opens it has heard of that
         return self._pass_on(stream, msg.Open(event.spec))
 
     def _new_stream(self, spec: msg.StreamSpec) -> NodeStream:

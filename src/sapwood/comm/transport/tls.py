@@ -1282,6 +1282,10 @@ def _prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     milliseconds = round(1000 * UNHEARD_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+    # The kernel asks when nobody has said anything: a front end says nothing for hours.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(UNHEARD_TIMEOUT))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
 
 
 def _shown(name: str | Sequence[Any]) -> str:

@@ -127,3 +127,21 @@ def test_what_a_draining_place_waited_for_came_by_elsewhere_if_its_parent_is_qui
     tell(network, msg.OpenStreams((1, 2, 3), quiet=(1,), newest=3))
     assert stream.sweeps == {}
     assert stream.state is StreamState.QUIET
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_stream_does_not_wait_for_who_had_left_before_it_was_opened(*, follows: bool) -> None:
+    """A front end elsewhere may not have heard of that yet when it opens the stream."""
+    network = Network(TREE, answer=lambda _rank, value: value)
+    network.start()
+    network.change(TREE.without([AGENT]))
+    network.run()
+    network.open_stream(1, REDUCE, TREE.agent_ranks, follows=follows)
+    network.broadcast(1, {"x": 1})
+    network.run()
+    if follows:
+        (wave,) = network.observed(ev.WaveCompleted)
+        assert wave.total == {"x": 7}
+    else:
+        (failed,) = network.observed(ev.WaveFailed)
+        assert failed.rank == AGENT

@@ -957,3 +957,12 @@ def test_who_says_nothing_is_not_waited_for(loop: Reactor, authority: Authority)
             port.until(lambda: port.refusals)
         assert "it said nothing within" in port.refusals[0][1]
         other.port.close()
+
+
+def test_a_machine_that_is_gone_is_noticed_also_where_nobody_says_anything() -> None:
+    with socket.socket() as sock:
+        tls._prepare(sock)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        asked = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+        given_up = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+        assert 1000 * asked == given_up == round(1000 * tls.UNHEARD_TIMEOUT)

@@ -1,0 +1,592 @@
+"""What a head knows of its sessions, and what it has done about them. No I/O but its store.
+
+A session is written down before its root begins, and again with each step. So the next head finds
+it as it was before a step or as it was after: it looks for the root, and goes on or clears up. What
+roots are made of is elsewhere: see :class:`RootProcesses`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.core.errors import (
+    ClosedError,
+    ConfigurationError,
+    ProtocolError,
+    ResourceError,
+    SapwoodError,
+    StoreError,
+)
+from sapwood.environment.logs import logger
+from sapwood.environment.settings import DisconnectPolicy, PolicySettings
+from sapwood.head import calls
+from sapwood.head.session_notices import SessionNotice
+from sapwood.nodes.control import NoteEvent
+from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
+from sapwood.store.base import Delete, Put, Store
+
+MAX_SESSIONS = 256
+"""Sessions that may be there at a time."""
+
+MAX_ENDED = 100
+"""Sessions that have ended and are listed still; of more, the last ones are."""
+
+DOWN = "the cluster is down"
+LOST = "its process ended while there was no head"
+
+_SESSIONS = "sessions/"
+_SECRETS = "session-secrets/"
+_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
+
+_log = logger("head")
+
+
+class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of a root is told when it begins.
+
+    Attributes:
+        id: Of its session.
+        cluster: What the user calls the cluster of the head.
+        wanted: What the session is to be.
+        secret: What front ends on other machines must know.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        disconnect: What becomes of what comes while nobody is attached.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
+    """
+
+    id: str
+    cluster: str
+    wanted: calls.CreateSession
+    secret: str
+    idle: float
+    disconnect: DisconnectPolicy
+    user: str = ""
+
+
+class RootReady(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process of a root says when it is ready.
+
+    Attributes:
+        pid: The process.
+        socket: Where front ends reach it.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        report: How it is.
+    """
+
+    pid: int
+    socket: str
+    idle: float
+    report: calls.SessionReport
+
+
+class RootWatch(Protocol):
+    """The process of a root, as a head has it."""
+
+    def end(self) -> Future[Any]:
+        """Have it end, by force if it does not; the future is done when its end was told."""
+
+    def forget(self) -> None:
+        """Hear no more of it."""
+
+
+class RootProcesses(Protocol):
+    """What begins and watches the roots of sessions."""
+
+    def begin(self, plan: RootPlan) -> Future[RootReady]:
+        """Begin a root; the future gets what it says when it is ready, or why there is none."""
+
+    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
+        """Hear of the end of a root: ``ended`` is told in words how it ended.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
+
+    def began(self, pid: int) -> int:
+        """Return when a process began; 0 if there is none."""
+
+    def notices(self) -> Sequence[SessionNotice]:
+        """Return what roots have told by themselves; some may have been killed."""
+
+    def clear(self, session: str, sockets: Sequence[str]) -> None:
+        """Remove what a root has left: its notice, and the folders of its sockets."""
+
+
+_read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
+
+
+class SessionBook:
+    """The sessions of a head.
+
+    Args:
+        store: Returns what keeps what outlives the head.
+        cluster: What the user calls the cluster.
+        machine: That of the head: roots begin there.
+        processes: What begins and watches roots.
+        policy: Returns the policy of the moment.
+        note: Notes events in the ledger.
+        clock: The time, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        cluster: str,
+        machine: str,
+        processes: RootProcesses,
+        policy: Callable[[], PolicySettings],
+        note: NoteEvent,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.processes = processes
+        self._policy = policy
+        self._note = note
+        self._opened = store
+        self._cluster = cluster
+        self._machine = machine
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._records: dict[str, calls.SessionRecord] = {}
+        self._watched: dict[str, RootWatch] = {}
+        self._early: dict[str, calls.SessionReport] = {}
+        self._closing = False
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Find the sessions that a former head has begun."""
+        told = {one.id: one for one in self.processes.notices()}
+        for entry in list(self._opened().entries(_SESSIONS)):
+            try:
+                record = _read_record(entry.value)
+            except msgspec.MsgspecError as error:
+                raise StoreError(
+                    f"the cluster's entry '{entry.key}' cannot be read: {error}",
+                    where=self._opened().url,
+                ) from error
+            self._records[record.id] = record
+            if not SessionState(record.state).is_over and record.machine == self._machine:
+                self._go_on(record, told.get(record.id))  # others are looked after elsewhere
+        self._sweep()
+
+    def _go_on(self, record: calls.SessionRecord, told: SessionNotice | None) -> None:
+        """Look after a session that a former head has begun, or clear up after it."""
+        if not record.pid and told is not None:  # that head was killed before it heard of it
+            record = msgspec.structs.replace(
+                record,
+                state=SessionState.DETACHED.value if told.ready else record.state,
+                pid=told.pid,
+                started=told.started,
+                socket=told.socket if told.ready else "",
+            )
+        if record.pid and told is None:  # a root that ends by itself takes its notice along
+            self._keep(self._after(record, SessionStep.ENDS))
+            self._over(record, "it ended while there was no head")
+            return
+        if not record.pid or self.processes.began(record.pid) != record.started:
+            self._over(record, LOST)
+            return
+        _log.info("session found", session=record.handle, pid=record.pid)
+        self._keep(record)
+        self._watch(record)
+        with contextlib.suppress(SapwoodError):
+            if record.state == SessionState.DRAINING.value:
+                self._end(record, record.reason)  # the former head was killed over it
+
+    def _sweep(self) -> None:
+        """Clear up after roots that were killed when no head knew of them."""
+        for one in self.processes.notices():
+            with self._lock:
+                record = self._records.get(one.id)
+            looked_after = record is not None and not SessionState(record.state).is_over
+            if not looked_after and self.processes.began(one.pid) != one.started:
+                self.processes.clear(one.id, [one.socket] if one.socket else [])
+
+    def close(self, *, keep: bool = False) -> list[Future[Any]]:
+        """End all sessions, or leave them to the next head; return what is done with their ends."""
+        ends: list[Future[Any]] = []
+        if not keep:
+            with self._lock:
+                self._closing = True  # what is beginning ends itself
+            for record in self.records():
+                if not SessionState(record.state).is_over:
+                    with contextlib.suppress(SapwoodError):
+                        ends.append(self._end(record, DOWN))
+            self._sweep()
+        return ends
+
+    def forget(self) -> None:
+        """Hear no more of any root."""
+        for watch in list(self._watched.values()):
+            watch.forget()
+
+    # --- what front ends want --------------------------------------------------------------------
+
+    def records(self) -> list[calls.SessionRecord]:
+        """Return the sessions, in the order in which they were asked for."""
+        with self._lock:
+            return sorted(self._records.values(), key=lambda one: one.created)
+
+    def find(self, text: str) -> calls.SessionRecord:
+        """Return a session by name, id or both.
+
+        Raises:
+            ConfigurationError: There is none, and has not been one lately.
+        """
+        name, _, number = text.rpartition("#")
+        found = [
+            one
+            for one in self.records()
+            if (one.handle == text if name else number in {one.name, one.id})
+        ]
+        if not found:
+            known = ", ".join(
+                one.name for one in self.records() if not SessionState(one.state).is_over
+            )
+            raise ConfigurationError(
+                f"there is no session '{text}'",
+                hint=f"sessions are {known}" if known else "`sapwood session create` makes one",
+            )
+        living = [one for one in found if not SessionState(one.state).is_over]
+        return (living or found)[-1]
+
+    def joined(self) -> list[calls.JoinedOf]:
+        """Return the agents of sessions that somebody else has started."""
+        living = (one for one in self.records() if not SessionState(one.state).is_over)
+        return [
+            calls.JoinedOf(record.handle, agent)
+            for record in living
+            for agent in (record.report.invitations if record.report is not None else ())
+            if agent.rank
+        ]
+
+    def create(
+        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
+    ) -> Future[Any]:
+        """Begin a session; the future gets its record.
+
+        Args:
+            wanted: What it is to be.
+            creator: Whose credential makes it; None for the head's user.
+
+        Raises:
+            ConfigurationError: It cannot be called so, or there are too many.
+            StoreError: It cannot be written down; then there is none.
+        """
+        self._sweep()
+        with self._lock:
+            living = [one for one in self.records() if not SessionState(one.state).is_over]
+            if len(living) >= MAX_SESSIONS:
+                raise ConfigurationError(
+                    f"there are {MAX_SESSIONS} sessions", hint="end some of them first"
+                )
+            session = secrets.token_hex(4)
+            name = wanted.name or f"s-{session[:4]}"
+            if _NAME.fullmatch(name) is None:
+                raise ConfigurationError(
+                    f"{name!r} is no name of a session",
+                    hint="use up to 64 letters, digits, dots and hyphens, such as night-run",
+                )
+            if any(one.name == name for one in living):
+                raise ConfigurationError(
+                    f"there is a session '{name}' already",
+                    hint=f"`sapwood session attach {name}`, or choose another name",
+                )
+            requested = calls.SessionRecord(
+                id=session,
+                name=name,
+                state=SessionState.REQUESTED.value,
+                on=wanted.on,
+                created=self._clock(),
+                machine=self._machine,
+                creator=creator,
+            )
+            record, plan = self._after(requested, SessionStep.BEGUN), self._plan(requested, wanted)
+            self._opened().transact(
+                [
+                    Put(_SECRETS + session, plan.secret.encode()),
+                    Put(_SESSIONS + session, msgspec.msgpack.encode(record)),
+                ]
+            )
+            self._records[session] = record
+        facts = {"name": name, "on": wanted.on}
+        self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
+        beginning = self.processes.begin(plan)
+        beginning.add_done_callback(partial(self._begun, record, answer))
+        return answer
+
+    def end(self, text: str) -> Future[Any]:
+        """End a session; the future gets its record.
+
+        Raises:
+            ClosedError: It has ended already.
+            ResourceError: It is starting still, or on another machine.
+        """
+        record = self.find(text)
+        if SessionState(record.state).is_over:
+            raise ClosedError(
+                f"the session '{record.handle}' has ended already", hint=record.reason
+            )
+        return self._end(record, "it was deleted")
+
+    def secret_of(self, record: calls.SessionRecord) -> str:
+        """Return what front ends of a session on other machines must know.
+
+        Raises:
+            ClosedError: It has ended.
+        """
+        entry = self._opened().get(_SECRETS + record.id)
+        if entry is None:
+            raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
+        return entry.value.decode()
+
+    def report(self, report: calls.SessionReport) -> bool:
+        """Note what a root says; return whether it is to go on.
+
+        A root whose session is over for the head has nobody left who would find it.
+
+        Raises:
+            ProtocolError: Its session cannot be in the state that it says.
+        """
+        with self._lock:
+            record = self._records.get(report.id)
+            if record is None:
+                return True  # of a head that this one knows nothing of
+            if SessionState(record.state).is_over:
+                return record.machine != self._machine
+            _check_state(record, report.state)
+            if not record.pid:  # it is ready, and has told this before that
+                self._early[report.id] = report
+                return True
+            self._note_agents(record, report)
+            state = report.state
+            if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
+                state, reason = record.state, record.reason or report.reason
+                report = msgspec.structs.replace(report, reason=reason)
+            self._keep(msgspec.structs.replace(record, state=state, report=report))
+        self._note_merges(record, report)
+        return True
+
+    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note what has happened to agents that others start, as far as it is not noted yet."""
+        before = [] if record.report is None else record.report.agent_events
+        noted = before[-1].number if before else 0
+        for event in report.agent_events:
+            if event.number > noted:
+                self._note(event.kind, event.text, session=record.name, facts=event.facts)
+
+    def _note_merges(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note with which sessions one is merged now, and with which no more."""
+        before = record.report or calls.SessionReport(id=record.id, state="")
+        for was, now, how in (
+            (before.merged, report.merged, "has {} in it"),
+            (before.part_of, report.part_of, "is a part of {}"),
+        ):
+            for other in sorted({*was} ^ {*now}):
+                merged = other in now
+                self._note(
+                    "session.merged" if merged else "session.split",
+                    f"{record.handle} {how.format(other)}{'' if merged else ' no more'}",
+                    session=record.name,
+                    facts={"with": other},
+                )
+
+    # --- step by step --------------------------------------------------------------------------
+
+    def _plan(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> RootPlan:
+        policy = self._policy()
+        return RootPlan(
+            id=record.id,
+            cluster=self._cluster,
+            wanted=msgspec.structs.replace(wanted, name=record.name),
+            secret=secrets.token_urlsafe(32),
+            idle=policy.idle.session if wanted.idle is None else wanted.idle,
+            disconnect=policy.disconnect,
+            user="" if record.creator is None else record.creator.user,
+        )
+
+    def _begun(
+        self, record: calls.SessionRecord, answer: Future[Any], beginning: Future[RootReady]
+    ) -> None:
+        """A root is ready, or there is none."""
+        try:
+            ready = beginning.result()
+            record = msgspec.structs.replace(
+                self._after(record, SessionStep.STARTED),
+                pid=ready.pid,
+                started=self.processes.began(ready.pid),
+                socket=ready.socket,
+                idle=ready.idle,
+                report=ready.report,
+            )
+            self._keep(record)
+            self._watch(record)
+            early = self._early.pop(record.id, None)
+            if early is not None:  # each change is told, so it is the later one
+                self.report(early)
+        except BaseException as error:  # noqa: BLE001 - handed to who waits
+            what = error.what if isinstance(error, SapwoodError) else repr(error)
+            self._not_begun(record, what)
+            answer.set_exception(error)
+            return
+        _log.info("session begun", session=record.handle, pid=record.pid)
+        if self._closing:
+            with contextlib.suppress(SapwoodError):
+                self._end(record, DOWN).add_done_callback(partial(_pass_on, answer))
+                return
+        answer.set_result(_plain(record))
+
+    def _not_begun(self, record: calls.SessionRecord, reason: str) -> None:
+        """There is no root, or one that cannot be written down, which nobody would find."""
+        if record.pid and record.id not in self._watched:
+            self._watch(record)
+        if record.id in self._watched:
+            with contextlib.suppress(SapwoodError):
+                self._end(record, reason)
+        else:
+            self._over(record, reason)
+
+    def _end(self, record: calls.SessionRecord, reason: str) -> Future[Any]:
+        """Have a root end; the future gets the record of its session then."""
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
+        with self._lock:
+            watch, known = self._watched.get(record.id), self._records[record.id]
+            if watch is None and SessionState(known.state).is_over:
+                answer.set_result(_plain(known))  # it has ended meanwhile
+                return answer
+            if watch is None and record.machine != self._machine:
+                raise ResourceError(
+                    f"the session '{record.handle}' is on another machine",
+                    hint="attach to it and close it, or end it by a head there",
+                )
+            if watch is None:
+                raise ResourceError(
+                    f"the session '{record.handle}' is starting still", hint="try again soon"
+                )
+            draining = self._after(known, SessionStep.ENDS)
+            report = known.report or calls.SessionReport(id=record.id, state="")
+            report = msgspec.structs.replace(report, reason=reason)
+            self._keep(msgspec.structs.replace(draining, report=report))
+
+        def ended(done: Future[Any]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                answer.set_exception(done.exception() or ClosedError("the head ends"))
+            else:
+                answer.set_result(_plain(self._records[record.id]))
+
+        watch.end().add_done_callback(ended)
+        return answer
+
+    def _watch(self, record: calls.SessionRecord) -> None:
+        """Hear of the end of a root's process."""
+        try:
+            with self._lock:
+                self._watched[record.id] = self.processes.watch(
+                    record.pid, record.started, partial(self._ended, record.id)
+                )
+        except ProcessLookupError:
+            self._over(record, "its process has ended")
+
+    def _ended(self, session: str, how: str) -> None:
+        """The process of a root has ended."""
+        with self._lock:
+            del self._watched[session]
+            record = self._records[session]
+            told = "" if record.report is None else record.report.reason
+            self._over(record, told or how)
+
+    def _over(self, record: calls.SessionRecord, reason: str) -> None:
+        """Note that a session is over; clear what its process has left."""
+        self.processes.clear(record.id, [record.socket] if record.socket else [])
+        with self._lock:
+            record = self._records[record.id]
+            state = SessionState(record.state)
+            if state.is_over:
+                return
+            step = SessionStep.GONE if state is SessionState.DRAINING else SessionStep.BROKEN
+            after = self._after(record, step)
+            told = record.report or calls.SessionReport(id=record.id, state="")
+            told = msgspec.structs.replace(
+                told,
+                state=after.state,
+                reason=reason,
+                since=self._clock(),
+                owner="",
+                front_ends=[],
+                streams=0,
+                merged=[],
+                part_of=[],
+            )
+            after = msgspec.structs.replace(after, report=told)
+            self._records[record.id] = after
+            over = [one for one in self.records() if SessionState(one.state).is_over]
+            old = [one.id for one in over[:-MAX_ENDED]]
+            for one in old:
+                del self._records[one]
+            try:
+                self._opened().transact(
+                    [
+                        Put(_SESSIONS + record.id, msgspec.msgpack.encode(after)),
+                        Delete(_SECRETS + record.id),
+                    ]
+                )
+                for one in old:
+                    self._opened().delete(_SESSIONS + one)
+            except SapwoodError as error:  # the next head sees by itself that it is over
+                _log.warning("end not written down", session=record.handle, reason=error.what)
+        self._note_merges(record, told)
+        _log.info("session over", session=record.handle, reason=reason)
+        self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
+
+    # --- what is kept --------------------------------------------------------------------------
+
+    def _after(self, record: calls.SessionRecord, step: SessionStep) -> calls.SessionRecord:
+        after = TRANSITIONS.after(SessionState(record.state), step, record.handle)
+        return msgspec.structs.replace(record, state=after.value)
+
+    def _keep(self, record: calls.SessionRecord) -> None:
+        with self._lock:
+            self._records[record.id] = record
+            self._opened().put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
+
+
+def _check_state(record: calls.SessionRecord, told: str) -> None:
+    """Refuse a state that a root cannot be in; of one that is to end, what comes was said before.
+
+    Raises:
+        ProtocolError: It cannot be in that state.
+    """
+    known = {one.value: one for one in SessionState}
+    draining = record.state == SessionState.DRAINING.value
+    if told in known and (draining or may_report(SessionState(record.state), known[told])):
+        return
+    raise ProtocolError(
+        f"the root of the session '{record.handle}' says that it is {told[:40]!a}, "
+        f"and it is {record.state}",
+        hint="is the root of another version of Sapwood?",
+    )
+
+
+def _pass_on(answer: Future[Any], done: Future[Any]) -> None:
+    if done.exception() is not None:
+        answer.set_exception(done.exception())
+    else:
+        answer.set_result(done.result())
+
+
+def _plain(value: msgspec.Struct) -> Any:
+    return msgspec.to_builtins(value, builtin_types=(bytes,))

@@ -1,0 +1,89 @@
+"""The life of a session as its root sees it: attached, left, idle, ended. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
+
+FIRST_PATIENCE = 30.0
+"""Seconds for which a new session waits at least for the first front end."""
+
+
+class RootLife:
+    """Where a session is in its life; all on the loop's thread, but for :meth:`end`.
+
+    Args:
+        session: Its id.
+        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        later: ``later(seconds, function, *args)`` has a function called.
+        over: Told that it is to end; from any thread.
+
+    Attributes:
+        state: Where it is.
+        reason: Why it ends; empty while it does not.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        idle: float,
+        later: Callable[..., Any],
+        over: Callable[[], None],
+    ) -> None:
+        self.state = SessionState.STARTING
+        self.reason = ""
+        self.idle = idle
+        self._session = session
+        self._later = later
+        self._over = over
+        self._used = False
+        self._merged = False
+        self._times_left = 0
+
+    def started(self) -> None:
+        """Front ends can come from now on."""
+        self._move(SessionStep.STARTED)
+        self._wait_for_somebody()
+
+    def changed(self, *, attached: bool, merged: bool = False) -> None:
+        """Front ends have come or gone, or sessions that are merged with this one.
+
+        Args:
+            attached: Whether somebody is there who does more than watch.
+            merged: Whether it is merged with another session: then it is not idle.
+        """
+        was_merged, self._merged = self._merged, merged
+        if attached and self.state is SessionState.DETACHED:
+            self._used = True
+            self._move(SessionStep.ATTACHED)
+        elif not attached and self.state is SessionState.READY:
+            self._move(SessionStep.LEFT)
+            self._wait_for_somebody()
+        elif was_merged and not merged and self.state is SessionState.DETACHED:
+            self._wait_for_somebody()
+
+    def end(self, reason: str) -> None:
+        """Have the session ended; the first reason is the reason."""
+        self.reason = self.reason or reason
+        self._over()
+
+    def draining(self) -> None:
+        """It lets nobody in any more."""
+        self._move(SessionStep.ENDS)
+
+    def _move(self, step: SessionStep) -> None:
+        self.state = TRANSITIONS.after(self.state, step, self._session)
+
+    def _wait_for_somebody(self) -> None:
+        """Count the time for which nobody is attached; who watches in it changes nothing."""
+        self._times_left += 1
+        if self.idle:
+            wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
+            self._later(wait, self._idle_over, self._times_left)
+
+    def _idle_over(self, times_left: int) -> None:
+        waited = self.state is SessionState.DETACHED and self._times_left == times_left
+        if waited and not self._merged:
+            self.end(f"nobody was attached for {self.idle:g} s")

@@ -1,0 +1,190 @@
+"""Which front end hears of what the core of a root wants done. No I/O.
+
+A front end has numbers of its own for streams, requests and messages; the root has others. Here
+are the tables between both, and the way back of each effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm.groups import events as gev
+from sapwood.comm.messages.groups import NO_GROUP, GroupNumber, Key
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.messaging.point_to_point import TAGGED
+
+_Own = Mapping[type[ev.Effect], Callable[[Any], None]]
+
+
+class EffectHearer(Protocol):
+    """A front end, as what it hears of sees it.
+
+    Attributes:
+        asked: Its open requests: its number and the root's.
+        sends: Its messages on their way, likewise.
+        receives: Messages that it waits for, likewise.
+    """
+
+    asked: dict[int, int]
+    sends: dict[int, int]
+    receives: dict[int, int]
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Send it something."""
+
+    def give_back(self, effect: ev.Released | gev.Discarded) -> None:
+        """Give back memory of its own."""
+
+
+class StreamHearer(Protocol):
+    """Who hears what comes of a stream."""
+
+    def hear(self, stream: int, effect: Any) -> None:
+        """Take in what came of a stream, by its own number of it."""
+
+
+class FrontEndMemory:
+    """The owner of a payload that lies in the memory of a front end."""
+
+    __slots__ = ("front_end",)
+
+    def __init__(self, front_end: EffectHearer) -> None:
+        self.front_end = front_end
+
+    def close(self) -> None:
+        """Do nothing: the front end has it."""
+
+
+class EffectRoutes:
+    """The tables of a root: whose each stream, request, message and group is.
+
+    Attributes:
+        of_stream: Of each stream who hears of it, and what that calls it.
+        of_part: Of each part of a stream over several sessions, what takes what comes of it.
+        of_request: Of each request, likewise.
+        of_send: Of each message on its way, likewise, and who has not taken it yet.
+        of_receive: Of each message that somebody waits for, likewise.
+        entering: Who enters each group.
+        of_group: Who is in each group, and which one it is.
+    """
+
+    def __init__(self) -> None:
+        self.of_stream: dict[int, tuple[StreamHearer, int]] = {}
+        self.of_part: dict[int, Callable[[Any], None]] = {}
+        self.of_request: dict[int, tuple[EffectHearer, int]] = {}
+        self.of_send: dict[int, tuple[EffectHearer, int, set[int]]] = {}
+        self.of_receive: dict[int, tuple[EffectHearer, int]] = {}
+        self.entering: dict[Key, EffectHearer] = {}
+        self.of_group: dict[GroupNumber, tuple[EffectHearer, Key]] = {}
+
+    def routed(self, own: _Own) -> dict[type[ev.Effect], Callable[[Any], None]]:
+        """Return what to do with effects: those of front ends go to these, the rest to ``own``."""
+        stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
+        return {
+            **own,
+            ev.WaveCompleted: stream,
+            ev.WaveFailed: stream,
+            ev.Contributed: stream,
+            ev.SweepDone: stream,
+            ev.Answered: request,
+            mev.TaggedArrived: partial(self._receive_effect, own),
+            mev.ReceiveFailed: partial(self._receive_effect, own),
+            mev.SendEnded: partial(self._send_effect, own),
+            mev.Progressed: partial(self._progress, own),
+            gev.GroupEntered: partial(self._entered, own),
+            gev.GroupFinished: partial(self._group_effect, own),
+            gev.GroupBroken: partial(self._broken_group, own),
+            ev.Released: partial(self._returned, own),
+            gev.Discarded: partial(self._returned, own),
+        }
+
+    def _stream_effect(self, own: _Own, effect: Any) -> None:
+        known, part = self.of_stream.get(effect.stream), self.of_part.get(effect.stream)
+        if part is not None:
+            part(effect)
+        elif known is not None:
+            hearer, number = known
+            hearer.hear(number, msgspec.structs.replace(effect, stream=number))
+        else:
+            own[type(effect)](effect)
+            return
+        payload = getattr(effect, "payload", None)
+        if payload is not None:
+            own[ev.Released](ev.Released(payload))
+
+    def _request_effect(self, own: _Own, effect: ev.Answered) -> None:
+        known = self.of_request.pop(effect.number, None)
+        if known is None:
+            own[ev.Answered](effect)
+            return
+        front_end, number = known
+        front_end.asked.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _receive_effect(self, own: _Own, effect: Any) -> None:
+        known = self.of_receive.pop(effect.number, None)
+        if known is None:
+            own[type(effect)](effect)
+            return
+        front_end, number = known
+        front_end.receives.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
+        known = self.of_send.get(effect.number)
+        if known is None:
+            own[mev.SendEnded](effect)
+            return
+        front_end, number, missing = known
+        missing.discard(effect.destination)
+        if not missing:
+            del self.of_send[effect.number]
+            front_end.sends.pop(number, None)
+        front_end.tell(msgspec.structs.replace(effect, number=number))
+
+    def _progress(self, own: _Own, effect: mev.Progressed) -> None:
+        table: dict[int, Any] = self.of_send if effect.outgoing else self.of_receive
+        known = table.get(effect.number) if effect.channel == TAGGED else None
+        if known is None:
+            own[mev.Progressed](effect)
+        else:
+            known[0].tell(msgspec.structs.replace(effect, number=known[1]))
+
+    def _entered(self, own: _Own, effect: gev.GroupEntered) -> None:
+        key = (effect.members, effect.name)
+        front_end = self.entering.pop(key, None)
+        if front_end is None:
+            own[gev.GroupEntered](effect)
+            return
+        self.of_group[effect.group] = (front_end, key)
+        front_end.tell(effect)
+
+    def _group_effect(self, own: _Own, effect: gev.GroupFinished) -> None:
+        known = self.of_group.get(effect.group)
+        if known is None:
+            own[gev.GroupFinished](effect)
+        else:
+            known[0].tell(effect)
+
+    def _broken_group(self, own: _Own, effect: gev.GroupBroken) -> None:
+        if effect.group == NO_GROUP:
+            front_end = self.entering.pop((effect.members, effect.name), None)
+        else:
+            known = self.of_group.get(effect.group)
+            front_end = None if known is None else known[0]
+        if front_end is None:
+            own[gev.GroupBroken](effect)
+        else:
+            front_end.tell(effect)
+
+    def _returned(self, own: _Own, effect: ev.Released | gev.Discarded) -> None:
+        owner = effect.payload.owner
+        if isinstance(owner, FrontEndMemory):
+            owner.front_end.give_back(effect)
+        else:
+            own[type(effect)](effect)

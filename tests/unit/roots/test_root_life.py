@@ -1,0 +1,78 @@
+"""When a session ends by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sapwood.core.clock import VirtualClock
+from sapwood.roots.root_life import FIRST_PATIENCE, RootLife
+from sapwood.session.session_life import SessionState
+from sapwood_simulation.processes import VirtualLoop
+
+
+def living(idle: float) -> tuple[RootLife, Callable[[float], None], list[str]]:
+    """Return a life, what lets time pass, and why it has ended."""
+    clock = VirtualClock()
+    loop = VirtualLoop(clock)
+    ended: list[str] = []
+    life = RootLife("5b9a", idle, loop.call_later, lambda: ended.append(life.reason))
+    life.started()
+
+    def wait(seconds: float) -> None:
+        clock.advance(seconds)
+        loop.run_due()
+
+    return life, wait, ended
+
+
+def test_who_only_watches_does_not_keep_a_session() -> None:
+    life, wait, ended = living(100.0)
+    life.changed(attached=True)
+    life.changed(attached=False)
+    for _ in range(9):
+        wait(10.0)
+        life.changed(attached=False)  # somebody who watches has come, or left
+    assert not ended
+    wait(10.0)
+    assert ended == ["nobody was attached for 100 s"]
+
+
+def test_the_first_front_end_has_more_time() -> None:
+    life, wait, ended = living(0.5)
+    wait(FIRST_PATIENCE - 1.0)
+    life.changed(attached=True)
+    wait(FIRST_PATIENCE)
+    assert not ended
+    assert life.state is SessionState.READY
+    life.changed(attached=False)
+    wait(0.4)
+    life.changed(attached=True)
+    life.changed(attached=False)
+    wait(0.4)
+    assert not ended
+    wait(0.1)
+    assert len(ended) == 1
+
+
+def test_a_session_may_stay_for_ever_and_the_first_reason_counts() -> None:
+    life, wait, ended = living(0.0)
+    wait(1e6)
+    assert not ended
+    life.end("it was deleted")
+    life.end("something else")
+    life.draining()
+    assert (life.reason, life.state) == ("it was deleted", SessionState.DRAINING)
+
+
+def test_a_session_that_is_merged_is_not_idle() -> None:
+    life, wait, ended = living(1.0)
+    life.changed(attached=True)
+    life.changed(attached=False, merged=True)
+    wait(FIRST_PATIENCE)
+    life.changed(attached=False, merged=True)  # somebody who watches has come
+    assert not ended
+    life.changed(attached=False, merged=False)
+    wait(0.9)
+    assert not ended
+    wait(0.1)
+    assert ended == ["nobody was attached for 1 s"]
