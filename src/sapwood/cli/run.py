@@ -93,6 +93,14 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the state there now and then."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
+    ] = None,
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
@@ -168,8 +176,20 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             as_json=as_json,
             watch=watch,
             record=record,
+            checkpoint=checkpoint,
+            resume=resume,
         )
+        if watch and (checkpoint or resume):
+            raise ConfigurationError(
+                "--watch runs another program after each edit",
+                hint="leave out --checkpoint and --resume",
+            )
         if detach:
+            if checkpoint or resume:
+                raise ConfigurationError(
+                    "a detached run keeps checkpoints of its own and goes on by itself",
+                    hint="leave out --checkpoint and --resume",
+                )
             if watch or dry_run:
                 raise ConfigurationError(
                     "--detach returns at once", hint="leave out --watch and --dry-run"

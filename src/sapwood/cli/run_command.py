@@ -49,6 +49,10 @@ def execute(request: RunRequest) -> int:
     """
     settings = load_configuration(request.flags).settings
     starting.clear()  # what follows is code of the program, which may print
+    if request.record is not None:
+        from sapwood.cli.run_driver import drive  # noqa: PLC0415 - it needs cryptography
+
+        return drive(request, request.record, settings)
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
@@ -92,6 +96,8 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         chunk=request.chunk,
         on_agent_loss=request.on_agent_loss,
         allow_nan=request.allow_nan,
+        checkpoint=request.checkpoint,
+        resume=request.resume,
     )
     if not follow(run, _display(program, request)):
         return EXIT_INTERRUPTED

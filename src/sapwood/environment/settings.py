@@ -250,6 +250,14 @@ class LimitSettings(Section, frozen=True):
             "Iterations after which a run ends though its program is not done; 0 means no limit."
         ),
     ] = 0
+    checkpoints: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        about(
+            "Share of the time of a run that its checkpoints may take, where it writes some: 1 "
+            "writes one after each iteration, 0 none."
+        ),
+    ] = 0.02
     keep: Annotated[
         Bytes,
         about(

@@ -730,6 +730,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
+        machines: Nodes that it is on.
+        restarts: When its root was begun again after it was killed, seconds since 1970.
     """
 
     id: str
@@ -743,6 +745,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 0.0
     machine: str = ""
     report: SessionReport | None = None
+    machines: int = 0
+    restarts: tuple[float, ...] = ()
 
     @property
     def handle(self) -> str:
@@ -787,6 +791,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         words: What ``sapwood run`` was given.
         cancelled: Whether somebody wanted it to end.
         machine: Where that process is; another head of the cluster may be on another one.
+        directory: The folder that relative paths were meant in.
+        restarts: When its process was begun again after it was killed, seconds since 1970.
     """
 
     id: str
@@ -801,3 +807,5 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     words: list[str] = []
     cancelled: bool = False
     machine: str = ""
+    directory: str = ""
+    restarts: tuple[float, ...] = ()

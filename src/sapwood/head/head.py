@@ -288,7 +288,14 @@ class Head:
             lambda: self.policy.current,
             note,
         )
-        self.runs = HeadRuns(lambda: self._store.opened, folder, self._thread, self._pool, note)
+        self.runs = HeadRuns(
+            lambda: self._store.opened,
+            folder,
+            self._thread,
+            self._pool,
+            note,
+            lambda: self.policy.current,
+        )
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)

@@ -1,6 +1,7 @@
 """The sessions of a head whose roots are processes of their own: begun, found, listed, ended.
 
-A root outlives the head. What the head knows of it lies in the store, so the next head finds it.
+A root outlives the head. What the head knows of it lies in the store, so the next head finds it. A
+root that was killed is begun again, under the same handle, as often as the policy allows.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from sapwood.environment import background
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
+from sapwood.head.restarts import begun_again
 from sapwood.head.session_notices import notices, remove_notice
 from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
@@ -52,6 +54,12 @@ START_TIMEOUT = 120.0
 END_TIMEOUT = 20.0
 """Seconds that a root gets to end by itself."""
 
+RESTART_PATIENCE = 120.0
+"""Seconds in which a root that was killed must be there again."""
+
+RESTART_PAUSE = 0.5
+"""Seconds between two tries to begin it."""
+
 MAX_SESSIONS = 256
 """Sessions that may be there at a time."""
 
@@ -60,6 +68,7 @@ MAX_ENDED = 100
 
 _SESSIONS = "sessions/"
 _SECRETS = "session-secrets/"
+_PLANS = "session-plans/"
 _NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
 
 _log = logger("head")
@@ -75,6 +84,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         secret: What front ends on other machines must know.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
+        machines: Nodes that the one before it was on, which are waited for a while.
     """
 
     id: str
@@ -83,6 +93,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     idle: float
     disconnect: DisconnectPolicy
+    machines: int = 0
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,16 +104,19 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
         socket: Where front ends reach it.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         report: How it is.
+        machines: Nodes that it is on.
     """
 
     pid: int
     socket: str
     idle: float
     report: calls.SessionReport
+    machines: int = 0
 
 
 _read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
 _read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
+_read_plan: Callable[[bytes], RootPlan] = typed.unpacker(RootPlan)
 
 
 class HeadSessions:
@@ -139,6 +153,7 @@ class HeadSessions:
         self._records: dict[str, calls.SessionRecord] = {}
         self._watched: dict[str, WatchedProcess] = {}
         self._closing = False
+        self._leaving = threading.Event()
 
     # --- life ----------------------------------------------------------------------------------
 
@@ -162,7 +177,7 @@ class HeadSessions:
                 self._keep(record)
                 self._watch(record)
             else:
-                self._over(record, "its process ended while there was no head")
+                self._lost(record, "its process ended while there was no head")
 
     def _begun_meanwhile(self, record: calls.SessionRecord) -> calls.SessionRecord:
         """Return what is known of a session by the file that its root has written."""
@@ -179,6 +194,7 @@ class HeadSessions:
 
     def close(self, *, keep: bool = False) -> None:
         """End all sessions, or leave them to the next head."""
+        self._leaving.set()
         if not keep:
             with self._lock:
                 self._closing = True  # what is beginning ends itself
@@ -282,6 +298,8 @@ class HeadSessions:
             record = self._records.get(report.id)
             if record is None or SessionState(record.state).is_over:
                 return
+            if record.restarts and not record.pid:
+                return  # the last word of the root that was killed
             state = report.state
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
@@ -300,6 +318,10 @@ class HeadSessions:
             self._over(record, what)
             log.unlink(missing_ok=True)
             raise
+        return self._is_ready(record, ready)
+
+    def _is_ready(self, record: calls.SessionRecord, ready: RootReady) -> Any:
+        """Note that a root is ready, and look after it."""
         record = msgspec.structs.replace(
             self._move(record, SessionStep.STARTED),
             pid=ready.pid,
@@ -307,6 +329,7 @@ class HeadSessions:
             socket=ready.socket,
             idle=ready.idle,
             report=ready.report,
+            machines=ready.machines,
         )
         self._keep(record)
         self._watch(record)
@@ -328,6 +351,10 @@ class HeadSessions:
             disconnect=policy.disconnect,
         )
         self._opened().put(_SECRETS + record.id, given.secret.encode())
+        self._opened().put(_PLANS + record.id, msgspec.msgpack.encode(given))
+        return self._start_process(given, log)
+
+    def _start_process(self, given: RootPlan, log: Path) -> RootReady:
         log.parent.mkdir(mode=0o700, exist_ok=True)
         words = [sys.executable, "-P", "-m", ENTRY]
         return _read_ready(background.start(words, log, msgspec.json.encode(given), START_TIMEOUT))
@@ -368,7 +395,7 @@ class HeadSessions:
                     record.pid, record.started, self._thread, partial(self._ended, record.id)
                 )
         except ProcessLookupError:
-            self._over(record, "its process has ended")
+            self._lost(record, "its process has ended")
 
     def _ended(self, session: str, status: int) -> None:
         """The process of a root has ended; on the loop's thread."""
@@ -378,15 +405,61 @@ class HeadSessions:
             told = "" if record.report is None else record.report.reason
             killed = f"its process was ended by signal {os.WTERMSIG(status)}"
             broken = killed if os.WIFSIGNALED(status) else "its process ended"
-            self._over(record, told or broken)
+            if told:
+                self._over(record, told)
+            else:
+                self._lost(record, broken)
+
+    def _lost(self, record: calls.SessionRecord, reason: str) -> None:
+        """The root of a session was killed: begin it again, if the policy allows that."""
+        with self._lock:
+            record = self._records[record.id]
+            plan = self._opened().get(_PLANS + record.id)
+            times = begun_again(record.restarts, self._policy().restarts, time.time())
+            drains = SessionState(record.state) is SessionState.DRAINING
+            if drains or self._closing or plan is None or times is None:
+                self._over(record, reason)
+                return
+            self._clear(record)
+            report = calls.SessionReport(id=record.id, state=SessionState.STARTING.value)
+            again = msgspec.structs.replace(
+                self._move(record, SessionStep.LOST),
+                pid=0,
+                started=0,
+                socket="",
+                report=report,
+                restarts=times,
+            )
+            self._keep(again)
+        _log.warning("session begins again", session=record.handle, reason=reason)
+        facts = {"restarts": str(len(times))}
+        self._note("session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts)
+        with contextlib.suppress(RuntimeError):  # the head ends, and its pool with it
+            self._pool.submit(self._begin_again, again, plan.value)
+
+    def _begin_again(self, record: calls.SessionRecord, plan: bytes) -> None:
+        """Begin the root of a session again, also if nodes come back later than the head."""
+        log = self._folder / "logs" / f"session-{record.id}.log"
+        end = time.monotonic() + RESTART_PATIENCE
+        while True:
+            try:
+                given = msgspec.structs.replace(_read_plan(plan), machines=record.machines)
+                ready = self._start_process(given, log)
+                break
+            except (SapwoodError, msgspec.MsgspecError) as error:
+                reason = error.what if isinstance(error, SapwoodError) else str(error)
+                _log.warning("session not begun again", session=record.handle, reason=reason)
+                if time.monotonic() > end or self._leaving.wait(RESTART_PAUSE):
+                    if not self._leaving.is_set() or self._closing:
+                        self._over(record, reason)
+                    return
+        self._is_ready(record, ready)
 
     def _over(self, record: calls.SessionRecord, reason: str) -> None:
         """Note that a session is over; clear what its process has left."""
-        folder = Path(record.socket).parent
-        if record.socket and folder.name.startswith(PREFIX):
-            shutil.rmtree(folder, ignore_errors=True)
-        remove_notice(self._cluster, record.id)
+        self._clear(record)
         self._opened().delete(_SECRETS + record.id)
+        self._opened().delete(_PLANS + record.id)
         with self._lock:
             record = self._records[record.id]
             state = SessionState(record.state)
@@ -410,6 +483,13 @@ class HeadSessions:
             for old in over[:-MAX_ENDED]:
                 del self._records[old.id]
                 self._opened().delete(_SESSIONS + old.id)
+
+    def _clear(self, record: calls.SessionRecord) -> None:
+        """Remove what the process of a root has left."""
+        folder = Path(record.socket).parent
+        if record.socket and folder.name.startswith(PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
+        remove_notice(self._cluster, record.id)
 
     # --- what is kept --------------------------------------------------------------------------
 

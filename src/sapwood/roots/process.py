@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -44,6 +45,9 @@ FIRST_PATIENCE = 30.0
 
 KEPT_INTERVAL = 2.0
 """Seconds between two looks at how much waits for somebody."""
+
+NODES_PATIENCE = 20.0
+"""Seconds for which a root that is begun again waits for nodes that its session was on."""
 
 _read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
 
@@ -109,7 +113,11 @@ class RootProcess:
         )
         self._reports.start()
         return RootReady(
-            pid=os.getpid(), socket=path, idle=self.idle, report=self.session.call(self.report)
+            pid=os.getpid(),
+            socket=path,
+            idle=self.idle,
+            report=self.session.call(self.report),
+            machines=len({*self.session.hosts} - {0}),
         )
 
     def end(self, reason: str) -> None:
@@ -225,11 +233,25 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
         )
     head = HeadAccess(given.cluster)
     try:
+        _wait_for_nodes(head, given.machines)
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
     except BaseException:
         head.close()
         raise
     return planned, head.source(owned=True)
+
+
+def _wait_for_nodes(head: HeadAccess, wanted: int) -> None:
+    """Wait a while until a cluster has as many nodes as before: they come back to a new head."""
+    end = time.monotonic() + NODES_PATIENCE
+    changed = threading.Event()
+    forget = head.subscribe(lambda _name, _value: changed.set())
+    try:
+        while len(head.nodes) < wanted and time.monotonic() < end:
+            changed.wait(1.0)
+            changed.clear()
+    finally:
+        forget()
 
 
 def main(words: list[str] | None = None) -> None:
