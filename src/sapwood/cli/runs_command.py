@@ -17,7 +17,7 @@ from sapwood.activity.progress import Progress
 from sapwood.cli.failures import show_error
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import RunRequest
-from sapwood.cli.present import print_json, table, write
+from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
 from sapwood.core import typed
@@ -103,6 +103,8 @@ def show(run: str, cluster: str, *, as_json: bool) -> None:
         print_json({**_facts(record), "answer": _answer(record)})
         return
     typer.echo(f"{record.id}: {record.program}, {record.state}")
+    if record.restarts:
+        typer.echo(f"  {begun_again(record.restarts)}: its process or its session was gone")
     progress = _progress(record)
     if progress is not None:
         typer.echo(progress_line(record.program, progress))
@@ -120,9 +122,13 @@ def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int
     """
     record = _asked(cluster, calls.FIND_RUN, run)
     pause = threading.Event()
+    told = 0
     with (Path(record.folder) / OUTPUT).open("rb") as output:
         while True:
             record = _asked(cluster, calls.FIND_RUN, record.id)
+            if len(record.restarts) != told:
+                told = len(record.restarts)
+                typer.echo(f"sapwood: the run was {begun_again(record.restarts)}", err=True)
             sys.stderr.buffer.write(output.read())
             sys.stderr.flush()
             if record.state != RUNNING:
@@ -186,8 +192,9 @@ def _error(record: calls.RunRecord) -> SapwoodError:
     said = ""
     with contextlib.suppress(OSError):
         said = (Path(record.folder) / OUTPUT).read_text("utf-8", "replace")[-2000:]
+    often = f"; it was {begun_again(record.restarts)}" if record.restarts else ""
     return ExecutionError(
-        f"the process of the run {record.id} has ended without an answer",
+        f"the process of the run {record.id} has ended without an answer{often}",
         details={"end of its output": said} if said else {},
     )
 

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from sapwood.cli.head_connection import asked_head
-from sapwood.cli.present import print_json, table, write
+from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.attaching import CREATE_TIMEOUT, attach
 from sapwood.core import typed
 from sapwood.environment.configuration import load_configuration
@@ -121,6 +121,8 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("ends", f"{record.idle:g} s after the last one left" if record.idle else "never"),
         ("kept output", _kept(report) or "none"),
     ]
+    if record.restarts:
+        rows.append(("restarts", begun_again(record.restarts)))
     if record.reason:
         rows.append(("reason", record.reason))
     write(table("", ("what", ""), rows, wrap=""))
