@@ -138,6 +138,10 @@ class KilledCluster:
             asked_head("default", calls.CREATE_RUN, msgspec.to_builtins(wanted)), calls.RunRecord
         )
 
+    def cancel(self, run: calls.RunRecord) -> None:
+        """End a run."""
+        asked_head("default", calls.CANCEL_RUN, run.id, 60.0)
+
     def found(self, run: str) -> calls.RunRecord | None:
         """Return a run as the head knows it; None while there is no head."""
         with contextlib.suppress(SapwoodError, OSError):
@@ -185,8 +189,10 @@ class KilledCluster:
         for _, pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        for kind, _ in pids:
+        for kind, pid in pids:
             self.kills[kind] += 1
+            while started_at(pid):  # until the kernel has cleared it
+                time.sleep(0.001)
         return bool(pids)
 
     def mend(self, *, wait: float = 0.0) -> None:
