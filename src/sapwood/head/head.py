@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.orders import Exited
 from sapwood.core import typed
@@ -126,6 +127,7 @@ _AUTHORITY = "authority"
 _TOKENS = "tokens/"
 _GENERATION = "generation"
 _DENIED = "denied/"
+_PORT = "port/"
 
 _log = logger("head")
 
@@ -219,7 +221,7 @@ class Head:
             self.control = ControlTree(
                 launcher,
                 options,
-                settings,
+                self._with_former_port(settings),
                 authority,
                 tokens,
                 self._generation,
@@ -331,6 +333,7 @@ class Head:
         try:
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
+            self._note_port()
             if self._announcer is not None:
                 self._announcer.prepare()
             self._thread.start()
@@ -443,6 +446,30 @@ class Head:
             number = 1 if entry is None else int(entry.value) + 1
         self._store.opened.put(_GENERATION, str(number).encode())
         return number
+
+    def _with_former_port(self, settings: NodeSettings) -> NodeSettings:
+        """Return settings with the port of the head before this one, where any free one will do.
+
+        Nodes and sessions that outlived it look for the next head there.
+        """
+        host, _, port = settings.listen.rpartition(":")
+        entry = self._store.opened.get(_PORT + machine_id()) if port == "0" else None
+        if entry is None:
+            return settings
+        former = f"{host}:{entry.value.decode()}"
+        with contextlib.suppress(OSError, ValueError):
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.strip("[]"), int(entry.value)))
+            return msgspec.structs.replace(settings, listen=former)
+        return settings
+
+    def _note_port(self) -> None:
+        """Note where this head listens, for the next one."""
+        for place in self.control.places[:1]:
+            port = place.rpartition(":")[2].encode()
+            self._store.opened.put(_PORT + machine_id(), port)
 
     @contextlib.contextmanager
     def _reading(self, key: str) -> Iterator[None]:
