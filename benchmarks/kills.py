@@ -1,14 +1,14 @@
 """Kill what a detached run consists of, at random moments, and compare its result.
 
 A head, two nodes on this machine, a session over them; run after run of k-means with reproducible
-sums. SIGKILL ends an agent, a runner, a zygote, a node daemon, the driver of the run, the root of the
-session, the head, or two of them at once; what users would begin again (the head, a node that had
-joined) is begun again. The result must be that of an undisturbed run, bit by bit.
+sums. SIGKILL ends an agent or junction, a runner, a zygote, a node daemon, the driver of the run,
+the root of the session, the head, or two of them at once; what users would begin again (the head, a
+node that had joined) is begun again. The result must be that of an undisturbed run, bit by bit.
 
     python benchmarks/kills.py --seconds 300 --seed 1
 
-It prints a line for each run, and in the end how many kills there were of each kind. The exit code is
-1 if a result was wrong, or a run did not end.
+It prints a line for each run, and in the end how many kills there were of each kind. The exit code
+is 1 if a result was wrong, or a run did not end.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -47,7 +46,13 @@ LABEL = "second"
 
 KINDS = ("agent", "runner", "zygote", "node", "driver", "root", "head")
 WEIGHTS = (4, 4, 2, 1, 3, 4, 2)
-DOUBLES = (("head", "root"), ("root", "driver"), ("head", "driver"), ("root", "node"), ("root", "agent"))
+DOUBLES = (
+    ("head", "root"),
+    ("root", "driver"),
+    ("head", "driver"),
+    ("root", "node"),
+    ("root", "agent"),
+)
 
 AGENTS = 4
 """Of the session: sums of slices depend on how many there are."""
@@ -80,7 +85,7 @@ class KilledCluster:
             "OPENBLAS_NUM_THREADS": "1",
         }
 
-    def __enter__(self) -> KilledCluster:
+    def __enter__(self) -> Self:
         os.environ["XDG_STATE_HOME"] = self._environment["XDG_STATE_HOME"]
         self.up()
         on = "head" if self._nodes else "local"
@@ -316,7 +321,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=2, choices=(0, 1, 2))
     parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
     given = parser.parse_args()
-    rng = random.Random(given.seed)
+    rng = random.Random(given.seed)  # noqa: S311 - no secret
     words = ["-p", "rounds=60"]
     wanted = undisturbed(words, AGENTS)
     end = time.monotonic() + given.seconds

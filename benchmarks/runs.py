@@ -4,10 +4,10 @@
     A run of 500 short iterations that writes checkpoints. Floor: the same run without. Both take
     turns, and their results must be equal.
 ``runs.recovery.KIND``
-    From a SIGKILL to the end of the next iteration that had not been finished before, for an agent, a
-    runner, the driver of a detached run, the root of its session, and head and root at once, where the
-    head is begun again at once by `sapwood up`. Read from the run's own report, which is written ten
-    times a second. No floor. The session is on the head's machine, with 4 agents.
+    From a SIGKILL to the end of an iteration that had not been finished before, for an agent, a
+    runner, the driver of a detached run, the root of its session, and head and root at once, where
+    the head is begun again at once by `sapwood up`. Read from the run's own report, which is
+    written ten times a second. No floor. The session is on the head's machine, with 4 agents.
 
 ``kills.py`` kills at random and compares results.
 """
@@ -47,7 +47,8 @@ def main() -> None:
 
 def checkpoints(agents: int, turns: int, folder: Path) -> Figure:
     """Measure a run with checkpoints and one without."""
-    values, floors = [], []
+    values: list[float] = []
+    floors: list[float] = []
     words = {"rounds": 500, "pause": 0.005}
     with sapwood.local(agents) as cluster:
         for turn in range(1 + turns):
@@ -70,7 +71,7 @@ def recovery(cluster: KilledCluster, kinds: tuple[str, ...]) -> float:
     assert iteration(run) >= 30
     reached = iteration(run)
     begin = time.perf_counter()
-    assert cluster.kill(kinds, run, random.Random(1))
+    assert cluster.kill(kinds, run, random.Random(1))  # noqa: S311 - no secret
     if "head" in kinds:
         cluster.mend()
     while iteration(run) <= reached + 5:  # those that were finished since the last report

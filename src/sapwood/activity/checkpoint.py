@@ -153,9 +153,8 @@ def write_checkpoint(
     place = _PLACE.pack(FORMAT, len(header), len(payload), hasher.digest())
     half = _half(file)
     try:
-        with open(half, "wb", opener=_private) as target:  # noqa: PTH123 - a path has no opener
-            for part in (MAGIC, place, header, payload):
-                target.write(part)
+        with open(half, "wb", opener=_private) as target:
+            target.writelines((MAGIC, place, header, payload))
             target.flush()
             os.fsync(target.fileno())
         if file.exists():
@@ -224,7 +223,7 @@ def is_whole(file: Path) -> bool:
 def _parse(data: bytearray, where: str) -> Checkpoint:
     view = memoryview(data)
     begin = len(MAGIC) + _PLACE.size
-    if view[: len(MAGIC)] != MAGIC or len(data) < begin:
+    if not data.startswith(MAGIC) or len(data) < begin:
         raise _Damage("this is no checkpoint")
     version, size, nbytes, checksum = _PLACE.unpack_from(data, len(MAGIC))
     if version != FORMAT:

@@ -217,6 +217,10 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
         from sapwood.cli.run_command import execute_watching  # noqa: PLC0415 - as above
 
         raise typer.Exit(execute_watching(request))
+    if request.record is not None:
+        from sapwood.cli.run_driver import drive  # noqa: PLC0415 - as above
+
+        raise typer.Exit(drive(request, request.record))
     from sapwood.cli.run_command import execute  # noqa: PLC0415 - --help must not load numpy
 
     raise typer.Exit(execute(request))

@@ -49,10 +49,6 @@ def execute(request: RunRequest) -> int:
     """
     settings = load_configuration(request.flags).settings
     starting.clear()  # what follows is code of the program, which may print
-    if request.record is not None:
-        from sapwood.cli.run_driver import drive  # noqa: PLC0415 - it needs cryptography
-
-        return drive(request, request.record, settings)
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from sapwood.activity.checkpoint import is_whole
+from sapwood.cli import starting
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
@@ -21,8 +22,8 @@ from sapwood.cli.run_command import load_data, run_once, starting_agents
 from sapwood.client import load_program
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
+from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
-from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.folder import DEFAULT
 from sapwood.head.runs import CHECKPOINT, SESSION_LOST
@@ -42,7 +43,7 @@ _BEGINNING = frozenset({SessionState.REQUESTED, SessionState.DELAYED, SessionSta
 _log = logger("cli")
 
 
-def drive(request: RunRequest, record: Path, settings: Settings) -> int:
+def drive(request: RunRequest, record: Path) -> int:
     """Run the program of a request to its end, from the last checkpoint on if there is one.
 
     Returns:
@@ -51,14 +52,14 @@ def drive(request: RunRequest, record: Path, settings: Settings) -> int:
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
+    settings = load_configuration(request.flags).settings
+    starting.clear()  # what follows is code of the program, which may print
     file = record / CHECKPOINT
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
     dataset = load_data(program, request.data)
-    request = dataclasses.replace(
-        request, checkpoint=file, resume=file if is_whole(file) else None
-    )
+    request = dataclasses.replace(request, checkpoint=file, resume=file if is_whole(file) else None)
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):
         if at_session:

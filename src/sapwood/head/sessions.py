@@ -433,7 +433,9 @@ class HeadSessions:
             self._keep(again)
         _log.warning("session begins again", session=record.handle, reason=reason)
         facts = {"restarts": str(len(times))}
-        self._note("session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts)
+        self._note(
+            "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
+        )
         with contextlib.suppress(RuntimeError):  # the head ends, and its pool with it
             self._pool.submit(self._begin_again, again, plan.value)
 

@@ -18,9 +18,9 @@
                       v
                     ENDED
 
-From DETACHED and READY it goes back to STARTING when its process is lost: a new one takes its place.
+From DETACHED and READY it goes back to STARTING when its process is LOST, and gets another one.
 From each state in which it has begun, or waits to, it FAILED when its process ended by itself, and
-there is no other.
+there is no other one.
 """
 
 import enum

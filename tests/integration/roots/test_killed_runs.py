@@ -76,7 +76,7 @@ class Detached:
     def waits(self) -> None:
         """Wait until it is at the gate."""
         self.until(lambda: progress(self.folder).get("iteration") == 20)
-        self.until(lambda: (self.folder / CHECKPOINT).exists())
+        self.until((self.folder / CHECKPOINT).exists)
 
     def ends_well(self) -> Any:
         """Let it go on; compare what it gives with a run that nobody disturbs."""

@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 def test_what_was_written_comes_back(file: Path) -> None:
     columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     cube = np.arange(24).reshape(2, 3, 4).transpose(1, 2, 0)
-    kept = {
+    kept: dict[str, Any] = {
         "plain": np.arange(3, dtype=">i2"),
         "inner": [columns, (cube, 1.5, None)],
         "part": np.arange(10.0)[::2],
