@@ -731,6 +731,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
         machines: Nodes that it is on.
+        tree: What these call its processes.
         restarts: When its root was begun again after it was killed, seconds since 1970.
     """
 
@@ -746,6 +747,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     report: SessionReport | None = None
     machines: int = 0
+    tree: str = ""
     restarts: tuple[float, ...] = ()
 
     @property

@@ -775,8 +775,13 @@ class Head:
         elif order.handler == messages.RESUME:
             return self._resume(caller, order)
         elif order.handler == messages.CLOSE:
-            if not self._disown_session(caller, str(order.value), order.host):
-                return _done(None)  # it is closed, or was never open
+            name = str(order.value)
+            if not self._disown_session(caller, name, order.host):
+                with self._lock:
+                    owned = any(one == name for one, _ in self._sessions)
+                if owned or not caller.is_local:
+                    return _done(None)  # it is closed, was never open, or is somebody else's
+                # A front end of the head's user clears what a killed one has left.
         elif order.handler == messages.COMMAND_START:
             starting = messages.from_value(order.value, messages.StartCommand)
             user = caller.rights.user if caller.rights is not None else ""

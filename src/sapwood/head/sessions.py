@@ -85,6 +85,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
         machines: Nodes that the one before it was on, which are waited for a while.
+        former: What nodes call the processes of the one before it, which are ended.
     """
 
     id: str
@@ -94,6 +95,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     idle: float
     disconnect: DisconnectPolicy
     machines: int = 0
+    former: str = ""
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         report: How it is.
         machines: Nodes that it is on.
+        tree: What these call its processes.
     """
 
     pid: int
@@ -112,6 +115,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
     idle: float
     report: calls.SessionReport
     machines: int = 0
+    tree: str = ""
 
 
 _read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
@@ -330,6 +334,7 @@ class HeadSessions:
             idle=ready.idle,
             report=ready.report,
             machines=ready.machines,
+            tree=ready.tree,
         )
         self._keep(record)
         self._watch(record)
@@ -445,7 +450,9 @@ class HeadSessions:
         end = time.monotonic() + RESTART_PATIENCE
         while True:
             try:
-                given = msgspec.structs.replace(_read_plan(plan), machines=record.machines)
+                given = msgspec.structs.replace(
+                    _read_plan(plan), machines=record.machines, former=record.tree
+                )
                 ready = self._start_process(given, log)
                 break
             except (SapwoodError, msgspec.MsgspecError) as error:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from sapwood.head.service import ServiceClient
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.sessions import RootPlan, RootReady
 from sapwood.head.watched import started
+from sapwood.nodes import messages
 from sapwood.roots.making import SessionPlan, host_filters, plan_here, plan_over
 from sapwood.roots.remote import RemotePort
 from sapwood.roots.reporting import HeadReports
@@ -118,6 +120,7 @@ class RootProcess:
             idle=self.idle,
             report=self.session.call(self.report),
             machines=len({*self.session.hosts} - {0}),
+            tree=self.session.host.node.identity.cluster,
         )
 
     def end(self, reason: str) -> None:
@@ -234,6 +237,9 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
     head = HeadAccess(given.cluster)
     try:
         _wait_for_nodes(head, given.machines)
+        if given.former:
+            ending = [head.ask(one.host, messages.CLOSE, given.former) for one in head.nodes]
+            wait(ending, NODES_PATIENCE)
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
     except BaseException:
         head.close()
