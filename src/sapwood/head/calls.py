@@ -732,6 +732,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         report: How it is.
         machines: Nodes that it is on.
         tree: What these call its processes.
+        folders: Folders of its sockets besides the one of ``socket``.
         restarts: When its root was begun again after it was killed, seconds since 1970.
     """
 
@@ -748,6 +749,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     report: SessionReport | None = None
     machines: int = 0
     tree: str = ""
+    folders: list[str] = []
     restarts: tuple[float, ...] = ()
 
     @property

@@ -108,6 +108,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
         report: How it is.
         machines: Nodes that it is on.
         tree: What these call its processes.
+        folders: Folders of its sockets besides the one of ``socket``.
     """
 
     pid: int
@@ -116,6 +117,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
     report: calls.SessionReport
     machines: int = 0
     tree: str = ""
+    folders: list[str] = []
 
 
 _read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
@@ -335,6 +337,7 @@ class HeadSessions:
             report=ready.report,
             machines=ready.machines,
             tree=ready.tree,
+            folders=ready.folders,
         )
         self._keep(record)
         self._watch(record)
@@ -495,9 +498,9 @@ class HeadSessions:
 
     def _clear(self, record: calls.SessionRecord) -> None:
         """Remove what the process of a root has left."""
-        folder = Path(record.socket).parent
-        if record.socket and folder.name.startswith(PREFIX):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (Path(record.socket).parent, *map(Path, record.folders)):
+            if folder.name.startswith(PREFIX):
+                shutil.rmtree(folder, ignore_errors=True)
         remove_notice(self._cluster, record.id)
 
     # --- what is kept --------------------------------------------------------------------------

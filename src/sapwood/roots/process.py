@@ -40,7 +40,6 @@ from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.session.folder import make_folder
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
-from sapwood.session.supervisor import NodeSource
 
 FIRST_PATIENCE = 30.0
 """Seconds for which a new session waits at least for the first front end."""
@@ -81,7 +80,8 @@ class RootProcess:
         self._used = False
         self._listener: Listener | None = None
         self._folder: Path | None = None
-        planned, nodes = _planned(given, settings)
+        planned, self._head = _planned(given, settings)
+        nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
         self.server = RootServer(
             self.session,
@@ -120,6 +120,7 @@ class RootProcess:
             idle=self.idle,
             report=self.session.call(self.report),
             machines=len({*self.session.hosts} - {0}),
+            folders=[] if self._head is None else self._head.folders,
             tree=self.session.host.node.identity.cluster,
         )
 
@@ -214,8 +215,8 @@ class RootProcess:
         self.session.on_loop(self.server.wrote, rank, data)
 
 
-def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSource | None]:
-    """Return how a session is made, and what begins its processes on nodes.
+def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAccess | None]:
+    """Return how a session is made, and the way to the nodes that begin its processes.
 
     Raises:
         SapwoodError: There can be no such session.
@@ -244,7 +245,7 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, NodeSour
     except BaseException:
         head.close()
         raise
-    return planned, head.source(owned=True)
+    return planned, head
 
 
 def _wait_for_nodes(head: HeadAccess, wanted: int) -> None:

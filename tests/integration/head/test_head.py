@@ -234,6 +234,28 @@ def test_the_next_head_gives_a_session_new_processes(
     until(lambda: all(len(below(node.pid)) <= 1 for node in own_cli.nodes))
 
 
+@pytest.mark.nightly
+def test_a_root_that_begins_again_ends_what_the_one_before_has_left(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
+    node = own_cli.join(own_head["join"], "one")
+    made = own_cli.json("session", "create", "day", "--agents", "2")
+    agents = {one for one in below(node.pid) if is_of_session(one)}
+    os.kill(own_head["pid"], signal.SIGKILL)
+    os.kill(made["pid"], signal.SIGKILL)
+    own_cli.json("up", "--no-node")
+    until(lambda: own_cli.json("session", "show", "day")["state"] == "detached")
+    assert agents
+    assert not agents & set(below(node.pid))
+    assert own_cli.json("session", "show", "day")["agents"] == 2
+    own_cli.json("session", "delete", "day")
+    until(lambda: len(below(node.pid)) <= 1)
+
+
+def is_of_session(pid: int) -> bool:
+    return b"zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
 def test_a_session_says_that_its_cluster_was_ended(
     own_cli: Cli, own_head: Any, until: Until
 ) -> None:
