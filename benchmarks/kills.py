@@ -298,6 +298,8 @@ def disturb(
             await_iteration(run, iteration(run) + rng.randint(1, 15))
         else:
             time.sleep(1.5 * rng.random())
+        if (Path(run.folder) / ANSWER).stat().st_size:
+            break  # it is over
         kinds = next(planned)
         if cluster.kill(kinds, run, rng):
             said.append(f"{'+'.join(kinds)}@{iteration(run)}")
