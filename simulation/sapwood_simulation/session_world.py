@@ -20,7 +20,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat
-from sapwood.environment.settings import DisconnectPolicy, IdlePolicy, PolicySettings
+from sapwood.environment.settings import DisconnectPolicy, IdlePolicy, PolicySettings, RestartPolicy
 from sapwood.head import calls
 from sapwood.head.gate import secret_for
 from sapwood.head.office import CredentialOffice
@@ -444,6 +444,10 @@ class RootsOfHead:
         """Return what roots have told by themselves."""
         return list(self._world.notices.values())
 
+    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+        """Begin a root again."""
+        return self.begin(plan)
+
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left."""
         self._head.point()
@@ -584,7 +588,11 @@ class SessionWorld:
     ) -> None:
         self.loop = loop
         self.chance = chance
-        self.policy = PolicySettings(disconnect=keeping, idle=IdlePolicy(session=0.0))
+        self.policy = PolicySettings(
+            disconnect=keeping,
+            idle=IdlePolicy(session=0.0),
+            restarts=RestartPolicy(limit=0),  # what a session without its root leaves is looked at
+        )
         self.tree_of = tree_of
         self.kept = KeptEntries()
         self.roots: dict[int, RootOfSession] = {}

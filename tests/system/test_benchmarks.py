@@ -26,6 +26,7 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
         "native_code",
         "store",
         "hosts",
+        "runs",
         "sessions",
         "staging",
         "topology",

@@ -6,11 +6,18 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
 from html import escape
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from sapwood.activity import agent_requests
+from sapwood.activity.checkpoint import (
+    CheckpointWriter,
+    identity_of,
+    read_checkpoint,
+    require_same,
+)
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
@@ -33,6 +40,7 @@ from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
     CancelledError,
+    InputError,
     ProgramError,
     SapwoodError,
     TimeLimitError,
@@ -58,7 +66,6 @@ class RunOptions(msgspec.Struct, frozen=True):
     Attributes:
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
-        allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
         on_agent_loss: ``replace`` goes on with a new process, or with the others when agents are
             removed; ``fail`` ends the run.
         environment: Variables of builds.
@@ -66,6 +73,10 @@ class RunOptions(msgspec.Struct, frozen=True):
         run_time_limit: Seconds that the whole run may take; 0 for no limit.
         max_iterations: Iterations after which the run ends though the program is not done; 0 for
             no limit.
+        allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
+        checkpoint: File that the state is written to now and then; empty for none.
+        checkpoint_share: Of the time of the run that this may take.
+        resume: File with a checkpoint from which the run goes on; empty to begin anew.
     """
 
     chunk: int | None = None
@@ -76,6 +87,9 @@ class RunOptions(msgspec.Struct, frozen=True):
     run_time_limit: float = 0.0
     max_iterations: int = 0
     allow_nan: bool = False
+    checkpoint: str = ""
+    checkpoint_share: float = 0.02
+    resume: str = ""
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -138,6 +152,8 @@ class Run(StaysHere):
         self._state: dict[str, Any] = {}
         self._has_state = False
         self._iterated = 0
+        self._resumed: int | None = None
+        self._checkpoints: CheckpointWriter | None = None
         self._replaced = 0
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
@@ -278,6 +294,7 @@ class Run(StaysHere):
         fields = _wanted_fields(program, self.data)
         if not (self._options.allow_nan or program.allow_nan):
             self.data.require_finite(fields)
+        self._find_checkpoint()
         with self.data.publish(fields) as published:
             try:
                 while not self._goes_through(built, published):
@@ -288,6 +305,44 @@ class Run(StaysHere):
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
+
+    def _find_checkpoint(self) -> None:
+        """Take up the state of a checkpoint, if the run goes on from one; get ready to write some.
+
+        Raises:
+            DataError: There is none, it is damaged, or of something else.
+            InputError: None can be written.
+        """
+        options = self._options
+        allow_nan = options.allow_nan or self.program.allow_nan
+        identity = None
+        if options.resume:
+            found = read_checkpoint(Path(options.resume))
+            identity = identity_of(self.program, self.data, allow_nan=allow_nan)
+            require_same(found.identity, identity, options.resume)
+            if 0 < options.max_iterations <= found.iteration:
+                raise InputError(
+                    f"the checkpoint is of iteration {found.iteration}, and the run is to end "
+                    f"after {options.max_iterations}",
+                    where=options.resume,
+                    hint="allow more iterations",
+                )
+            self._state, self._iterated = found.state, found.iteration
+            self._resumed = found.iteration
+            _log.info("run goes on", run=self.name, iteration=found.iteration)
+        if not options.checkpoint:
+            return
+        try:
+            self._checkpoints = CheckpointWriter(
+                Path(options.checkpoint),
+                options.checkpoint_share,
+                lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
+                0 if identity is not None else self.data.hashed_bytes,
+            )
+        except OSError as error:
+            raise InputError(
+                f"no checkpoint can be written there: {error.strerror}", where=options.checkpoint
+            ) from error
 
     def _goes_through(self, built: Built, published: Published) -> bool:
         """Go on until the program is done, or agents leave: return which of the two.
@@ -305,9 +360,11 @@ class Run(StaysHere):
             participants = self._participants = self._gather(built, published, slices)
             participants.open()
             if not self._has_state:
+                # Where the run goes on, init may note things in the program still.
                 first = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, first)
-                self._state, self._has_state = first, True
+                self._state = self._state if self._resumed is not None else first
+                self._has_state = True
             participants.wait_ready()
             self._iterate(participants)
         except AgentLostError:
@@ -386,7 +443,7 @@ class Run(StaysHere):
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
-                total = stream.exchange(state, meanwhile=self._note_iteration).total
+                total = stream.exchange(state, meanwhile=self._meanwhile).total
                 begin = time.perf_counter()
                 what = "update"
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
@@ -414,6 +471,13 @@ class Run(StaysHere):
             stream.close()
             self._note_iteration()
 
+    def _meanwhile(self) -> None:
+        """Note the last iteration and keep its state, while the agents have the next one."""
+        iterated = self._unnoted is not None
+        self._note_iteration()
+        if iterated and self._checkpoints is not None:
+            self._checkpoints.offer(self._iterated, self._state)
+
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""
         if self._stopped is not None:
@@ -440,6 +504,7 @@ class Run(StaysHere):
         (iteration, state), self._unnoted = self._unnoted, None
         now = time.perf_counter()
         elapsed = now - self._loop_began
+        made = iteration - (self._resumed or 0)
         items = len(self.data)
         planned = self._progress.iterations
         self._progress = Progress(
@@ -447,9 +512,9 @@ class Run(StaysHere):
             iteration=iteration,
             iterations=None if planned is not None and iteration > planned else planned,
             seconds=now - self._began,
-            seconds_per_iteration=elapsed / iteration,
+            seconds_per_iteration=elapsed / made,
             items=items,
-            items_per_second=iteration * items / elapsed if elapsed else 0.0,
+            items_per_second=made * items / elapsed if elapsed else 0.0,
             agents=self._progress.agents,
             metrics=self._metrics(state),
         )
@@ -482,6 +547,9 @@ class Run(StaysHere):
             build_seconds=built.seconds,
             update_seconds=self._update_seconds,
             replaced_agents=self._replaced,
+            resumed_from=self._resumed,
+            checkpoints=0 if self._checkpoints is None else self._checkpoints.count,
+            checkpoint_seconds=0.0 if self._checkpoints is None else self._checkpoints.seconds,
             agents=tuple(self._found[rank] for rank in sorted(self._found)),
         )
 

@@ -89,7 +89,8 @@ def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a whole run cost; times in seconds.
 
-    ``cut_short`` says that ``max_iterations`` ended the run before its program was done.
+    ``cut_short`` says that ``max_iterations`` ended the run before its program was done,
+    ``resumed_from`` after which iteration it went on; ``iterations`` counts those before, too.
     """
 
     program: str
@@ -100,6 +101,9 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     prepare_seconds: float = 0.0
     update_seconds: float = 0.0
     replaced_agents: int = 0
+    resumed_from: int | None = None
+    checkpoints: int = 0
+    checkpoint_seconds: float = 0.0
     agents: tuple[AgentStatistics, ...] = ()
 
     def __str__(self) -> str:

@@ -126,6 +126,8 @@ class RunRequest:
         as_json: Print one JSON object.
         watch: Run again after each edit.
         record: The folder in which the run of a driver leaves its progress, or None.
+        checkpoint: Where to write checkpoints, or None.
+        resume: The checkpoint to go on from, or None.
     """
 
     program: Path
@@ -141,3 +143,5 @@ class RunRequest:
     as_json: bool = False
     watch: bool = False
     record: Path | None = None
+    checkpoint: Path | None = None
+    resume: Path | None = None

@@ -6,6 +6,7 @@ While a program may print, JSON stays alone on standard output: :func:`answers_a
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -231,3 +232,14 @@ def _three_digits(value: float) -> str:
     if value >= 99.95:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def begun_again(restarts: Sequence[float]) -> str:
+    """Return how often something was begun again, and when it last was.
+
+    Args:
+        restarts: When, seconds since 1970.
+    """
+    count = len(restarts)
+    when = dt.datetime.fromtimestamp(restarts[-1], dt.UTC).astimezone()
+    return f"begun again {'once' if count == 1 else f'{count} times'}, last at {when:%F %T}"

@@ -93,6 +93,14 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the state there now and then."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
+    ] = None,
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
@@ -177,8 +185,20 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             as_json=as_json,
             watch=watch,
             record=record,
+            checkpoint=checkpoint,
+            resume=resume,
         )
+        if watch and (checkpoint or resume):
+            raise ConfigurationError(
+                "--watch runs another program after each edit",
+                hint="leave out --checkpoint and --resume",
+            )
         if detach:
+            if checkpoint or resume:
+                raise ConfigurationError(
+                    "a detached run keeps checkpoints of its own and goes on by itself",
+                    hint="leave out --checkpoint and --resume",
+                )
             if watch or dry_run:
                 raise ConfigurationError(
                     "--detach returns at once", hint="leave out --watch and --dry-run"
@@ -206,6 +226,10 @@ def _execute(request: RunRequest, *, dry_run: bool) -> None:
         from sapwood.cli.run_command import execute_watching  # noqa: PLC0415 - as above
 
         raise typer.Exit(execute_watching(request))
+    if request.record is not None:
+        from sapwood.cli.run_driver import drive  # noqa: PLC0415 - as above
+
+        raise typer.Exit(drive(request, request.record))
     from sapwood.cli.run_command import execute  # noqa: PLC0415 - --help must not load numpy
 
     raise typer.Exit(execute(request))

@@ -95,6 +95,8 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         chunk=request.chunk,
         on_agent_loss=request.on_agent_loss,
         allow_nan=request.allow_nan,
+        checkpoint=request.checkpoint,
+        resume=request.resume,
     )
     if not follow(run, _display(program, request)):
         return EXIT_INTERRUPTED

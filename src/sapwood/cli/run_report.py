@@ -127,6 +127,11 @@ def run_lines(statistics: RunStatistics) -> list[str]:
     ]
     if statistics.replaced_agents:
         parts.append(f"{statistics.replaced_agents} agents replaced")
+    if statistics.resumed_from is not None:
+        parts.append(f"went on after iteration {statistics.resumed_from}")
+    if statistics.checkpoints:
+        took = present.seconds(statistics.checkpoint_seconds)
+        parts.append(f"{statistics.checkpoints} checkpoints {took}")
     return [
         f"{statistics.program}: {iterations} in {present.seconds(statistics.seconds)}"
         + limit * statistics.cut_short,

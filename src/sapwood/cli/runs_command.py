@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sapwood.activity.progress import RunState
 from sapwood.cli.failures import show_error
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import RunRequest
-from sapwood.cli.present import print_json, table, write
+from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns
@@ -97,6 +98,8 @@ def show(run: str, cluster: str, *, as_json: bool) -> None:
         print_json({**_facts(found), "answer": found.answer})
         return
     typer.echo(f"{found.id}: {found.program}, {found.state}")
+    if found.restarts:
+        typer.echo(f"  {begun_again(found.restarts)}: its process or its session was gone")
     progress, error = found.progress, found.error
     if progress is not None:
         typer.echo(progress_line(found.program, progress))
@@ -113,7 +116,7 @@ def follow(run: str, cluster: str, target: Path | None, *, as_json: bool) -> int
         The exit code that ``sapwood run`` would have.
     """
     found = _runs(cluster).find(run)
-    found.follow(_to_stderr)
+    found.follow(_to_stderr, on_restart=_tell_of_restart)
     error = found.error
     if error is not None:
         return show_error(error, as_json=as_json)
@@ -158,3 +161,7 @@ def _short(run: DetachedRun) -> str:
         return ""
     planned = "" if progress.iterations is None else f"/{progress.iterations}"
     return f"iteration {progress.iteration}{planned}"
+
+
+def _tell_of_restart(restarts: Sequence[float]) -> None:
+    typer.echo(f"sapwood: the run was {begun_again(restarts)}", err=True)

@@ -14,7 +14,7 @@ import msgspec
 import typer
 
 from sapwood.cli.head_connection import asked_head
-from sapwood.cli.present import print_json, table, write
+from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.attaching import CREATE_TIMEOUT, attach
 from sapwood.core import typed
 from sapwood.environment.configuration import load_configuration
@@ -149,6 +149,8 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("kept output", _kept(report) or "none"),
     ]
     rows += [("joined", joined_agent(one)) for one in report.invitations if one.rank]
+    if record.restarts:
+        rows.append(("restarts", begun_again(record.restarts)))
     if record.reason:
         rows.append(("reason", record.reason))
     write(table("", ("what", ""), rows, wrap=""))

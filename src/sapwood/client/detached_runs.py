@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +175,11 @@ class DetachedRun:
         return (self._record.ended or time.time()) - self._record.created
 
     @property
+    def restarts(self) -> tuple[float, ...]:
+        """When its process was begun again after it was killed, seconds since 1970."""
+        return tuple(self._record.restarts)
+
+    @property
     def progress(self) -> Progress | None:
         """How far it has come; None before it has said so, and on other machines."""
         from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - not where nobody needs it
@@ -207,7 +212,8 @@ class DetachedRun:
         with contextlib.suppress(OSError):
             said = self.output_file.read_text("utf-8", "replace")[-2000:]
         return ExecutionError(
-            f"the process of the run {self.id} has ended without an answer",
+            f"the process of the run {self.id} has ended without an answer"
+            f"{f'; it was begun again {len(self.restarts)} times' if self.restarts else ''}",
             details={"end of its output": said} if said else {},
         )
 
@@ -272,8 +278,18 @@ class DetachedRun:
             raise error
         return self.answer["result"]
 
-    def follow(self, on_output: Callable[[bytes], object], timeout: float | None = None) -> None:
+    def follow(
+        self,
+        on_output: Callable[[bytes], object],
+        timeout: float | None = None,
+        on_restart: Callable[[Sequence[float]], object] = lambda _times: None,
+    ) -> None:
         """Give a function what agents print until the run is over, however it ends.
+
+        Args:
+            on_output: As for :meth:`attach`.
+            timeout: Likewise.
+            on_restart: Told when the run was begun again, seconds since 1970, each time it is.
 
         Raises:
             ConfigurationError: Its head is on another machine.
@@ -282,9 +298,13 @@ class DetachedRun:
         self.require_files()
         end = None if timeout is None else time.monotonic() + timeout
         pause = threading.Event()
+        told = 0
         with self.output_file.open("rb") as output:
             while True:
                 over = self.refresh().state is not RunState.RUNNING
+                if len(self.restarts) != told:
+                    told = len(self.restarts)
+                    on_restart(self.restarts)
                 while data := output.read(OUTPUT_PIECE):
                     on_output(data)
                 if over:

@@ -78,6 +78,8 @@ class TreeWork(StaysHere, abc.ABC):
         max_iterations: int | None = None,
         on_agent_loss: AgentLoss = "replace",
         allow_nan: bool = False,
+        checkpoint: str | Path | None = None,
+        resume: str | Path | None = None,
     ) -> Run:
         """Start a program over data and return at once.
 
@@ -97,6 +99,10 @@ class TreeWork(StaysHere, abc.ABC):
                 are removed; ``"fail"`` ends the run.
             allow_nan: Take data with NaN and infinite values, also for a program that does not
                 say ``allow_nan = True`` itself.
+            checkpoint: File to which the state is written now and then, as often as
+                ``limits.checkpoints`` allows.
+            resume: File with a checkpoint, from which the run goes on with the same result; the
+                program, its parameters and the data must be the same.
 
         Raises:
             InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
@@ -147,6 +153,9 @@ class TreeWork(StaysHere, abc.ABC):
                 run_time_limit=run_limit,
                 max_iterations=int(most),
                 allow_nan=allow_nan,
+                checkpoint=_path(checkpoint),
+                checkpoint_share=limits.checkpoints,
+                resume=_path(resume),
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
@@ -264,3 +273,7 @@ class TreeWork(StaysHere, abc.ABC):
     @abc.abstractmethod
     def _must_be_open(self) -> None:
         """Raise ClosedError if it cannot be used any more."""
+
+
+def _path(file: str | Path | None) -> str:
+    return "" if file is None else str(Path(file).absolute())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +102,29 @@ class Dataset:
             InputError: ``parts`` or ``chunk`` is less than 1.
         """
         return split_range(self.items, parts, chunk)
+
+    def fingerprint(self) -> str:
+        """Return a text that other data do not have: what lies in memory is hashed.
+
+        Files that agents map as they are count by the time of their last change and their size.
+        """
+        hasher = hashlib.sha256(repr((self.items, self.fields)).encode())
+        for column in self._columns.values():
+            place = column.place
+            for array in (column.array, column.bounds):
+                if array is None:
+                    continue
+                hasher.update(repr((array.dtype.str, array.dtype.descr, array.shape)).encode())
+                if place is not None and array is column.array:
+                    hasher.update(repr((place.offset, place.size, place.mtime_ns)).encode())
+                elif array.size:
+                    hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest()
+
+    @property
+    def hashed_bytes(self) -> int:
+        """Bytes that :meth:`fingerprint` reads."""
+        return sum(one.array.nbytes for one in self._columns.values() if one.place is None)
 
     def publish(self, fields: Sequence[str] | None = None) -> Published:
         """Make the data visible to the processes of this machine until the result is closed.

@@ -250,6 +250,14 @@ class LimitSettings(Section, frozen=True):
             "Iterations after which a run ends though its program is not done; 0 means no limit."
         ),
     ] = 0
+    checkpoints: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        about(
+            "Share of the time of a run that its checkpoints may take, where it writes some: 1 "
+            "writes one after each iteration, 0 none."
+        ),
+    ] = 0.02
     keep: Annotated[
         Bytes,
         about(
@@ -474,6 +482,13 @@ class RecoveryPolicy(Section, frozen=True):
     patience: Annotated[Seconds, about("How long a lost node may be away before that.")] = 600.0
 
 
+class RestartPolicy(Section, frozen=True):
+    """How often the root of a session, and the process of a detached run, is started again."""
+
+    limit: Annotated[Count, about("Restarts of one of these within the window.")] = 5
+    window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
+
+
 class IdlePolicy(Section, frozen=True):
     """What becomes of sessions that nobody uses."""
 
@@ -523,6 +538,9 @@ class PolicySettings(Section, frozen=True):
     recovery: Annotated[RecoveryPolicy, about("What a head does about what is gone.")] = (
         RecoveryPolicy()
     )
+    restarts: Annotated[
+        RestartPolicy, about("How often a session's root and a run's process are started again.")
+    ] = RestartPolicy()
     idle: Annotated[IdlePolicy, about("What becomes of sessions that nobody uses.")] = IdlePolicy()
     disconnect: Annotated[
         DisconnectPolicy, about("What becomes of output while no front end is attached.")

@@ -186,6 +186,11 @@ class HeadAccess:
         with self._lock:
             return self._over or self._away
 
+    @property
+    def folders(self) -> list[str]:
+        """Folders with the sockets at which the head hands connections over."""
+        return [str(folder) for _, folder in list(self._takers.values())]
+
     def close(self) -> None:
         """Leave: the head ends what is left of this front end's sessions."""
         self._closed.set()

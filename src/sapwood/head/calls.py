@@ -847,6 +847,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
         creator: Whose credential made it; None for the head's user.
+        machines: Nodes that it is on.
+        tree: What these call its processes.
+        folders: Folders of its sockets besides the one of ``socket``.
+        restarts: When its root was begun again after it was killed, seconds since 1970.
     """
 
     id: str
@@ -861,6 +865,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     report: SessionReport | None = None
     creator: SessionCreator | None = None
+    machines: int = 0
+    tree: str = ""
+    folders: list[str] = []
+    restarts: tuple[float, ...] = ()
 
     @property
     def handle(self) -> str:
@@ -905,6 +913,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         words: What ``sapwood run`` was given.
         cancelled: Whether somebody wanted it to end.
         machine: Where that process is; another head of the cluster may be on another one.
+        directory: The folder that relative paths were meant in.
+        restarts: When its process was begun again after it was killed, seconds since 1970.
     """
 
     id: str
@@ -919,3 +929,5 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     words: list[str] = []
     cancelled: bool = False
     machine: str = ""
+    directory: str = ""
+    restarts: tuple[float, ...] = ()

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.orders import Exited
 from sapwood.core import typed
@@ -146,6 +147,7 @@ _AUTHORITY = "authority"
 _TOKENS = "tokens/"
 _GENERATION = "generation"
 _DENIED = "denied/"
+_PORT = "port/"
 
 _log = logger("head")
 
@@ -239,7 +241,7 @@ class Head:
             self.control = ControlTree(
                 launcher,
                 options,
-                settings,
+                self._with_former_port(settings),
                 authority,
                 tokens,
                 self._generation,
@@ -311,7 +313,14 @@ class Head:
             lambda: self.policy.current,
             note,
         )
-        self.runs = HeadRuns(lambda: self._store.opened, folder, self._thread, self._pool, note)
+        self.runs = HeadRuns(
+            lambda: self._store.opened,
+            folder,
+            self._thread,
+            self._pool,
+            note,
+            lambda: self.policy.current,
+        )
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
@@ -347,6 +356,7 @@ class Head:
         try:
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
+            self._note_port()
             if self._announcer is not None:
                 self._announcer.prepare()
             self._thread.start()
@@ -459,6 +469,30 @@ class Head:
             number = 1 if entry is None else int(entry.value) + 1
         self._store.opened.put(_GENERATION, str(number).encode())
         return number
+
+    def _with_former_port(self, settings: NodeSettings) -> NodeSettings:
+        """Return settings with the port of the head before this one, where any free one will do.
+
+        Nodes and sessions that outlived it look for the next head there.
+        """
+        host, _, port = settings.listen.rpartition(":")
+        entry = self._store.opened.get(_PORT + machine_id()) if port == "0" else None
+        if entry is None:
+            return settings
+        former = f"{host}:{entry.value.decode()}"
+        with contextlib.suppress(OSError, ValueError):
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host.strip("[]"), int(entry.value)))
+            return msgspec.structs.replace(settings, listen=former)
+        return settings
+
+    def _note_port(self) -> None:
+        """Note where this head listens, for the next one."""
+        for place in self.control.places[:1]:
+            port = place.rpartition(":")[2].encode()
+            self._store.opened.put(_PORT + machine_id(), port)
 
     @contextlib.contextmanager
     def _reading(self, key: str) -> Iterator[None]:
@@ -769,8 +803,13 @@ class Head:
         elif order.handler == messages.RESUME:
             return self._resume(caller, order)
         elif order.handler == messages.CLOSE:
-            if not self._disown_session(caller, str(order.value), order.host):
-                return _done(None)  # it is closed, or was never open
+            name = str(order.value)
+            if not self._disown_session(caller, name, order.host):
+                with self._lock:
+                    owned = any(one == name for one, _ in self._sessions)
+                if owned or not caller.is_local:
+                    return _done(None)  # it is closed, was never open, or is somebody else's
+                # A front end of the head's user clears what a killed one has left.
         elif order.handler == messages.COMMAND_START:
             starting = messages.from_value(order.value, messages.StartCommand)
             user = caller.rights.user if caller.rights is not None else ""

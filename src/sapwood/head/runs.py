@@ -1,12 +1,14 @@
 """The runs of a head that go on without the user: each is driven by a process of its own.
 
 The driver is ``sapwood run``, which attaches to a session like any front end, or starts agents of
-its own. It writes its progress, what agents print and its answer into a folder. So a run needs
-neither the user's process nor the head.
+its own. It writes its progress, what agents print, checkpoints and its answer into a folder. So a
+run needs neither the user's process nor the head. A driver that ends without an answer was killed,
+or its session was lost: it is begun again, and goes on from the last checkpoint.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import signal
@@ -26,7 +28,9 @@ from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.environment.logs import logger
+from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
+from sapwood.head.restarts import begun_again
 from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.loop_thread import LoopThread
@@ -36,6 +40,12 @@ RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
 
 OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
 """Files of a run: what was printed, what it gave or why it failed, how far it has come."""
+
+CHECKPOINT = "checkpoint"
+"""File of a run from which it goes on when it is begun again."""
+
+SESSION_LOST = 75
+"""Exit code of a driver whose session was lost: it is to be begun again."""
 
 MAX_RUNNING = 256
 """Runs that may go on at a time."""
@@ -62,6 +72,7 @@ class HeadRuns:
         thread: Its loop watches their processes.
         pool: Does what takes long.
         note: Notes events in the ledger.
+        policy: Returns the policy of the moment.
     """
 
     def __init__(
@@ -71,7 +82,10 @@ class HeadRuns:
         thread: LoopThread,
         pool: ThreadPoolExecutor,
         note: NoteEvent,
+        policy: Callable[[], PolicySettings],
     ) -> None:
+        self._policy = policy
+        self._closing = False
         self._note = note
         self._opened = store
         self._folder = folder / "runs"
@@ -97,7 +111,10 @@ class HeadRuns:
 
     def close(self) -> None:
         """Cancel all runs."""
-        for run, watch in list(self._watched.items()):
+        with self._lock:
+            self._closing = True  # nothing is begun again
+            watched = list(self._watched.items())
+        for run, watch in watched:
             with self._lock:
                 self._keep(msgspec.structs.replace(self._records[run], cancelled=True))
             watch.end(signal.SIGINT, CANCEL_TIMEOUT)
@@ -137,37 +154,22 @@ class HeadRuns:
             folder = self._folder / run
             self._folder.mkdir(mode=0o700, exist_ok=True)
             folder.mkdir(mode=0o700)
-            words = [sys.executable, "-P", "-m", "sapwood", "run", *wanted.words]
-            words += ["--json", "--record", str(folder)]
-            try:
-                with (folder / ANSWER).open("wb") as answer, (folder / OUTPUT).open("wb") as output:
-                    process = subprocess.Popen(
-                        words,
-                        stdin=subprocess.DEVNULL,
-                        stdout=answer,
-                        stderr=output,
-                        cwd=wanted.folder,
-                        start_new_session=True,
-                        umask=0o077,
-                    )
-            except OSError as error:
-                shutil.rmtree(folder, ignore_errors=True)
-                raise ResourceError(
-                    f"cannot start a process: {error.strerror}", where=wanted.folder
-                ) from error
-            process.returncode = 0  # its end is heard of elsewhere
             record = calls.RunRecord(
                 id=run,
                 program=wanted.program,
                 session=wanted.session,
                 state=RUNNING,
                 created=time.time(),
-                pid=process.pid,
-                started=started(process.pid),
                 folder=str(folder),
                 words=wanted.words,
                 machine=machine_id(),
+                directory=wanted.folder,
             )
+            try:
+                record = _started(record)
+            except ResourceError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
             self._keep(record)
             self._watch(record)
             return self._records[run]
@@ -200,14 +202,51 @@ class HeadRuns:
                     record.pid, record.started, self._thread, partial(self._ended, record.id)
                 )
         except ProcessLookupError:
-            self._over(record)
+            self._gone(record, None)
 
     def _ended(self, run: str, status: int) -> None:
         """The process of a run has ended; on the loop's thread."""
-        del status  # the answer says more, also to a head that did not begin it
         with self._lock:
-            del self._watched[run]
-            self._over(self._records[run])
+            watch = self._watched.pop(run)
+            known = status if watch.is_child else None
+            self._gone(self._records[run], known)
+
+    def _gone(self, record: calls.RunRecord, status: int | None) -> None:
+        """The process of a run has ended: begin it again if it was killed.
+
+        Args:
+            record: The run.
+            status: What ``waitpid`` says; None where another head had begun it.
+        """
+        with self._lock:
+            killed = not has_answer(Path(record.folder)) and (
+                status is None
+                or os.WIFSIGNALED(status)
+                or os.waitstatus_to_exitcode(status) == SESSION_LOST
+            )
+            if not killed or record.cancelled or self._closing:
+                self._over(record)
+                return
+            times = begun_again(record.restarts, self._policy().restarts, time.time())
+            if times is None:
+                _log.warning("run not begun again", run=record.id, restarts=len(record.restarts))
+                self._over(record)
+                return
+            try:
+                again = _started(msgspec.structs.replace(record, restarts=times))
+            except ResourceError as error:
+                _log.warning("run not begun again", run=record.id, reason=error.what)
+                self._over(record)
+                return
+            self._keep(again)
+            _log.info("run begun again", run=record.id, restarts=len(times))
+            self._note(
+                "run.restarted",
+                f"{record.program} {record.id}: its process was gone",
+                session=record.session,
+                facts={"run": record.id, "restarts": str(len(times))},
+            )
+            self._watch(again)
 
     def _over(self, record: calls.RunRecord) -> None:
         """Note how a run has ended, by what it has written."""
@@ -230,6 +269,42 @@ class HeadRuns:
         with self._lock:
             self._records[record.id] = record
             self._opened().put(_RUNS + record.id, msgspec.msgpack.encode(record))
+
+
+def _started(record: calls.RunRecord) -> calls.RunRecord:
+    """Begin the process of a run, for the first time or again; return the run with it.
+
+    Raises:
+        ResourceError: It cannot be started.
+    """
+    folder = Path(record.folder)
+    words = [sys.executable, "-P", "-m", "sapwood", "run", *record.words]
+    words += ["--json", "--record", str(folder)]
+    try:
+        with (folder / ANSWER).open("wb") as answer, (folder / OUTPUT).open("ab") as output:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=output,
+                cwd=record.directory or "/",
+                start_new_session=True,
+                umask=0o077,
+            )
+    except OSError as error:
+        raise ResourceError(
+            f"cannot start a process: {error.strerror}", where=record.directory
+        ) from error
+    process.returncode = 0  # its end is heard of elsewhere
+    return msgspec.structs.replace(record, pid=process.pid, started=started(process.pid))
+
+
+def has_answer(folder: Path) -> bool:
+    """Return whether a run has written an answer, be it an error."""
+    try:
+        return bool(msgspec.json.decode((folder / ANSWER).read_bytes()))
+    except (OSError, msgspec.DecodeError):
+        return False
 
 
 def outcome(folder: Path) -> str:

@@ -31,6 +31,7 @@ from sapwood.core.errors import (
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
+from sapwood.head.restarts import begun_again
 from sapwood.head.session_notices import SessionNotice
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
@@ -47,6 +48,7 @@ LOST = "its process ended while there was no head"
 
 _SESSIONS = "sessions/"
 _SECRETS = "session-secrets/"
+_PLANS = "session-plans/"
 _NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
 
 _log = logger("head")
@@ -63,6 +65,8 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
+        machines: Nodes that the one before it was on, which are waited for a while.
+        former: What nodes call the processes of the one before it, which are ended.
     """
 
     id: str
@@ -72,6 +76,8 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     idle: float
     disconnect: DisconnectPolicy
     user: str = ""
+    machines: int = 0
+    former: str = ""
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,12 +88,18 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
         socket: Where front ends reach it.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         report: How it is.
+        machines: Nodes that it is on.
+        tree: What these call its processes.
+        folders: Folders of its sockets besides the one of ``socket``.
     """
 
     pid: int
     socket: str
     idle: float
     report: calls.SessionReport
+    machines: int = 0
+    tree: str = ""
+    folders: list[str] = []
 
 
 class RootWatch(Protocol):
@@ -106,6 +118,12 @@ class RootProcesses(Protocol):
     def begin(self, plan: RootPlan) -> Future[RootReady]:
         """Begin a root; the future gets what it says when it is ready, or why there is none."""
 
+    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+        """Begin a root again, which was killed; nodes may come back later than the head.
+
+        The future gets a :class:`~sapwood.core.errors.ClosedError` when the head ends before that.
+        """
+
     def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
         """Hear of the end of a root: ``ended`` is told in words how it ended.
 
@@ -123,6 +141,7 @@ class RootProcesses(Protocol):
         """Remove what a root has left: its notice, and the folders of its sockets."""
 
 
+_read_plan: Callable[[bytes], RootPlan] = typed.unpacker(RootPlan)
 _read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
 
 
@@ -190,12 +209,18 @@ class SessionBook:
                 started=told.started,
                 socket=told.socket if told.ready else "",
             )
+        if record.restarts and not record.pid:  # the former head was beginning it again
+            self._lost(record, LOST)
+            return
         if record.pid and told is None:  # a root that ends by itself takes its notice along
             self._keep(self._after(record, SessionStep.ENDS))
             self._over(record, "it ended while there was no head")
             return
-        if not record.pid or self.processes.began(record.pid) != record.started:
+        if not record.pid:
             self._over(record, LOST)
+            return
+        if self.processes.began(record.pid) != record.started:
+            self._lost(record, LOST)
             return
         _log.info("session found", session=record.handle, pid=record.pid)
         self._keep(record)
@@ -316,6 +341,7 @@ class SessionBook:
             self._opened().transact(
                 [
                     Put(_SECRETS + session, plan.secret.encode()),
+                    Put(_PLANS + session, msgspec.msgpack.encode(plan)),
                     Put(_SESSIONS + session, msgspec.msgpack.encode(record)),
                 ]
             )
@@ -431,6 +457,9 @@ class SessionBook:
                 socket=ready.socket,
                 idle=ready.idle,
                 report=ready.report,
+                machines=ready.machines,
+                tree=ready.tree,
+                folders=ready.folders,
             )
             self._keep(record)
             self._watch(record)
@@ -438,6 +467,9 @@ class SessionBook:
             if early is not None:  # each change is told, so it is the later one
                 self.report(early)
         except BaseException as error:  # noqa: BLE001 - handed to who waits
+            if record.restarts and isinstance(error, ClosedError) and not self._closing:
+                answer.set_exception(error)  # the head ends: the next one begins it again
+                return
             what = error.what if isinstance(error, SapwoodError) else repr(error)
             self._not_begun(record, what)
             answer.set_exception(error)
@@ -499,7 +531,7 @@ class SessionBook:
                     record.pid, record.started, partial(self._ended, record.id)
                 )
         except ProcessLookupError:
-            self._over(record, "its process has ended")
+            self._lost(record, "its process has ended")
 
     def _ended(self, session: str, how: str) -> None:
         """The process of a root has ended."""
@@ -507,11 +539,69 @@ class SessionBook:
             del self._watched[session]
             record = self._records[session]
             told = "" if record.report is None else record.report.reason
-            self._over(record, told or how)
+            if told:
+                self._over(record, told)
+            else:
+                self._lost(record, how)
+
+    def _lost(self, record: calls.SessionRecord, reason: str) -> None:
+        """The root of a session was killed: begin it again, if the policy allows that."""
+        try:
+            with self._lock:
+                record = self._records[record.id]
+                again = self._restarted(record)
+                if again is None:
+                    self._over(record, reason)
+                    return
+                plan, times = again
+                self._clear(record)
+                record = msgspec.structs.replace(
+                    self._after(record, SessionStep.LOST),
+                    pid=0,
+                    started=0,
+                    socket="",
+                    folders=[],
+                    report=calls.SessionReport(id=record.id, state=SessionState.STARTING.value),
+                    restarts=times,
+                )
+                self._early.pop(record.id, None)
+                self._keep(record)
+        except SapwoodError as error:  # nobody would know of its next root
+            _log.warning("session not begun again", session=record.handle, reason=error.what)
+            self._over(record, reason)
+            return
+        _log.warning("session begins again", session=record.handle, reason=reason)
+        facts = {"restarts": str(len(times))}
+        self._note(
+            "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
+        )
+        answer: Future[Any] = Future()
+        answer.set_running_or_notify_cancel()
+        plan = msgspec.structs.replace(plan, machines=record.machines, former=record.tree)
+        beginning = self.processes.begin_again(plan)
+        beginning.add_done_callback(partial(self._begun, record, answer))
+
+    def _restarted(self, record: calls.SessionRecord) -> tuple[RootPlan, tuple[float, ...]] | None:
+        """Return how a root is begun again, and when it was, now among it; None if it is not."""
+        if self._closing or SessionState(record.state) is SessionState.DRAINING:
+            return None
+        times = begun_again(record.restarts, self._policy().restarts, self._clock())
+        plan = self._opened().get(_PLANS + record.id)
+        if times is None or plan is None:
+            return None
+        try:
+            return _read_plan(plan.value), times
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"how the session was made cannot be read: {error}") from error
+
+    def _clear(self, record: calls.SessionRecord) -> None:
+        """Remove what the process of a root has left."""
+        sockets = [record.socket] if record.socket else []
+        self.processes.clear(record.id, [*sockets, *(f"{one}/root.sock" for one in record.folders)])
 
     def _over(self, record: calls.SessionRecord, reason: str) -> None:
         """Note that a session is over; clear what its process has left."""
-        self.processes.clear(record.id, [record.socket] if record.socket else [])
+        self._clear(record)
         with self._lock:
             record = self._records[record.id]
             state = SessionState(record.state)
@@ -542,6 +632,7 @@ class SessionBook:
                     [
                         Put(_SESSIONS + record.id, msgspec.msgpack.encode(after)),
                         Delete(_SECRETS + record.id),
+                        Delete(_PLANS + record.id),
                     ]
                 )
                 for one in old:

@@ -1,6 +1,7 @@
 """The sessions of a head whose roots are processes of their own: begun, found, listed, ended.
 
-A root outlives the head. What the head knows of it lies in the store, so the next head finds it.
+A root outlives the head. What the head knows of it lies in the store, so the next head finds it. A
+root that was killed is begun again, under the same handle, as often as the policy allows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import shutil
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -19,7 +22,7 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError
+from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.environment import background
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
@@ -36,6 +39,12 @@ ENTRY: Final = "sapwood.roots.process"
 
 START_TIMEOUT = 120.0
 """Seconds until the root of a session must be ready."""
+
+RESTART_PATIENCE = 120.0
+"""Seconds in which a root that was killed must be there again."""
+
+RESTART_PAUSE = 0.5
+"""Seconds between two tries to begin it."""
 
 END_TIMEOUT = 20.0
 """Seconds that a root gets to end by itself."""
@@ -62,10 +71,36 @@ class RootsHere:
         self._folder = folder
         self._thread = thread
         self._pool = pool
+        self._leaving = threading.Event()
+
+    def leave(self) -> None:
+        """Begin no roots again: the head ends."""
+        self._leaving.set()
 
     def begin(self, plan: RootPlan) -> Future[RootReady]:
         """Begin a root; the future gets what it says when it is ready, or why there is none."""
         return self._pool.submit(self.start, plan)
+
+    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+        """Begin a root again, also where nodes come back later than the head."""
+        try:
+            return self._pool.submit(self._start_again, plan)
+        except RuntimeError:  # the head ends, and its pool with it
+            ended: Future[RootReady] = Future()
+            ended.set_exception(ClosedError("the head ends"))
+            return ended
+
+    def _start_again(self, plan: RootPlan) -> RootReady:
+        end = time.monotonic() + RESTART_PATIENCE
+        while True:
+            try:
+                return self.start(plan)
+            except SapwoodError as error:
+                _log.warning("session not begun again", session=plan.id, reason=error.what)
+                if self._leaving.wait(RESTART_PAUSE):
+                    raise ClosedError("the head ends", hint=error.what) from error
+                if time.monotonic() > end:
+                    raise
 
     def start(self, plan: RootPlan) -> RootReady:
         """Begin a root, and wait until it is ready.
@@ -169,11 +204,12 @@ class HeadSessions(SessionBook):
         policy: Callable[[], PolicySettings],
         note: NoteEvent,
     ) -> None:
-        roots = RootsHere(cluster, folder, thread, pool)
-        super().__init__(store, cluster, machine_id(), roots, policy, note)
+        self._roots = RootsHere(cluster, folder, thread, pool)
+        super().__init__(store, cluster, machine_id(), self._roots, policy, note)
 
     def close(self, *, keep: bool = False) -> list[Future[Any]]:
         """End all sessions and wait for that, or leave them to the next head."""
+        self._roots.leave()
         ends = super().close(keep=keep)
         wait(ends, 2 * END_TIMEOUT)
         self.forget()

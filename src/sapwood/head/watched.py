@@ -23,6 +23,9 @@ class WatchedProcess:
         ended: Told, on the loop's thread, how it ended: what ``waitpid`` says, 0 if it is not this
             process's child.
 
+    Attributes:
+        is_child: Whether it is this process's child, once it has ended.
+
     Raises:
         ProcessLookupError: It has ended.
     """
@@ -31,6 +34,7 @@ class WatchedProcess:
         self, pid: int, began: int, thread: LoopThread, ended: Callable[[int], None]
     ) -> None:
         self.pid = pid
+        self.is_child = False
         self._thread = thread
         self._told = ended
         self._lock = threading.Lock()
@@ -73,6 +77,7 @@ class WatchedProcess:
     def _ended(self) -> None:
         try:
             status = os.waitpid(self.pid, os.WNOHANG)[1]
+            self.is_child = True
         except OSError:
             status = 0
         self.forget()

@@ -532,7 +532,8 @@ class SessionZygotes:
         request.reply(None)
 
     def _close_session(self, request: IncomingRequest) -> None:
-        session = self._sessions.pop(str(request.value()), None)
+        name = str(request.value())
+        session = self._sessions.pop(name, None) or self._former.pop(name, None)
         if session is None:
             request.reply(None)
         else:

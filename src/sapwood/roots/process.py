@@ -8,7 +8,9 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from sapwood.head.service import ServiceClient
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
+from sapwood.nodes import messages
 from sapwood.roots.making import (
     SessionPlan,
     host_filters,
@@ -50,6 +53,9 @@ from sapwood.session.port import AgentEvent
 
 KEPT_INTERVAL = 2.0
 """Seconds between two looks at how much waits for somebody."""
+
+NODES_PATIENCE = 20.0
+"""Seconds for which a root that is begun again waits for nodes that its session was on."""
 
 _read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
 
@@ -123,6 +129,9 @@ class RootProcess:
             socket=path,
             idle=self.life.idle,
             report=self.session.call(self.report),
+            machines=len({*self.session.hosts} - {0}),
+            folders=[] if self._head is None else self._head.folders,
+            tree=self.session.host.node.identity.cluster,
         )
 
     def _write_notice(self, path: str, *, ready: bool) -> None:
@@ -247,6 +256,10 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAcce
         )
     head = HeadAccess(given.cluster, session=given.id)
     try:
+        _wait_for_nodes(head, given.machines)
+        if given.former:
+            ending = [head.ask(one.host, messages.CLOSE, given.former) for one in head.nodes]
+            wait(ending, NODES_PATIENCE)
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
         if others:  # nothing of theirs runs here: this process is the head's user's
             options = msgspec.structs.replace(planned.options, zygote=False)
@@ -255,6 +268,19 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAcce
         head.close()
         raise
     return planned, head
+
+
+def _wait_for_nodes(head: HeadAccess, wanted: int) -> None:
+    """Wait a while until a cluster has as many nodes as before: they come back to a new head."""
+    end = time.monotonic() + NODES_PATIENCE
+    changed = threading.Event()
+    forget = head.subscribe(lambda _name, _value: changed.set())
+    try:
+        while len(head.nodes) < wanted and time.monotonic() < end:
+            changed.wait(1.0)
+            changed.clear()
+    finally:
+        forget()
 
 
 def main(words: list[str] | None = None) -> None:

@@ -18,7 +18,9 @@
                       v
                     ENDED
 
-From each state before DRAINING it FAILED when its process ended by itself, or never began.
+From DETACHED and READY it goes back to STARTING when its process is LOST, and gets another one.
+From each state in which it has begun, or waits to, it FAILED when its process ended by itself, and
+there is no other one.
 """
 
 import enum
@@ -50,6 +52,7 @@ class SessionStep(enum.Enum):
     STARTED = "started"
     ATTACHED = "attached"
     LEFT = "left"
+    LOST = "lost"
     ENDS = "ends"
     GONE = "gone"
     BROKEN = "broken"
@@ -64,6 +67,9 @@ TRANSITIONS = StateTable(
         (_S.STARTING, _E.STARTED): _S.DETACHED,
         (_S.DETACHED, _E.ATTACHED): _S.READY,
         (_S.READY, _E.LEFT): _S.DETACHED,
+        (_S.READY, _E.LOST): _S.STARTING,
+        (_S.DETACHED, _E.LOST): _S.STARTING,
+        (_S.STARTING, _E.LOST): _S.STARTING,
         (_S.READY, _E.ENDS): _S.DRAINING,
         (_S.DETACHED, _E.ENDS): _S.DRAINING,
         (_S.STARTING, _E.ENDS): _S.DRAINING,

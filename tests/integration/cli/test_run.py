@@ -50,6 +50,20 @@ def test_json_has_everything(sapwood: Sapwood, squares: Path) -> None:
     assert all(function["calls"] == 4 for a in agents for function in a["functions"])
 
 
+def test_a_run_goes_on_from_a_checkpoint(sapwood: Sapwood, squares: Path) -> None:
+    words = ("run", str(squares), "--agents", "1", "--set", "limits.checkpoints=1")
+    done = sapwood(*words, "--checkpoint", "state", "--json")
+    assert json.loads(done.stdout)["statistics"]["checkpoints"] == 2
+    again = sapwood(*words, "--resume", "state")
+    assert again.returncode == 0, again.stderr
+    assert "went on after iteration 2" in again.stdout
+    assert f"total {EXPECTED:.7g}" in again.stdout
+    for more in ("--detach", "--watch"):
+        refused = sapwood("run", str(squares), "--resume", "state", more)
+        assert refused.returncode == 2
+        assert "leave out --checkpoint and --resume" in refused.stderr
+
+
 def test_tables_and_lines_for_people(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     done = sapwood("run", str(squares), "--agents", "2", "--output", "result.json", "--verbose")
     assert done.returncode == 0, done.stderr

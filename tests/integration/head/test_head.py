@@ -221,8 +221,8 @@ def test_the_next_head_gives_a_session_new_processes(
         os.kill(own_head["pid"], signal.SIGKILL)
         os.kill(before[2], signal.SIGKILL)  # nobody can begin another one yet
         until(lambda: not cluster.session.places([2])[0].is_ready)
-        port = own_head["places"][0].rpartition(":")[2]
-        own_cli.json("up", "--listen", f"127.0.0.1:{port}", "--no-node")
+        again = own_cli.json("up", "--no-node")
+        assert again["places"] == own_head["places"]  # where nodes and sessions look for it
         until(lambda: all(place.is_ready for place in cluster.session.places()))
         assert stream.exchange(-2).total == 8
         after = {place.rank: place.pid for place in cluster.session.places()}
@@ -232,6 +232,28 @@ def test_the_next_head_gives_a_session_new_processes(
         until(lambda: all(place.is_ready for place in cluster.session.places()))
         assert stream.exchange(-3).total == 12
     until(lambda: all(len(below(node.pid)) <= 1 for node in own_cli.nodes))
+
+
+@pytest.mark.nightly
+def test_a_root_that_begins_again_ends_what_the_one_before_has_left(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
+    node = own_cli.join(own_head["join"], "one")
+    made = own_cli.json("session", "create", "day", "--agents", "2")
+    agents = {one for one in below(node.pid) if is_of_session(one)}
+    os.kill(own_head["pid"], signal.SIGKILL)
+    os.kill(made["pid"], signal.SIGKILL)
+    own_cli.json("up", "--no-node")
+    until(lambda: own_cli.json("session", "show", "day")["state"] == "detached")
+    assert agents
+    assert not agents & set(below(node.pid))
+    assert own_cli.json("session", "show", "day")["agents"] == 2
+    own_cli.json("session", "delete", "day")
+    until(lambda: len(below(node.pid)) <= 1)
+
+
+def is_of_session(pid: int) -> bool:
+    return b"zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_a_session_says_that_its_cluster_was_ended(

@@ -115,7 +115,10 @@ class Waits(sapwood.Program):
 
 
 @pytest.mark.nightly
-def test_a_session_that_is_gone_when_the_next_head_comes(state: Path, until: Until) -> None:
+def test_a_session_that_is_gone_when_the_next_head_comes(
+    state: Path, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setenv("SAPWOOD_POLICY__RESTARTS__LIMIT", "0")
     head = up()
     made = asked("session", "create", "lost", "--on", "local", "--agents", "1")
     left = asked("session", "create", "left", "--on", "local", "--agents", "1")

@@ -176,18 +176,28 @@ def test_a_session_that_is_deleted_tells_its_front_ends(head: Head, until: Until
     assert head.sessions.find(handle).state == "ended"
 
 
-def test_a_root_that_is_killed(head: Head, until: Until) -> None:
+def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: Until) -> None:
     cluster = sapwood.create_session(1, name="killed", on="local")
     record = head.sessions.find("killed")
+    secret = head.sessions.secret_of(record)
     agent = cluster.agents[0].pid
     os.kill(record.pid, signal.SIGKILL)
-    until(lambda: head.sessions.find("killed").state == "failed")
-    assert "signal 9" in head.sessions.find("killed").reason
     with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
         cluster.submit(pow, 2, 2).result(PATIENCE)
     cluster.close()
     until(lambda: not Path(f"/proc/{agent}").exists())
+    until(lambda: head.sessions.find("killed").pid not in {0, record.pid})
+    again = head.sessions.find("killed")
+    assert (again.handle, again.state, len(again.restarts)) == (record.handle, "detached", 1)
+    assert head.sessions.secret_of(again) == secret
     assert not Path(record.socket).parent.exists()
+    with sapwood.attach(record.handle) as later:
+        assert later.submit(pow, 2, 3).result(PATIENCE) == 8
+    head.policy.set("restarts.limit", "1", "")
+    os.kill(again.pid, signal.SIGKILL)
+    until(lambda: head.sessions.find("killed").state == "failed")
+    head.policy.set("restarts.limit", "", "")
+    assert "signal 9" in head.sessions.find("killed").reason
     with pytest.raises(ClosedError, match="signal 9"):
         sapwood.attach("killed")
 

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,17 @@ def test_html_from_the_outside_is_escaped(tmp_path: Path) -> None:
     folder.mkdir()
     np.save(folder / "a.npy", np.zeros(2))
     assert "<b>/" not in load(folder / "a.npy")._repr_html_()
+
+
+def test_data_have_another_fingerprint_when_they_are_others(tmp_path: Path) -> None:
+    whole = np.arange(6.0)
+    known = load(whole).fingerprint()
+    assert load(whole.copy()).fingerprint() == known
+    others = (whole[::-1], whole.astype(np.float32), whole[:5], whole.reshape(3, 2), {"x": whole})
+    assert known not in {load(one).fingerprint() for one in others}
+    file = tmp_path / "data.npy"
+    np.save(file, whole)
+    data = load(file)
+    assert data.hashed_bytes == 0  # it counts by its size and the time of its last change
+    os.utime(file, ns=(1, 1))
+    assert load(file).fingerprint() != data.fingerprint()

@@ -1,0 +1,369 @@
+"""Kill what a detached run consists of, at random moments, and compare its result.
+
+A head, two nodes on this machine, a session over them; run after run of k-means with reproducible
+sums. SIGKILL ends an agent or junction, a runner, a zygote, a node daemon, the driver of the run,
+the root of the session, the head, or two of them at once; what users would begin again (the head, a
+node that had joined) is begun again. The result must be that of an undisturbed run, bit by bit.
+
+    python benchmarks/kills.py --seconds 300 --seed 1
+
+It prints a line for each run, and in the end how many kills there were of each kind. The exit code
+is 1 if a result was wrong, or a run did not end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+import sapwood
+from sapwood.activity.progress import Progress
+from sapwood.cli.head_connection import asked_head
+from sapwood.core import typed
+from sapwood.core.errors import SapwoodError
+from sapwood.head import calls
+from sapwood.head.folder import find_head
+from sapwood.head.runs import ANSWER, PROGRESS
+
+PROGRAM = Path(__file__).with_name("programs") / "centres.py"
+SESSION = "kills"
+LABEL = "second"
+
+KINDS = ("agent", "runner", "zygote", "node", "driver", "root", "head")
+WEIGHTS = (4, 4, 2, 1, 3, 4, 2)
+DOUBLES = (
+    ("head", "root"),
+    ("root", "driver"),
+    ("head", "driver"),
+    ("root", "node"),
+    ("root", "agent"),
+)
+
+AGENTS = 4
+"""Of the session: sums of slices depend on how many there are."""
+
+STUCK = 150.0
+"""Seconds after which a run that is not over counts as stuck."""
+
+
+class KilledCluster:
+    """A head with nodes and a session, parts of which are killed.
+
+    Args:
+        folder: Its state lies there.
+        agents: Of the session.
+        nodes: Nodes, the head's own among them; 0 for a session on the head's machine alone.
+    """
+
+    def __init__(self, folder: Path, agents: int = AGENTS, nodes: int = 2) -> None:
+        self.kills: Counter[str] = Counter()
+        self._agents = agents
+        self._nodes = nodes
+        self._mark = f"XDG_STATE_HOME={folder}\0".encode()
+        self._joined = 0
+        self._environment = {
+            **os.environ,
+            "XDG_STATE_HOME": str(folder),
+            "SAPWOOD_POLICY__RESTARTS__LIMIT": "1000000",
+            "SAPWOOD_RESTART__LIMIT": "1000000",
+            "SAPWOOD_CLUSTER__NODE_PATIENCE": "2s",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+
+    def __enter__(self) -> Self:
+        os.environ["XDG_STATE_HOME"] = self._environment["XDG_STATE_HOME"]
+        self.up()
+        on = "head" if self._nodes else "local"
+        self._command("session", "create", SESSION, "--on", on, "--agents", str(self._agents))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.suppress(subprocess.CalledProcessError, SapwoodError):
+            self._command("down")
+        for pid in self._joined, *self._all():
+            if pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _command(self, *words: str) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "sapwood", *words, "--json"],
+            env=self._environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=120,
+        )
+        return json.loads(done.stdout)
+
+    def up(self) -> None:
+        """Begin the head, and the node that joins it."""
+        self._command("up", *["--no-node"] * (self._nodes == 0))
+        if self._nodes > 1:
+            self.join()
+
+    def join(self) -> None:
+        """Begin the node that joins, if it does not live."""
+        if self._joined and started_at(self._joined):
+            return
+        token = self._command("token", "create")["text"]
+        done = subprocess.run(
+            [sys.executable, "-m", "sapwood", "node", "join", "-", "--as", LABEL, "--background"],
+            input=token.encode(),
+            env=self._environment,
+            check=True,
+            stdout=subprocess.PIPE,
+            timeout=120,
+        )
+        self._joined = int(done.stdout.split()[-1])
+
+    def begin(self, words: Sequence[str]) -> calls.RunRecord:
+        """Begin a detached run."""
+        wanted = calls.CreateRun(
+            words=[str(PROGRAM), "--set", f"cluster.on=session:{SESSION}", *words],
+            program="centres",
+            session=SESSION,
+            folder="/",
+        )
+        return typed.convert(
+            asked_head("default", calls.CREATE_RUN, msgspec.to_builtins(wanted)), calls.RunRecord
+        )
+
+    def cancel(self, run: calls.RunRecord) -> None:
+        """End a run."""
+        asked_head("default", calls.CANCEL_RUN, run.id, 60.0)
+
+    def found(self, run: str) -> calls.RunRecord | None:
+        """Return a run as the head knows it; None while there is no head."""
+        with contextlib.suppress(SapwoodError, OSError):
+            return typed.convert(asked_head("default", calls.FIND_RUN, run), calls.RunRecord)
+        return None
+
+    def session(self) -> calls.SessionRecord | None:
+        """Return the session as the head knows it; None while there is no head."""
+        with contextlib.suppress(SapwoodError, OSError):
+            found = asked_head("default", calls.FIND_SESSION, SESSION)
+            return typed.convert(found, calls.SessionRecord)
+        return None
+
+    def targets(self, kind: str, run: calls.RunRecord) -> list[int]:
+        """Return the processes of a kind that there are now."""
+        if kind == "head":
+            with contextlib.suppress(SapwoodError):
+                return [find_head().pid]
+            return []
+        if kind in {"root", "driver"}:
+            found = self.session() if kind == "root" else self.found(run.id)
+            return [found.pid] if found is not None and found.pid else []
+        known = self._all()
+        zygotes = [one for one, facts in known.items() if facts.is_zygote]
+        if kind == "zygote":
+            return zygotes
+        if kind == "node":
+            return [one for one, facts in known.items() if facts.is_daemon]
+        below = {one: facts for one, facts in known.items() if facts.parent in zygotes}
+        return [one for one, facts in below.items() if facts.leads == (kind == "runner")]
+
+    def _all(self) -> dict[int, Facts]:
+        found = {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    if self._mark in Path(entry.path, "environ").read_bytes():
+                        found[int(entry.name)] = Facts(int(entry.name))
+        return found
+
+    def kill(self, kinds: Sequence[str], run: calls.RunRecord, rng: random.Random) -> bool:
+        """Kill one process of each kind at once; return whether there were any."""
+        chosen = [(kind, self.targets(kind, run)) for kind in kinds]
+        pids = [(kind, rng.choice(sorted(found))) for kind, found in chosen if found]
+        for _, pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for kind, pid in pids:
+            self.kills[kind] += 1
+            while started_at(pid):  # until the kernel has cleared it
+                time.sleep(0.001)
+        return bool(pids)
+
+    def mend(self, *, wait: float = 0.0) -> None:
+        """Begin again what users begin: the head, and the node that joins."""
+        if wait:
+            time.sleep(wait)
+        try:
+            alive = started_at(find_head().pid) != 0
+        except SapwoodError:
+            alive = False
+        if not alive:
+            self.up()
+        elif self._nodes > 1:
+            self.join()
+
+
+class Facts:
+    """What a process is."""
+
+    def __init__(self, pid: int) -> None:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        if fields[0] in "ZX":
+            raise ValueError("it has ended")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        self.parent = int(fields[1])
+        self.leads = int(fields[2]) == pid
+        forked = any(b"sapwood.contexts.zygote" in word for word in words)
+        above = Path(f"/proc/{self.parent}/cmdline").read_bytes().split(b"\0")
+        self.is_zygote = forked and not any(b"sapwood.contexts.zygote" in word for word in above)
+        self.is_daemon = b"join" in words and b"sapwood" in words
+
+
+def started_at(pid: int) -> int:
+    """Return whether a process lives: when it began, or 0."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def undisturbed(words: Sequence[str], agents: int) -> dict[str, Any]:
+    """Return the result of a run that nobody disturbs."""
+    names = dict(word.split("=") for word in words if "=" in word)
+    with sapwood.local(agents) as cluster:
+        result: dict[str, Any] = cluster.run(PROGRAM, parameters=names).result()
+    return result
+
+
+def same(file: Path, wanted: dict[str, Any]) -> bool:
+    """Return whether a file has a result, bit by bit."""
+    with np.load(file) as found:
+        return set(found) == set(wanted) and all(
+            np.asarray(wanted[name]).tobytes() == found[name].tobytes() for name in wanted
+        )
+
+
+def iteration(run: calls.RunRecord) -> int:
+    """Return how far a run is."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return typed.json_reader(Progress)((Path(run.folder) / PROGRESS).read_bytes()).iteration
+    return 0
+
+
+def await_iteration(run: calls.RunRecord, wanted: int) -> None:
+    """Wait until a run has come so far, or is over."""
+    end = time.monotonic() + 15.0
+    answer = Path(run.folder) / ANSWER
+    while iteration(run) < wanted and time.monotonic() < end and not answer.stat().st_size:
+        time.sleep(0.01)
+
+
+def plans(rng: random.Random, only: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield what is killed at once, without end."""
+    weights = [WEIGHTS[KINDS.index(kind)] for kind in only]
+    doubles = [pair for pair in DOUBLES if set(pair) <= set(only)]
+    while True:
+        if doubles and rng.random() < 0.25:
+            yield rng.choice(doubles)
+        else:
+            yield tuple(rng.choices(only, weights))
+
+
+def disturb(
+    cluster: KilledCluster,
+    rng: random.Random,
+    words: Sequence[str],
+    file: Path,
+    kills: int,
+    only: Sequence[str] = KINDS,
+) -> tuple[calls.RunRecord, list[str], str]:
+    """Run once, killing meanwhile; return the run, what was killed, and what is wrong with it."""
+    run = cluster.begin([*words, "--output", str(file)])
+    said: list[str] = []
+    planned = plans(rng, only)
+    for _ in range(kills):
+        if rng.random() < 0.6:
+            await_iteration(run, iteration(run) + rng.randint(1, 15))
+        else:
+            time.sleep(1.5 * rng.random())
+        if (Path(run.folder) / ANSWER).stat().st_size:
+            break  # it is over
+        kinds = next(planned)
+        if cluster.kill(kinds, run, rng):
+            said.append(f"{'+'.join(kinds)}@{iteration(run)}")
+        cluster.mend(wait=rng.choice((0.0, 0.5)) * rng.random())
+    end = time.monotonic() + STUCK
+    while True:
+        found = cluster.found(run.id)
+        if found is not None and found.state != "running":
+            return found, said, "" if found.state == "done" else f"it is {found.state}"
+        if time.monotonic() > end:
+            return found or run, said, f"it is stuck at iteration {iteration(run)}"
+        cluster.mend(wait=0.1)
+
+
+def main() -> int:
+    """Kill until the time is over."""
+    parser = argparse.ArgumentParser(description="Kill parts of detached runs; compare results.")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kills", type=int, default=6, help="kills in each run, at most")
+    parser.add_argument("--nodes", type=int, default=2, choices=(0, 1, 2))
+    parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
+    given = parser.parse_args()
+    rng = random.Random(given.seed)  # noqa: S311 - no secret
+    words = ["-p", "rounds=60"]
+    wanted = undisturbed(words, AGENTS)
+    end = time.monotonic() + given.seconds
+    faults: list[str] = []
+    done = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="sapwood-kills-", ignore_cleanup_errors=True) as folder,
+        KilledCluster(Path(folder), nodes=given.nodes) as cluster,
+    ):
+        while time.monotonic() < end:
+            file = Path(folder) / f"result-{done}.npz"
+            begun = time.monotonic()
+            run, said, wrong = disturb(
+                cluster, rng, words, file, rng.randint(1, given.kills), given.only
+            )
+            if not wrong and not same(file, wanted):
+                wrong = "its result is WRONG"
+            done += 1
+            took = time.monotonic() - begun
+            print(
+                f"run {done}: {wrong or 'equal'}, {len(run.restarts)} restarts, {took:.1f} s,"
+                f" killed {', '.join(said) or 'nothing'}",
+                flush=True,
+            )
+            if wrong:
+                faults.append(f"run {done} {run.id}: {wrong}")
+                show_logs(run, Path(folder))
+            if wrong and "stuck" in wrong:
+                break
+        print(f"{sum(cluster.kills.values())} kills in {done} runs: {dict(cluster.kills)}")
+    print("\n".join(faults) or "no result was wrong")
+    return 1 if faults else 0
+
+
+def show_logs(run: calls.RunRecord, folder: Path) -> None:
+    """Print the ends of the logs, to find out why."""
+    for file in [*Path(run.folder).glob("*"), *folder.rglob("*.log")]:
+        with contextlib.suppress(OSError):
+            print(f"--- {file}\n{file.read_bytes()[-3000:].decode('utf-8', 'replace')}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

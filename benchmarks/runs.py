@@ -1,0 +1,86 @@
+"""Runs that nobody can kill: what checkpoints cost, and how long a run takes to go on.
+
+``runs.checkpoints``
+    A run of 500 short iterations that writes checkpoints. Floor: the same run without. Both take
+    turns, and their results must be equal.
+``runs.recovery.KIND``
+    From a SIGKILL to the end of an iteration that had not been finished before, for an agent, a
+    runner, the driver of a detached run, the root of its session, and head and root at once, where
+    the head is begun again at once by `sapwood up`. Read from the run's own report, which is
+    written ten times a second. No floor. The session is on the head's machine, with 4 agents.
+
+``kills.py`` kills at random and compares results.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import sapwood
+from kills import PROGRAM, KilledCluster, await_iteration, iteration
+from report import Figure, Report, read_options
+
+KILLED = (("agent",), ("runner",), ("driver",), ("root",), ("head", "root"))
+
+PATIENCE = 120.0
+"""Seconds in which a run must go on."""
+
+
+def main() -> None:
+    """Measure and print."""
+    options = read_options("Runs that nobody can kill.", agents=(2,), runs=5)
+    with (
+        Report("Runs that nobody can kill", options) as report,
+        tempfile.TemporaryDirectory(prefix="sapwood-runs-", ignore_cleanup_errors=True) as folder,
+    ):
+        for agents in options.agents:
+            report.add(checkpoints(agents, 1 if options.quick else options.runs, Path(folder)))
+        with KilledCluster(Path(folder), nodes=0) as cluster:
+            for kinds in KILLED[2:4] if options.quick else KILLED:
+                times = [recovery(cluster, kinds) for _ in range(options.runs)]
+                name = "runs.recovery." + "-".join(kinds)
+                report.add(Figure.of(name, 4, times, [], unit="ms"))
+
+
+def checkpoints(agents: int, turns: int, folder: Path) -> Figure:
+    """Measure a run with checkpoints and one without."""
+    values: list[float] = []
+    floors: list[float] = []
+    words = {"rounds": 500, "pause": 0.005}
+    with sapwood.local(agents) as cluster:
+        for turn in range(1 + turns):
+            results = []
+            for file, seconds in ((folder / "state", values), (None, floors)):
+                run = cluster.run(PROGRAM, parameters=words, checkpoint=file)
+                results.append(run.result()["way"].tobytes())
+                if turn:
+                    seconds.append(run.statistics.seconds - run.statistics.prepare_seconds)
+                if file is not None:
+                    assert run.statistics.checkpoints > 1
+            assert results[0] == results[1]
+    return Figure.of("runs.checkpoints", agents, values, floors, unit="ms")
+
+
+def recovery(cluster: KilledCluster, kinds: tuple[str, ...]) -> float:
+    """Kill something in the middle of a run; return the seconds until it goes on."""
+    run = cluster.begin(["-p", "rounds=2000", "-p", "pause=0.02"])
+    await_iteration(run, 30)
+    assert iteration(run) >= 30
+    reached = iteration(run)
+    begin = time.perf_counter()
+    assert cluster.kill(kinds, run, random.Random(1))  # noqa: S311 - no secret
+    if "head" in kinds:
+        cluster.mend()
+    while iteration(run) <= reached + 5:  # those that were finished since the last report
+        time.sleep(0.005)
+        assert time.perf_counter() - begin < PATIENCE
+    seconds = time.perf_counter() - begin
+    cluster.cancel(run)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

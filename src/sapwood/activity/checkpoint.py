@@ -1,0 +1,407 @@
+"""Checkpoints of runs: the state after an iteration in a file, from which another process goes on.
+
+A file is a line that names its format, the checksum of the rest, a header in msgpack and the bytes
+of the arrays. It is written beside the one before and takes its place when it is whole; the one
+before is kept. What was only half written is found by the checksum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from sapwood.code.program import Program
+from sapwood.comm import values
+from sapwood.core import typed
+from sapwood.core.errors import DataMissingError, DataValueError, ProtocolError, SapwoodError
+from sapwood.data.dataset import Dataset
+from sapwood.environment.logs import logger
+
+FORMAT: Final = 1
+"""Version of the format of the file."""
+
+MAGIC: Final = b"sapwood checkpoint\n"
+
+FIRST_COST: Final = 0.005
+"""Seconds that the first checkpoint of a small state is expected to take."""
+
+HASHED: Final = 5e8
+"""Bytes of data that are hashed in a second, at least."""
+
+RETRY: Final = 1.0
+"""Seconds that a checkpoint counts that could not be written: the next try is not too soon."""
+
+_PLACE = struct.Struct("<HQQ32s")
+"""Format, bytes of the header, bytes of the arrays, SHA-256 of both."""
+
+_log = logger("activity")
+
+
+class _Damage(Exception):  # noqa: N818 - users get a DataValueError
+    """A file is no whole checkpoint."""
+
+
+class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint belongs to: only the same goes on from it.
+
+    Attributes:
+        program: Hash of the program.
+        parameters: Its parameters, seeds among them, as text by name.
+        data: Hash of the data.
+        allow_nan: Whether the data may hold NaN and infinite values.
+    """
+
+    program: str
+    parameters: dict[str, str]
+    data: str
+    allow_nan: bool
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written before the arrays.
+
+    Attributes:
+        version: Of Sapwood.
+        identity: What it belongs to.
+        iteration: Iterations that were finished.
+        written: When that was, seconds since 1970.
+        body: The state; its arrays lie behind the header.
+        orders: Order of the axes in memory, by number, of arrays whose last axis does not vary
+            fastest.
+    """
+
+    version: str
+    identity: RunIdentity
+    iteration: int
+    written: float
+    body: bytes
+    orders: dict[int, tuple[int, ...]] = {}
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it was after an iteration.
+
+    Attributes:
+        version: Of the Sapwood that wrote it.
+        identity: What it belongs to.
+        iteration: Iterations that were finished.
+        written: When that was, seconds since 1970.
+        state: The state then.
+    """
+
+    version: str
+    identity: RunIdentity
+    iteration: int
+    written: float
+    state: dict[str, Any]
+
+
+_read_header: Callable[[bytes], _Header] = typed.unpacker(_Header)
+
+
+def identity_of(program: Program, data: Dataset, *, allow_nan: bool) -> RunIdentity:
+    """Return what the checkpoints of a run belong to.
+
+    Files are known by their time and size, as agents map them; what lies in memory is hashed.
+    """
+    return RunIdentity(
+        program=program.hash,
+        parameters={name: repr(value) for name, value in sorted(program.parameters.items())},
+        data=data.fingerprint(),
+        allow_nan=allow_nan,
+    )
+
+
+def previous(file: Path) -> Path:
+    """Return where the checkpoint before the last one is kept."""
+    return file.with_name(f"{file.name}.previous")
+
+
+def write_checkpoint(
+    file: Path, identity: RunIdentity, iteration: int, state: dict[str, Any]
+) -> None:
+    """Write a checkpoint; the one before is kept until the next but one.
+
+    Raises:
+        OSError: It cannot be written; what was there is there still.
+        DataValueError: The state cannot travel, nor be written.
+    """
+    encoded = values.encode(state)
+    header = msgspec.msgpack.encode(
+        _Header(
+            version=importlib.metadata.version("sapwood"),
+            identity=identity,
+            iteration=iteration,
+            written=time.time(),
+            body=encoded.body,
+            orders=_orders(state),
+        )
+    )
+    payload = encoded.payload()
+    hasher = hashlib.sha256(header)
+    hasher.update(payload)
+    place = _PLACE.pack(FORMAT, len(header), len(payload), hasher.digest())
+    half = _half(file)
+    try:
+        with open(half, "wb", opener=_private) as target:
+            target.writelines((MAGIC, place, header, payload))
+            target.flush()
+            os.fsync(target.fileno())
+        if file.exists():
+            file.replace(previous(file))
+        half.replace(file)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
+
+
+def _half(file: Path) -> Path:
+    """Return where a checkpoint is written until it is whole."""
+    return file.with_name(f".{file.name}.half")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Return the last whole checkpoint of a file: the one before it where the last is damaged.
+
+    Raises:
+        DataMissingError: There is none.
+        DataValueError: None is whole, or it is of a version that this one does not read.
+    """
+    problems: list[DataValueError] = []
+    for place in (file, previous(file)):
+        try:
+            return _parse(bytearray(place.read_bytes()), str(place))
+        except FileNotFoundError:
+            continue
+        except _Damage as damage:
+            anew = "begin the run anew"
+            problems.append(DataValueError(str(damage), where=str(place), hint=anew))
+        except OSError as error:
+            what = f"the checkpoint cannot be read: {error.strerror}"
+            problems.append(DataValueError(what, where=str(place)))
+        except DataValueError as error:
+            problems.append(error)
+        _log.warning("checkpoint not used", file=str(place), reason=problems[-1].what)
+    if problems:
+        raise problems[0]
+    raise DataMissingError(
+        "there is no checkpoint",
+        where=str(file),
+        hint="the run may have ended before the first one: begin it anew",
+    )
+
+
+def is_whole(file: Path) -> bool:
+    """Return whether a run can go on from a file: where all is damaged or missing, it begins anew.
+
+    Raises:
+        DataValueError: It is of another version, which must not be taken for damage.
+    """
+    found = False
+    for place in (file, previous(file)):
+        with contextlib.suppress(FileNotFoundError, _Damage):
+            _parse(bytearray(place.read_bytes()), str(place))
+            found = True
+            break
+    return found
+
+
+def _parse(data: bytearray, where: str) -> Checkpoint:
+    view = memoryview(data)
+    begin = len(MAGIC) + _PLACE.size
+    if not data.startswith(MAGIC) or len(data) < begin:
+        raise _Damage("this is no checkpoint")
+    version, size, nbytes, checksum = _PLACE.unpack_from(data, len(MAGIC))
+    if version != FORMAT:
+        raise DataValueError(
+            f"the checkpoint has the format {version}, and this version of Sapwood reads {FORMAT}",
+            where=where,
+            hint="go on with the version that wrote it, or begin the run anew",
+        )
+    rest = view[begin:]
+    if len(rest) != size + nbytes or hashlib.sha256(rest).digest() != checksum:
+        raise _Damage("the checkpoint is damaged: its checksum is another one")
+    try:
+        header = _read_header(bytes(rest[:size]))
+        _require_version(header.version, where)
+        state = values.decode(header.body, rest[size:])
+    except (msgspec.MsgspecError, ProtocolError) as error:
+        raise _Damage(f"the checkpoint cannot be read: {error}") from error
+    if type(state) is not dict:
+        raise _Damage("the checkpoint has no state")
+    return Checkpoint(
+        version=header.version,
+        identity=header.identity,
+        iteration=header.iteration,
+        written=header.written,
+        state=_own(state, header.orders, iter(range(len(data)))),
+    )
+
+
+def _require_version(version: str, where: str) -> None:
+    here = importlib.metadata.version("sapwood")
+    if _major(version) != _major(here):
+        raise DataValueError(
+            f"the checkpoint is of Sapwood {version}, and this is {here}",
+            where=where,
+            hint="go on with that version, or begin the run anew",
+        )
+
+
+def _major(version: str) -> list[str]:
+    """Return what must be the same: before 1.0 each minor version may change everything."""
+    parts = version.split(".")
+    return parts[:2] if parts[0] == "0" else parts[:1]
+
+
+def require_same(found: RunIdentity, wanted: RunIdentity, where: str) -> None:
+    """Refuse a checkpoint of something else.
+
+    Raises:
+        DataValueError: It is of another program, with other parameters, or over other data.
+    """
+    if found == wanted:
+        return
+    names = sorted(found.parameters.keys() | wanted.parameters.keys())
+    changed = [
+        f"{name}: {found.parameters.get(name)} then, {wanted.parameters.get(name)} now"
+        for name in names
+        if found.parameters.get(name) != wanted.parameters.get(name)
+    ]
+    what = [
+        *["the program has other sources now"] * (found.program != wanted.program),
+        *([f"parameters differ ({'; '.join(changed)})"] if changed else []),
+        *["the data are others"] * (found.data != wanted.data),
+        *["allow_nan is another"] * (found.allow_nan != wanted.allow_nan),
+    ]
+    raise DataValueError(
+        f"the checkpoint is of another run: {', '.join(what)}",
+        where=where,
+        hint="run what it was written by, or begin anew without it",
+    )
+
+
+# --- arrays as they lay in memory -----------------------------------------------------------------
+
+
+def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the arrays of a state, always in the same order."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _arrays(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _arrays(one)
+
+
+def _orders(state: Any) -> dict[int, tuple[int, ...]]:
+    """Return the order of the axes of arrays that do not lie in memory as they are written.
+
+    A sum over an array takes its items as they lie, so its last bits depend on that.
+    """
+    return {
+        number: tuple(int(axis) for axis in np.argsort([-abs(s) for s in a.strides], kind="stable"))
+        for number, a in enumerate(_arrays(state))
+        if not a.flags.c_contiguous
+    }
+
+
+def _own(value: Any, orders: dict[int, tuple[int, ...]], numbers: Iterator[int]) -> Any:
+    """Return a state with arrays of its own, which lie in memory as those that were written."""
+    if isinstance(value, np.ndarray):
+        order = orders.get(next(numbers))
+        if order is None:
+            return value.copy()
+        if sorted(order) != list(range(value.ndim)):
+            raise _Damage("the checkpoint has an array of an impossible order")
+        return np.ascontiguousarray(value.transpose(order)).transpose(np.argsort(order))
+    if isinstance(value, dict):
+        return {name: _own(one, orders, numbers) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_own(one, orders, numbers) for one in value]
+    if isinstance(value, tuple):
+        return tuple(_own(one, orders, numbers) for one in value)
+    return value
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of a run, as far apart as keeps them cheap.
+
+    Args:
+        file: Where the last one lies.
+        share: Of the time of the run that they may take; 1 writes one after each iteration.
+        identity: Returns what they belong to; asked once, when the first one is due.
+        nbytes: Bytes that this has to hash.
+        clock: Returns seconds.
+
+    Attributes:
+        count: How many were written.
+        seconds: What they took.
+
+    Raises:
+        OSError: None can be written there.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        share: float,
+        identity: Callable[[], RunIdentity],
+        nbytes: int,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.file = file
+        self.count = 0
+        self.seconds = 0.0
+        self._share = share
+        self._identity = identity
+        self._known: RunIdentity | None = None
+        self._clock = clock
+        self._last = clock()
+        self._cost = FIRST_COST + nbytes / HASHED
+        half = _half(file)
+        half.touch(mode=0o600)
+        half.unlink()
+
+    def offer(self, iteration: int, state: dict[str, Any]) -> None:
+        """Write the state after an iteration, if the last checkpoint is long enough ago.
+
+        What cannot be written is told in the log, and the run goes on.
+        """
+        begun = self._clock()
+        if (begun - self._last) * self._share < self._cost * (1 - self._share):
+            return
+        wrong = ""
+        try:
+            if self._known is None:
+                self._known = self._identity()
+            hashed = self._clock()
+            write_checkpoint(self.file, self._known, iteration, state)
+        except (OSError, SapwoodError) as error:
+            wrong = str(error)
+            hashed = begun
+            _log.warning("no checkpoint", file=str(self.file), reason=wrong)
+        else:
+            self.count += 1
+        self._last = self._clock()
+        self.seconds += self._last - begun
+        self._cost = RETRY if wrong else self._last - hashed

@@ -1,0 +1,101 @@
+"""The driver of a detached run: a process that a head begins, and begins again when it is killed.
+
+It goes on from the last checkpoint. Where its session is lost it ends without an answer, so that
+the head begins it again; by then the session is there again, or is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from sapwood.activity.checkpoint import is_whole
+from sapwood.cli import starting
+from sapwood.cli.head_connection import asked_head
+from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.options import RunRequest
+from sapwood.cli.run_command import load_data, run_once, starting_agents
+from sapwood.client import load_program
+from sapwood.core import typed
+from sapwood.core.errors import CommunicationError
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging, logger
+from sapwood.head import calls
+from sapwood.head.folder import DEFAULT
+from sapwood.head.runs import CHECKPOINT, SESSION_LOST
+from sapwood.session.port import SessionState
+
+SESSION: Final = "session:"
+"""How ``cluster.on`` begins where the agents are those of a session."""
+
+SESSION_PATIENCE = 150.0
+"""Seconds that a session gets whose root is begun again."""
+
+PAUSE = 0.1
+"""Seconds between two looks at it."""
+
+_BEGINNING = frozenset({SessionState.REQUESTED, SessionState.STARTING})
+
+_log = logger("cli")
+
+
+def drive(request: RunRequest, record: Path) -> int:
+    """Run the program of a request to its end, from the last checkpoint on if there is one.
+
+    Returns:
+        The exit code: 0, 130 after Ctrl-C, or that which has the driver begun again.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    settings = load_configuration(request.flags).settings
+    starting.clear()  # what follows is code of the program, which may print
+    file = record / CHECKPOINT
+    program = load_program(request.program, request.parameters)
+    if request.output is not None:
+        program.check_output(request.output)
+    dataset = load_data(program, request.data)
+    request = dataclasses.replace(request, checkpoint=file, resume=file if is_whole(file) else None)
+    at_session = settings.cluster.on.startswith(SESSION)
+    with termination_interrupts(), configure_logging(settings.log):
+        if at_session:
+            _await_session(settings.cluster.on)
+        try:
+            with starting_agents(settings) as cluster:
+                code = run_once(cluster, program, dataset, request)
+        except CommunicationError as error:
+            if not at_session or type(error) is not CommunicationError:
+                raise
+            _log.warning("session lost", reason=error.what)
+            return SESSION_LOST
+    for old in record.glob(f"{CHECKPOINT}*"):
+        old.unlink()
+    return code
+
+
+def _await_session(on: str) -> None:
+    """Wait until a session is there whose root is about to begin again.
+
+    Raises:
+        SapwoodError: It is over, or there is none.
+    """
+    end = time.monotonic() + SESSION_PATIENCE
+    pause = threading.Event()
+    while True:
+        found: calls.SessionRecord | None = None
+        with contextlib.suppress(CommunicationError):  # there is no head for a moment
+            found = typed.convert(
+                asked_head(DEFAULT, calls.FIND_SESSION, on.removeprefix(SESSION)),
+                calls.SessionRecord,
+            )
+        if found is not None and SessionState(found.state) not in _BEGINNING:
+            return
+        if time.monotonic() > end:
+            raise CommunicationError(
+                f"the session has not come back within {SESSION_PATIENCE:g} s", where=on
+            )
+        pause.wait(PAUSE)
