@@ -26,7 +26,7 @@ from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.merged_session import MergedSession, MergeOrder
 from sapwood.roots.rights import FrontEndRole
 from sapwood.roots.root import RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood_simulation.root_here import attach_here, root_here, root_of, server_of
 
 from .conftest import PATIENCE, Until
 
@@ -304,7 +304,7 @@ def test_a_stream_closed_is_closed_at_both(
 
 
 def test_what_cannot_be_merged(
-    cluster: sapwood.Cluster, other: sapwood.Cluster, two: Addresses
+    cluster: sapwood.Cluster, other: sapwood.Cluster, two: Addresses, until: Until
 ) -> None:
     with pytest.raises(sapwood.ConfigurationError, match="with itself"):
         merged_here(cluster, two[0])
@@ -323,6 +323,7 @@ def test_what_cannot_be_merged(
             with again, again.stream("echo", reduce="sum") as stream:
                 assert stream.broadcast(1).result(PATIENCE).total == 4
     assert not cluster.merged
+    until(lambda: not server_of(two[1]).merged)  # it hears of that by the end of the line
     with merged_here(other, two[0]) as turned, turned.stream("echo", reduce="sum") as stream:
         assert stream.broadcast(1).result(PATIENCE).total == 5
 
