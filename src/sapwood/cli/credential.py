@@ -65,8 +65,12 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     session: ForSession = "",
     nodes: ForNodes = "",
     ttl: Annotated[
-        str, typer.Option(metavar="TIME", help="How long, for example 8h or 7d.")
-    ] = "7d",
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="How long, for example 8h; by default 7d, or less if the policy allows no more.",
+        ),
+    ] = "",
     holder: Holder = "",
     user: User = "",
     subject: Subject = "",
@@ -88,7 +92,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
             role=role,
             session=session,
             nodes=nodes,
-            lifetime=parse_duration(ttl),
+            lifetime=parse_duration(ttl) if ttl else 0.0,
             holder=read_holder(holder) if holder else b"",
             user=user,
         )

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 from sapwood.cli import starting
+from sapwood.cli.credential_variables import files_for
 from sapwood.cli.folding import LineFolder, LineSplitter
 from sapwood.cli.head_connection import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
@@ -75,10 +76,17 @@ def run_everywhere(request: ExecRequest) -> int:
         SapwoodError: Nodes did not come, or the request is wrong.
     """
     settings = load_configuration(request.flags).settings
+    on = settings.cluster.on
+    credential, key = files_for(on)
     with (
         termination_interrupts(),
         commands_on(
-            settings.cluster.on, settings, starting.wait, partial(open_head, request.cluster)
+            on,
+            settings,
+            starting.wait,
+            partial(open_head, request.cluster),
+            credential=credential,
+            key=key,
         ) as commands,
     ):
         names = commands.names

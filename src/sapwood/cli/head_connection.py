@@ -8,18 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
 from sapwood.head.access import HeadAccess
 from sapwood.head.folder import find_head
 from sapwood.head.remote import SCHEME
 from sapwood.head.service import ServiceClient, UnixWay
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
-
-CREDENTIAL_FILE = "SAPWOOD_CREDENTIAL_FILE"
-"""Variable that names the file of the credential for heads on other machines."""
-
-KEY_FILE = "SAPWOOD_KEY_FILE"
-"""Variable that names the file with the key of its holder, if it is bound to one."""
 
 
 def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0) -> Any:

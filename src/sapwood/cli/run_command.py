@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sapwood.cli import present, starting
+from sapwood.cli.credential_variables import files_for
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
@@ -73,7 +74,9 @@ def starting_agents(settings: Settings) -> Iterator[Cluster]:
         f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
     )
     try:
-        cluster = on(settings.cluster.on, settings=settings, on_wait=starting.wait)
+        spec = settings.cluster.on
+        credential, key = files_for(spec)
+        cluster = on(spec, settings=settings, on_wait=starting.wait, credential=credential, key=key)
     finally:
         starting.clear()
     with cluster:

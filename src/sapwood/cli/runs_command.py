@@ -92,6 +92,7 @@ def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
 def show(run: str, cluster: str, *, as_json: bool) -> None:
     """Show a run."""
     found = _runs(cluster).find(run)
+    found.require_files()
     if as_json:
         print_json({**_facts(found), "answer": found.answer})
         return

@@ -97,7 +97,13 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
         f"The session {record.handle} is ready: {agents} agent{'s' * (agents != 1)}, "
         f"process {record.pid}."
     )
-    typer.echo(f"Use it with --session {record.name}, or sapwood.attach({record.handle!r}).")
+    if request.cluster.startswith("sapwood://"):
+        typer.echo(
+            f"`sapwood session credential {record.name} --cluster {request.cluster}` shows the "
+            "line for sapwood.attach()."
+        )
+    else:
+        typer.echo(f"Use it with --session {record.name}, or sapwood.attach({record.handle!r}).")
 
 
 def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:

@@ -222,6 +222,21 @@ class DetachedRun:
     def _folder(self) -> Path:
         return Path(self._record.folder)
 
+    def require_files(self) -> None:
+        """Refuse to go on where what the run writes cannot be read.
+
+        Raises:
+            ConfigurationError: It lies on another machine, that of the head.
+        """
+        from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as above
+
+        if self._record.machine not in {"", machine_id()} or not self._folder.is_dir():
+            raise ConfigurationError(
+                f"what the run {self.id} has written lies on the machine of its head, not here",
+                where=f"{self._folder}; the run is {self.state.value}",
+                hint=f"look there: `sapwood runs attach {self.id}`",
+            )
+
     def refresh(self) -> DetachedRun:
         """Ask the head how it is now; return this run.
 
@@ -264,13 +279,7 @@ class DetachedRun:
             ConfigurationError: Its head is on another machine.
             TimeoutError: It goes on for longer.
         """
-        from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as above
-
-        if self._record.machine != machine_id():
-            raise ConfigurationError(
-                f"what the run {self.id} writes lies on the machine of its head",
-                hint="attach to it there",
-            )
+        self.require_files()
         end = None if timeout is None else time.monotonic() + timeout
         pause = threading.Event()
         with self.output_file.open("rb") as output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -63,7 +64,7 @@ class ExecResult(msgspec.Struct, frozen=True):
         return max(one.status for one in self.nodes.values())
 
 
-def execute(
+def execute(  # noqa: PLR0913 - each is a thing that a command has
     arguments: Sequence[str],
     on: str | None = None,
     *,
@@ -72,6 +73,8 @@ def execute(
     environment: Mapping[str, str] | None = None,
     on_output: Callable[[str, str, bytes], object] | None = None,
     settings: Settings | None = None,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> ExecResult:
     r"""Run a command on every node of a set of machines, and wait for its end everywhere.
 
@@ -88,6 +91,8 @@ def execute(
         on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes.
             While it does not return, the commands wait. The result has no output then.
         settings: All settings; by default those of configuration files and variables.
+        credential: For ``head:``, as for :func:`sapwood.connect`.
+        key: Likewise.
 
     Raises:
         ArgumentError: There is no command.
@@ -108,7 +113,9 @@ def execute(
 
     take = on_output or keep
     with (
-        commands_on(chosen.cluster.on if on is None else on, chosen) as commands,
+        commands_on(
+            chosen.cluster.on if on is None else on, chosen, credential=credential, key=key
+        ) as commands,
         start_command(
             commands,
             arguments,
@@ -139,6 +146,9 @@ def commands_on(
     settings: Settings,
     on_wait: WaitCallback | None = None,
     open_head: Callable[[], HeadAccess] | None = None,
+    *,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
@@ -147,6 +157,8 @@ def commands_on(
         settings: All settings.
         on_wait: As for :func:`sapwood.on`.
         open_head: Connects to the head of a session; by default to that of the user here.
+        credential: As for :func:`sapwood.on`.
+        key: Likewise.
 
     Raises:
         ConfigurationError: The text names no machines.
@@ -166,8 +178,16 @@ def commands_on(
         if kind == "head":
             from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
             from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as above
+            from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
+                find_credential,
+                find_holder_key,
+            )
 
-            head = HeadAccess(name or "default")
+            head = HeadAccess(
+                name or "default",
+                None if credential is None else find_credential(credential),
+                None if key is None else find_holder_key(key),
+            )
             commands = Commands(lambda told: HeadCarrier(head, told))
         elif kind == "session":
             commands = Commands(partial(_carrier_of_session, name, open_head))

@@ -278,6 +278,8 @@ def on(
     *,
     settings: Settings | None = None,
     on_wait: WaitCallback | None = None,
+    credential: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Cluster:
     """Start a cluster on the machines that a text names.
 
@@ -290,6 +292,8 @@ def on(
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what Slurm or Ray waits for, and since how many seconds.
+        credential: For ``head:``, as for :func:`sapwood.connect`.
+        key: Likewise.
 
     Raises:
         ConfigurationError: The text names no machines.
@@ -307,7 +311,7 @@ def on(
     if kind == "ssh":
         return ssh(split_hosts(rest), agents, settings=settings)
     if kind == "head":
-        return connect(rest or "default", agents, settings=settings)
+        return connect(rest or "default", agents, settings=settings, credential=credential, key=key)
     if kind == "session":
         return attach(rest, role="user", settings=settings)
     if kind == "slurm":

@@ -127,6 +127,14 @@ class LocalUser(msgspec.Struct, frozen=True, kw_only=True):
         return bool(stat.S_IMODE(status.st_mode) >> shift & bit)
 
 
+def is_own_user(name: str) -> bool:
+    """Whether this process is that user's; a user whom this machine does not have is another."""
+    try:
+        return pwd.getpwnam(name).pw_uid == os.geteuid()
+    except (KeyError, ValueError):
+        return False
+
+
 def find_user(name: str) -> LocalUser:
     """Return a user of this machine as whom this process can begin others.
 

@@ -77,6 +77,8 @@ class HeadAccess:
         credential: What this side may do; None for all, at a head of one's own on this machine.
         holder: The key of its holder, if the credential names one.
         listen: Where this side listens for the nodes of its sessions, if the head is elsewhere.
+        session: The id of the session whose root this side is, if it is one: it acts with the
+            rights of whoever made that.
 
     Attributes:
         rights: What this side may do; None for all.
@@ -94,11 +96,13 @@ class HeadAccess:
         credential: Capability | None = None,
         holder: HolderKey | None = None,
         listen: str = "0.0.0.0:0",
+        session: str = "",
     ) -> None:
         self._name = name
         self._credential = credential
         self._holder = holder
         self._listen = listen
+        self._session = session
         self._is_remote = name.startswith(SCHEME)
         self._ports: list[tuple[SharedReactor, HeadPort]] = []
         self.denials = Denials()
@@ -136,6 +140,9 @@ class HeadAccess:
             if self._credential is not None:
                 far = way if isinstance(way, TlsWay) else None
                 self.rights = show(client, self._credential, self._holder, far, CALL_TIMEOUT)
+            if self._session:
+                found = client.call(calls.ACT_FOR_SESSION, self._session, CALL_TIMEOUT)
+                self.rights = None if found is None else typed.convert(found, calls.RightsFacts)
             facts = typed.convert(client.call(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
             if number:
                 with self._lock:
@@ -223,8 +230,7 @@ class HeadAccess:
 
     def shown_by_places(self, node: str) -> str:
         """Return the id that places on a node show, which may run as another user."""
-        user = "" if self._credential is None else self._credential.claims.user
-        return places_id(node) if user else node
+        return places_id(node) if self.rights is not None and self.rights.user else node
 
     def _listen_at(self) -> str:
         """Return where this side listens: not for all machines if the head does not either."""

@@ -125,6 +125,10 @@ FIND_SESSION = "session.find"
 END_SESSION = "session.end"
 """Call: end a session. Value: as for :data:`FIND_SESSION`. Answer: its record."""
 
+ACT_FOR_SESSION = "session.act"
+"""Call: of a session's root on the head's machine, which has no more rights from now on than who
+made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head's user made it."""
+
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
@@ -201,6 +205,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
         not_after: When they end, seconds since 1970.
         subject: Who has them.
         id: Of the credential.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     names: list[str]
@@ -209,6 +214,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
     not_after: float
     subject: str
     id: str
+    user: str = ""
 
     @classmethod
     def of(cls, rights: Rights) -> RightsFacts:
@@ -220,6 +226,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
             not_after=rights.not_after,
             subject=rights.subject,
             id=(rights.ids or ("",))[-1],
+            user=rights.user,
         )
 
 
@@ -232,7 +239,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
         role: Or what this role of the policy allows.
         session: The session that it is for; empty for all.
         nodes: The nodes that it is for, folded; empty for all.
-        lifetime: For how many seconds.
+        lifetime: For how many seconds; 0 for 7 days, or as long as the policy allows.
         holder: Public key of whoever may show it; empty for anybody who has it.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
@@ -779,6 +786,51 @@ class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
     attached: bool = False
 
 
+class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose credential made a session; its root may do no more than that at the head.
+
+    Attributes:
+        names: The rights of the credential.
+        subject: Who it is for.
+        ids: Of each of its blocks.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        owner: Whose the session is: see :class:`~sapwood.security.rights.Rights`.
+    """
+
+    names: list[str]
+    subject: str = ""
+    ids: tuple[str, ...] = ()
+    user: str = ""
+    owner: str = ""
+
+    @classmethod
+    def of(cls, rights: Rights) -> SessionCreator | None:
+        """Return who has these rights; None for the head's user, who shows no credential."""
+        if not rights.ids:
+            return None
+        return cls(
+            names=sorted(rights.names),
+            subject=rights.subject,
+            ids=rights.ids,
+            user=rights.user,
+            owner=rights.owner,
+        )
+
+    @property
+    def rights(self) -> Rights:
+        """What the root of the session may do.
+
+        They do not end with the credential, as the session does not. To revoke it ends them.
+        """
+        return Rights(
+            names=frozenset(self.names),
+            subject=self.subject,
+            ids=self.ids,
+            user=self.user,
+            owner=self.owner,
+        )
+
+
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A session, as the head knows it.
 
@@ -794,6 +846,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
+        creator: Whose credential made it; None for the head's user.
     """
 
     id: str
@@ -807,6 +860,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     idle: float = 0.0
     machine: str = ""
     report: SessionReport | None = None
+    creator: SessionCreator | None = None
 
     @property
     def handle(self) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
+from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
@@ -53,9 +54,10 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.LIST_SESSIONS: r.CONNECT,
     calls.FIND_SESSION: r.CONNECT,
     calls.END_SESSION: r.DELETE,
+    calls.ACT_FOR_SESSION: r.ADMIN,
     calls.REPORT_SESSION: r.ADMIN,
     calls.REPORT_REFUSED: r.ADMIN,
-    calls.CREATE_RUN: r.ADMIN,  # it runs on the head's machine, as the head's user
+    calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user
     calls.LIST_RUNS: r.ADMIN,
     calls.FIND_RUN: r.ADMIN,
     calls.CANCEL_RUN: r.ADMIN,
@@ -91,6 +93,12 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
 
 STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
 """The orders that are about staged files."""
+
+READING_ORDERS: Final[Mapping[str, Any]] = {
+    stage_messages.FIND: stage_messages.FindFiles,
+    stage_messages.READ: stage_messages.ReadPiece,
+}
+"""Of these, those that read any file of the node, and what they carry."""
 
 ABOUT_ONE_THING: Final = frozenset(
     {
@@ -229,6 +237,45 @@ class Gate:
             raise
         return caller.rights
 
+    def require_session(
+        self, caller: Visitor, right: str, record: calls.SessionRecord, *, what: str
+    ) -> Rights:
+        """Refuse what a front end has no right for with one session; return its rights.
+
+        A credential is for the sessions that its owner has made, and for one that it names. With
+        ``admin`` it is for all, and so is one that lets its holder watch and no more.
+
+        Args:
+            caller: The front end.
+            right: What it needs: ``attach``, ``merge`` or ``delete``.
+            record: The session.
+            what: What it wants, for the ledger.
+
+        Raises:
+            SecurityError: It has not that right with this session.
+        """
+        rights = self.require_right(caller, right, session=record.name, what=what)
+        made = record.creator or calls.SessionCreator(names=[])
+        try:
+            if right != r.DELETE and rights.user and rights.user != made.user:
+                raise SecurityError(
+                    f"the credential is for processes of {rights.user}, and the session "
+                    f"'{record.name}' has those of {made.user or 'the user of each node'}"
+                )
+            works = right in {r.DELETE, r.MERGE} or r.RUN in rights.names
+            mine = bool(rights.owner) and rights.owner == made.owner
+            if works and not (mine or rights.session or r.ADMIN in rights.names):
+                raise SecurityError(
+                    f"somebody else has made the session '{record.name}'",
+                    where=made.subject or "the user of the head",
+                    hint="ask for a credential that names it: "
+                    f"`sapwood credential issue --session {record.name}`",
+                )
+        except SecurityError as error:
+            self._refused(caller, error, what)
+            raise
+        return rights
+
     def seconds_left(self, rights: Rights) -> float:
         """Return for how long rights are good still."""
         return max(rights.not_after - self._clock(), 0.0)
@@ -304,6 +351,23 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
     )
 
 
+def refuse_others(rights: Rights, what: str) -> None:
+    """Refuse what begins processes of the head's user to a credential for those of another one.
+
+    Args:
+        rights: Of whoever asks.
+        what: What they ask for.
+
+    Raises:
+        SecurityError: Their credential names another user.
+    """
+    if rights.user and not is_own_user(rights.user):
+        raise SecurityError(
+            f"{what} runs as the user of the head, and the credential is for {rights.user}",
+            hint="use the nodes of the cluster: processes there run as the user of the credential",
+        )
+
+
 def secret_for(rights: Rights, secret: str, session: str) -> str:
     """Return what somebody is to show to a session's root: it allows no more than these rights.
 
@@ -313,7 +377,7 @@ def secret_for(rights: Rights, secret: str, session: str) -> str:
         session: Its id.
     """
     role = "watch"
-    if r.RUN in rights.names and not rights.user:  # what it begins there would be another user's
+    if r.RUN in rights.names:
         role = "owner" if r.DELETE in rights.names else "user"
     if (
         role == "owner"

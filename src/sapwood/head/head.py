@@ -51,7 +51,15 @@ from sapwood.head.components import (
     NodeTree,
 )
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import RIGHT_OF_ORDER, STAGE_ORDERS, Gate, merge_secret_for, secret_for
+from sapwood.head.gate import (
+    READING_ORDERS,
+    RIGHT_OF_ORDER,
+    STAGE_ORDERS,
+    Gate,
+    merge_secret_for,
+    refuse_others,
+    secret_for,
+)
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -65,7 +73,18 @@ from sapwood.head.status import NodeCauses, tree_status
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.rights import ADMIN, ALL_RIGHTS, ATTACH, CONNECT, DELETE, MERGE, RUN
+from sapwood.security.capabilities import LIFETIME
+from sapwood.security.rights import (
+    ADMIN,
+    ALL_RIGHTS,
+    ALLOCATE,
+    ATTACH,
+    CONNECT,
+    DELETE,
+    MERGE,
+    RUN,
+    SPAWN,
+)
 from sapwood.security.tokens import TokenRecord, Tokens
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
@@ -270,6 +289,7 @@ class Head:
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
                 calls.END_SESSION: self._end_session,
+                calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
                 calls.REPORT_REFUSED: self._report_refused,
                 calls.CREATE_RUN: self._create_run,
@@ -756,6 +776,11 @@ class Head:
             user = caller.rights.user if caller.rights is not None else ""
             value = messages.to_value(msgspec.structs.replace(starting, user=user))
             return self._commands.start(caller, msgspec.structs.replace(order, value=value))
+        elif order.handler in READING_ORDERS:
+            reading = messages.from_value(order.value, READING_ORDERS[order.handler])
+            user = caller.rights.user if caller.rights is not None else ""
+            value = messages.to_value(msgspec.structs.replace(reading, user=user))
+            order = msgspec.structs.replace(order, value=value)
         return self.control.ask(order.host, order.handler, order.value)
 
     def _resume(self, caller: ServiceCaller, order: calls.NodeOrder) -> Future[Any]:
@@ -898,23 +923,35 @@ class Head:
 
     def _create_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         wanted = _read(value, calls.CreateSession)
+        rights = caller.rights or ALL_RIGHTS
+        needed = [ALLOCATE, SPAWN]  # its root acts with these rights
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
-            self.gate.require_right(caller, ADMIN, session=wanted.name, what=calls.CREATE_SESSION)
-        if caller.rights is not None and caller.rights.nodes is not None:
+            needed = [ADMIN]
+            refuse_others(rights, "a session on the head's machine")
+        for right in needed:
+            self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
+        if rights.nodes is not None:
             raise SecurityError(
                 "a session of its own may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
-        if caller.rights is not None and caller.rights.user:
-            raise SecurityError(
-                "the processes of a session of its own run as the user of the nodes' daemons, and "
-                f"the credential is for those of the user '{caller.rights.user}'",
-                hint="use the nodes by sapwood.connect()",
-            )
-        if caller.rights is not ALL_RIGHTS:
+        if rights is not ALL_RIGHTS:
             settings = allowed_settings(wanted.settings, self.policy.settings)
             wanted = msgspec.structs.replace(wanted, settings=settings)
-        return self.sessions.create(wanted)
+        return self.sessions.create(wanted, calls.SessionCreator.of(rights))
+
+    def _act_for_session(self, caller: ServiceCaller, value: Any) -> Any:
+        """Leave the root of a session no more rights than whoever made it has."""
+        if not caller.is_local:
+            raise ProtocolError("roots of sessions are on the head's machine")
+        creator = self.sessions.find(_read(value, str)).creator
+        if creator is None:
+            return None
+        denied = self.office.denials.any_of(creator.ids)
+        if denied:
+            raise SecurityError("the credential that made the session was revoked", where=denied)
+        caller.rights = creator.rights
+        return _plain(calls.RightsFacts.of(creator.rights))
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -925,17 +962,13 @@ class Head:
 
     def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
-        rights = self.gate.require_right(
-            caller, ATTACH, session=record.name, what=calls.SESSION_CREDENTIAL
-        )
+        rights = self.gate.require_session(caller, ATTACH, record, what=calls.SESSION_CREDENTIAL)
         secret = secret_for(rights, self.sessions.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
     def _merge_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
-        rights = self.gate.require_right(
-            caller, MERGE, session=record.name, what=calls.MERGE_CREDENTIAL
-        )
+        rights = self.gate.require_session(caller, MERGE, record, what=calls.MERGE_CREDENTIAL)
         secret = merge_secret_for(rights, self.sessions.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
@@ -961,7 +994,7 @@ class Head:
 
     def _end_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         record = self.sessions.find(_read(value, str))
-        self.gate.require_right(caller, DELETE, session=record.name, what=calls.END_SESSION)
+        self.gate.require_session(caller, DELETE, record, what=calls.END_SESSION)
         return self.sessions.end(record.id)
 
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
@@ -975,7 +1008,12 @@ class Head:
         return None
 
     def _create_run(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
+        if not caller.is_local:
+            raise SecurityError(
+                "a detached run is a process of the head's user, and begins on its machine only",
+                hint="begin it there, or drive the run yourself: sapwood run --on head:…",
+            )
+        refuse_others(caller.rights or ALL_RIGHTS, "a detached run")
         return _plain(self.runs.create(_read(value, calls.CreateRun)))
 
     def _list_runs(self, caller: ServiceCaller, value: Any) -> Any:
@@ -1003,6 +1041,8 @@ class Head:
         if wanted.role:
             wanted = msgspec.structs.replace(wanted, rights=self.policy.rights_of(wanted.role))
         longest = longest_of(self.policy.current.limits.credential_life)
+        if not wanted.lifetime:
+            wanted = msgspec.structs.replace(wanted, lifetime=min(LIFETIME, longest))
         by = caller.rights or ALL_RIGHTS
         return _plain(self.office.issue(wanted, by, self.places, longest))
 

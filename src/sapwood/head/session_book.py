@@ -62,6 +62,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         secret: What front ends on other machines must know.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         disconnect: What becomes of what comes while nobody is attached.
+        user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
     id: str
@@ -70,6 +71,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     secret: str
     idle: float
     disconnect: DisconnectPolicy
+    user: str = ""
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,6 +190,10 @@ class SessionBook:
                 started=told.started,
                 socket=told.socket if told.ready else "",
             )
+        if record.pid and told is None:  # a root that ends by itself takes its notice along
+            self._keep(self._after(record, SessionStep.ENDS))
+            self._over(record, "it ended while there was no head")
+            return
         if not record.pid or self.processes.began(record.pid) != record.started:
             self._over(record, LOST)
             return
@@ -265,8 +271,14 @@ class SessionBook:
             if agent.rank
         ]
 
-    def create(self, wanted: calls.CreateSession) -> Future[Any]:
+    def create(
+        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
+    ) -> Future[Any]:
         """Begin a session; the future gets its record.
+
+        Args:
+            wanted: What it is to be.
+            creator: Whose credential makes it; None for the head's user.
 
         Raises:
             ConfigurationError: It cannot be called so, or there are too many.
@@ -298,6 +310,7 @@ class SessionBook:
                 on=wanted.on,
                 created=self._clock(),
                 machine=self._machine,
+                creator=creator,
             )
             record, plan = self._after(requested, SessionStep.BEGUN), self._plan(requested, wanted)
             self._opened().transact(
@@ -402,6 +415,7 @@ class SessionBook:
             secret=secrets.token_urlsafe(32),
             idle=policy.idle.session if wanted.idle is None else wanted.idle,
             disconnect=policy.disconnect,
+            user="" if record.creator is None else record.creator.user,
         )
 
     def _begun(

@@ -271,7 +271,8 @@ class Staging:
             InputError: There is no such node, or the folder cannot be used.
         """
         wanted = self._chosen(nodes)
-        answers = {host: self._head.ask(host, sm.FIND, remote) for host in wanted}
+        find = messages.to_value(sm.FindFiles(remote))
+        answers = {host: self._head.ask(host, sm.FIND, find) for host in wanted}
         trees, failed = _answers(answers, wanted, FileTree)
         for tree in trees.values():
             tree.check()

@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import (
     ClosedError,
     DataMissingError,
     InputError,
     ResourceError,
     SapwoodError,
+    SecurityError,
 )
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
@@ -191,11 +193,14 @@ class NodeStage:
         return self._store.remove(str(value))
 
     def _find(self, value: Any) -> Any:
-        found = read_tree(_path_of(str(value)), lambda: self._worker is None)
+        wanted = messages.from_value(value, sm.FindFiles)
+        _refuse_others(wanted.user)
+        found = read_tree(_path_of(wanted.path), lambda: self._worker is None)
         return messages.to_value(found)
 
     def _read(self, value: Any) -> Any:
         wanted = messages.from_value(value, sm.ReadPiece)
+        _refuse_others(wanted.user)
         inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
         path = _path_of(wanted.path).joinpath(*inside)
         try:
@@ -273,6 +278,20 @@ def _give(request: IncomingRequest, answer: Future[Any]) -> None:
         request.fail(error)
     except Exception as error:  # noqa: BLE001 - the node must not end by it
         request.fail(ResourceError(f"the node cannot do this: {error!r}"))
+
+
+def _refuse_others(user: str) -> None:
+    """Refuse to read for somebody else than the user of this daemon.
+
+    Raises:
+        SecurityError: They are somebody else.
+    """
+    if user and not is_own_user(user):
+        raise SecurityError(
+            f"this node reads files as the user of its daemon, and the credential is for {user}",
+            where=f"its daemon runs as user {os.geteuid()}",
+            hint=f"a command on the node reads them as {user}: `sapwood exec`",
+        )
 
 
 def _path_of(text: str) -> Path:

@@ -32,7 +32,7 @@ REMOVE = "stage.remove"
 """Request to a node: have nothing at a name any more. Answer: whether there was something."""
 
 FIND = "stage.find"
-"""Request to a node: what is at a path? Answer: a ``FileTree``."""
+"""Request to a node: what is at a path? :class:`FindFiles`. Answer: a ``FileTree``."""
 
 READ = "stage.read"
 """Request to a node: bytes of a file: :class:`ReadPiece`. Answer: the bytes."""
@@ -146,6 +146,18 @@ class StageFacts(msgspec.Struct, frozen=True, kw_only=True):
     names: list[StagedName]
 
 
+class FindFiles(msgspec.Struct, frozen=True):
+    """What is at a path.
+
+    Attributes:
+        path: The path.
+        user: The user who reads; empty for that of the daemon. The head writes it.
+    """
+
+    path: str
+    user: str = ""
+
+
 class ReadPiece(msgspec.Struct, frozen=True):
     """Bytes of a file.
 
@@ -154,9 +166,11 @@ class ReadPiece(msgspec.Struct, frozen=True):
         inner: The path of the file in its tree.
         offset: Where they begin.
         nbytes: How many.
+        user: The user who reads; empty for that of the daemon. The head writes it.
     """
 
     path: str
     inner: bytes
     offset: int
     nbytes: int
+    user: str = ""

@@ -18,8 +18,9 @@ import msgspec
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts.local_user import is_own_user
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
@@ -94,7 +95,8 @@ class RootProcess:
             refused=self._reports.refused,
             largest=settings.comm.max_payload,
         )
-        host_filters(self.session, planned.runners, self._filter_wrote)
+        if planned.options.zygote:
+            host_filters(self.session, planned.runners, self._filter_wrote)
         let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
         self._remote: RemotePort | None = None
         self._secret = given.secret
@@ -236,9 +238,19 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAcce
             f"a session cannot be on {wanted.on!r}",
             hint="say head for the nodes of the cluster, or local for the head's machine",
         )
-    head = HeadAccess(given.cluster)
+    others = bool(given.user) and not is_own_user(given.user)
+    if others and wanted.settings is not None and settings.environment.source:
+        raise SecurityError(
+            f"shell files of the head's machine are not read for the user {given.user}",
+            where="environment.source",
+            hint="leave this setting out",
+        )
+    head = HeadAccess(given.cluster, session=given.id)
     try:
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
+        if others:  # nothing of theirs runs here: this process is the head's user's
+            options = msgspec.structs.replace(planned.options, zygote=False)
+            planned = msgspec.structs.replace(planned, options=options)
     except BaseException:
         head.close()
         raise

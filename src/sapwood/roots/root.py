@@ -231,6 +231,11 @@ class ServedFrontEnd:
         }
 
     @property
+    def shares(self) -> bool:
+        """Whether it and the root map each other's memory, as processes of one user do."""
+        return self._sharing
+
+    @property
     def streams(self) -> int:
         """How many streams it has open."""
         return len(self._streams)
@@ -1006,6 +1011,10 @@ class RootServer:
 
     def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
         content, value = self.session.content, call.value
+        if call.name in {root_calls.OFFER_FILE, root_calls.OFFER_MEMORY} and not front_end.shares:
+            raise SecurityError(
+                "a front end of another machine offers bytes: files and memory here are not its own"
+            )
         if call.name == root_calls.OFFER:
             data = call.payload.view if call.payload is not None else memoryview(b"")
             front_end.offered(content.offer(data, typed.convert(value, str)))

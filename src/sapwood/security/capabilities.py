@@ -616,6 +616,7 @@ def _folded(blocks: Sequence[tuple[_Block, _BlockBody]]) -> Rights:
         ids=tuple(_id_of(block) for block, _ in blocks),
         holder=_only([one.holder for one in every], "holders") or b"",
         user=_only([one.user for one in every], "users") or "",
+        owner=first.subject or f"#{_id_of(blocks[0][0])}",
     )
 
 

@@ -77,6 +77,8 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         ids: Of each block of the credential that gives them; none without a credential.
         holder: The public key of whoever may show that credential; empty for anybody.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
+        owner: Whose is what they make: whom the issuer wrote, whatever was added since; without
+            that, the first block of the credential. Empty without a credential.
     """
 
     names: frozenset[str]
@@ -88,6 +90,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] = ()
     holder: bytes = b""
     user: str = ""
+    owner: str = ""
 
     def require(self, right: str, now: float, *, session: str = "", node: str = "") -> None:
         """Refuse what these rights do not allow.

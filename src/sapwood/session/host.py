@@ -272,6 +272,11 @@ class SessionHost:
         for place in places:
             if place.host and (self._nodes is None or self._lender is not None):
                 raise ConfigurationError("this session has no node", where=f"host {place.host}")
+            if not place.host and not self.options.zygote:
+                raise ConfigurationError(
+                    "this session begins nothing on the machine of its root",
+                    where=f"host {place.host}",
+                )
         homes = {rank: place.parent for rank, place in zip(ranks, places, strict=True)}
         changed = tree.with_agents(homes)
         if self._hosts or any(place.host for place in places):

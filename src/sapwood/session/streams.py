@@ -591,14 +591,14 @@ class StreamTable:
         if self.filters is not None:
             self.filters.call(effect)
             return
-        error = SapwoodError("nobody calls own filters at this front end").to_record()
+        error = _nobody_filters().to_record()
         self._post(ev.Filtered(effect.spec.stream, effect.ticket, b"", None, 0.0, error))
 
     def _stage(self, effect: ev.FilterStaging) -> None:
         if self.filters is not None:
             self.filters.stage(effect)
             return
-        error = SapwoodError("nobody calls own filters at this front end").to_record()
+        error = _nobody_filters().to_record()
         self._post(ev.FilterStaged(effect.stream, effect.number, error))
 
     def _unused(self, effect: ev.FilterUnused) -> None:
@@ -637,3 +637,11 @@ def _as_it_is(_error: SapwoodError) -> None:
 
 def _size(encoded: values.Encoded) -> int:
     return len(encoded.body) + encoded.nbytes
+
+
+def _nobody_filters() -> SapwoodError:
+    return SapwoodError(
+        "nobody calls own filters at the root of this session",
+        hint="a session that was made for another user than that of the head has none; "
+        "sapwood.connect() makes one that has",
+    )

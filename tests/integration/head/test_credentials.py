@@ -245,15 +245,102 @@ def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead
     mine = Settings(cluster=ClusterSettings(interpreter=["/opt/mine"]))
     chosen = {"settings": msgspec.to_builtins(mine)}
     refused = r"cluster\.interpreter: only the user of the head"
-    for more, wanted, error in (
-        ([], chosen, refused),
-        (["admin"], {"on": "local", **chosen}, refused),  # an administrator is another one, too
-        ([], {}, "those of the user 'nobody'"),
+    for more, wanted in (
+        (["allocate", "spawn"], chosen),
+        (["admin"], {"on": "local", **chosen}),  # an administrator is another one, too
     ):
-        shown = up.issue(*rights, *more, user="" if wanted else "nobody")
-        with up.access(shown) as head, pytest.raises(SecurityError, match=error):
+        shown = up.issue(*rights, *more)
+        with up.access(shown) as head, pytest.raises(SecurityError, match=refused):
             head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
     assert up.head.sessions.records() == []
+
+
+def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) -> None:
+    def left() -> float:
+        with up.access(None, far=False) as head:
+            wanted = {"rights": ["connect"], "lifetime": 0.0}
+            made = head.client.call(calls.ISSUE_CREDENTIAL, wanted, PATIENCE)
+        return float(made["facts"]["not_after"]) - time.time()
+
+    assert left() == pytest.approx(7 * 86_400, abs=PATIENCE)
+    up.head.policy.set("limits.credential_life", "3600", "")
+    try:
+        assert left() == pytest.approx(3600, abs=PATIENCE)
+    finally:
+        up.head.policy.set("limits.credential_life", "", "")
+
+
+@pytest.mark.row("C5-RES")
+def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
+    up: UpHead, tmp_path: Path
+) -> None:
+    wanted = {"words": ["x.py"], "program": "x", "folder": str(tmp_path)}
+    with (
+        up.access(up.issue("connect", "admin")) as head,
+        pytest.raises(SecurityError, match="process of the head's user"),
+    ):
+        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+    with (
+        up.access(up.issue("connect", "admin", user="no-such-user"), far=False) as head,
+        pytest.raises(SecurityError, match="is for no-such-user"),
+    ):
+        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
+def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -> None:
+    with (
+        up.access(up.issue("connect", "create", "attach", "run")) as head,
+        pytest.raises(SecurityError, match="right 'allocate'"),
+    ):
+        head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
+    credential = up.issue("connect", "create", "allocate", "spawn", subject="ann")
+
+    def roots() -> list[service.ServiceCaller]:
+        callers = [one for one in up.head._service.callers if one.is_local]
+        return [one for one in callers if one.rights is not None and one.rights.ids]
+
+    with up.access(credential) as head:
+        wanted = {"name": "anns", "agents": 1, "settings": msgspec.to_builtins(up.settings)}
+        made = head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
+    (root,) = roots()
+    assert root.rights is not None
+    assert root.rights.subject == "ann"
+    assert root.rights.names == {"connect", "create", "allocate", "spawn"}
+    # Another connection of that root, which another head gets, has no more.
+    with contextlib.closing(HeadAccess(session=made["id"])) as again:
+        assert again.rights is not None
+        with pytest.raises(SecurityError, match="right 'admin'"):
+            again.client.call(calls.STATUS, None, PATIENCE)
+    rights = ("connect", "attach", "run", "delete")
+    foreign = up.issue(*rights)
+    others = [
+        up.issue(*rights, subject="bob"),
+        foreign.attenuate(subject="ann"),  # which anybody may write
+        up.issue(*rights, subject="ann", session="other"),
+        up.issue(*rights, user="bob", session="anns"),
+    ]
+    for one in others:
+        with up.access(one) as head, pytest.raises(SecurityError):
+            head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)
+    with up.access(foreign) as head, pytest.raises(SecurityError, match="somebody else has made"):
+        head.client.call(calls.END_SESSION, "anns", PATIENCE)
+    assert up.events("credential.refused")[-1].facts["where"] == "ann"
+    for one in (
+        up.issue(*rights, subject="ann"),  # another credential of hers
+        up.issue(*rights, subject="ann").attenuate(subject="carl"),
+        up.issue(*rights, subject="bob", session="anns"),
+        up.issue(*rights, "admin"),
+        up.issue("connect", "attach"),
+    ):
+        with up.access(one) as head:
+            assert head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)[1] == "anns"
+    up.head.revoke_credential(credential.claims.ids[-1])
+    until(lambda: not roots())
+    with pytest.raises(SecurityError, match="was revoked"):
+        HeadAccess(session=made["id"])
+    with up.access(None, far=False) as head:
+        head.client.call(calls.END_SESSION, "anns", PATIENCE)
 
 
 def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:

@@ -10,7 +10,7 @@ import site
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,16 @@ from tests.integration.head.conftest import Cli, Until
 
 import sapwood
 from sapwood.core.errors import SapwoodError
+from sapwood.core.topology import ROOT
 from sapwood.head.access import HeadAccess
-from sapwood.nodes import messages
+from sapwood.nodes import messages, stage_messages
 from sapwood.security.capabilities import Capability
+from sapwood.session.port import NewAgent
 
 PATIENCE = 30.0
 SHORT = Path("/tmp")  # noqa: S108 - where the folders of other users are
 USER = "nobody"
-RIGHTS = "connect,create,allocate,spawn,run"
+RIGHTS = "connect,create,delete,attach,allocate,spawn,run"
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root begins processes as others"),
@@ -92,7 +94,8 @@ class Node:
 
     def credential(self, name: str, *words: str) -> Path:
         file = self.cli.folder / name
-        self.cli.run("credential", "issue", "--rights", RIGHTS, "--output", str(file), *words)
+        rights = () if "--rights" in words else ("--rights", RIGHTS)
+        self.cli.run("credential", "issue", *rights, "--output", str(file), *words)
         return file
 
 
@@ -226,6 +229,80 @@ def test_commands_run_as_the_user_whatever_the_front_end_says(
                 str(everybodys),
             ]
             (everybodys / "said").unlink()
+
+
+@pytest.fixture
+def as_nobody(node: Node, nobodys: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The command line on another machine, of somebody with that credential."""
+
+    def run(*words: str, status: int = 0) -> str:
+        with monkeypatch.context() as patch:
+            patch.setitem(node.cli.environment, "SAPWOOD_CREDENTIAL_FILE", str(nobodys))
+            return node.cli.run(*words, "--cluster", node.url, status=status)
+
+    return run
+
+
+@pytest.mark.row("C5-RES")
+def test_agents_of_a_session_that_stays_run_as_the_user_of_who_made_it(
+    node: Node, as_nobody: Callable[..., str]
+) -> None:
+    account = pwd.getpwnam(USER)
+    as_nobody("session", "create", "eves", "--agents", "1")
+    try:
+        line = as_nobody("session", "credential", "eves").strip()
+        with sapwood.attach(line) as cluster:
+            assert cluster.submit(os.getuid).result(PATIENCE) == account.pw_uid
+            with pytest.raises(SapwoodError, match="on the machine of its root"):
+                cluster.session.expand([NewAgent(ROOT, 0)])
+            with (
+                cluster.stream(abs, reduce=lambda one, _other: one) as stream,
+                pytest.raises(SapwoodError, match="nobody calls own filters"),
+            ):
+                stream.broadcast(-1).result(PATIENCE)
+            assert cluster.expand(1)
+            assert set(cluster.map(_user_of, range(8))) == {account.pw_uid}
+    finally:
+        as_nobody("session", "delete", "eves")
+    refused = as_nobody("session", "create", "--on", "local", "--agents", "1", status=7)
+    assert "runs as the user of the head" in refused
+
+
+@pytest.mark.row("C5-RES")
+def test_files_of_a_node_are_not_read_as_the_user_of_its_daemon(
+    node: Node, nobodys: Path, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("of root")
+    credential = Capability.parse(nobodys.read_text())
+    with contextlib.closing(HeadAccess(node.url, credential, None, "127.0.0.1:0")) as head:
+        (host,) = [one.host for one in head.nodes if one.name == "roots"]
+        piece = messages.to_value(stage_messages.ReadPiece(str(secret), b"secret", 0, 10))
+        find = messages.to_value(stage_messages.FindFiles(str(secret), user="root"))
+        for order, value in ((stage_messages.FIND, find), (stage_messages.READ, piece)):
+            with pytest.raises(SapwoodError, match="reads files as the user of its daemon"):
+                head.ask(host, order, value).result(PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
+def test_commands_show_the_credential_that_a_variable_names(
+    node: Node, nobodys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = str(pwd.getpwnam(USER).pw_uid).encode()
+    on = f"head:{node.url}"
+    found = sapwood.execute(["id", "-u"], on, credential=nobodys)
+    assert found.nodes["roots"].stdout.split() == [uid]
+    words = ("exec", "--on", on, "--no-label", "--", "id", "-u")
+    assert "wants to see a credential" in node.cli.run_apart(*words, status=7)
+    monkeypatch.setitem(node.cli.environment, "SAPWOOD_CREDENTIAL_FILE", str(nobodys))
+    assert node.cli.run_apart(*words).split() == [uid.decode()]
+
+
+def _user_of(_number: int) -> int:
+    import os  # noqa: PLC0415 - it travels
+
+    return os.getuid()
 
 
 @pytest.mark.row("C5-RES")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -117,9 +118,14 @@ class Waits(sapwood.Program):
 def test_a_session_that_is_gone_when_the_next_head_comes(state: Path, until: Until) -> None:
     head = up()
     made = asked("session", "create", "lost", "--on", "local", "--agents", "1")
+    left = asked("session", "create", "left", "--on", "local", "--agents", "1")
     kill(head)
     kill(made["pid"])
+    os.kill(left["pid"], signal.SIGTERM)
+    until(lambda: not psutil.pid_exists(left["pid"]))
     up()
+    ended = asked("session", "show", "left")
+    assert (ended["state"], ended["reason"]) == ("ended", "it ended while there was no head")
     lost = asked("session", "show", "lost")
     assert (lost["state"], lost["reason"]) == (
         "failed",

@@ -26,7 +26,7 @@ from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.merged_session import MergedSession, MergeOrder
 from sapwood.roots.rights import FrontEndRole
 from sapwood.roots.root import RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of, server_of
+from sapwood_simulation.root_here import attach_here, root_here, root_of
 
 from .conftest import PATIENCE, Until
 
@@ -323,7 +323,15 @@ def test_what_cannot_be_merged(
             with again, again.stream("echo", reduce="sum") as stream:
                 assert stream.broadcast(1).result(PATIENCE).total == 4
     assert not cluster.merged
-    until(lambda: not server_of(two[1]).merged)  # it hears of that by the end of the line
+
+    def split() -> bool:  # the other one hears of it a moment later
+        try:
+            merged_here(other, two[0]).split()
+        except sapwood.ConfigurationError:
+            return False
+        return True
+
+    until(split)
     with merged_here(other, two[0]) as turned, turned.stream("echo", reduce="sum") as stream:
         assert stream.broadcast(1).result(PATIENCE).total == 5
 

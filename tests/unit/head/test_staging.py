@@ -117,7 +117,9 @@ class MadeUpHead:
             sm.FETCH: lambda: to_value(sm.ContentFetched(self._fetch(host, value))),
             sm.LIST: lambda: to_value(store.facts()),
             sm.REMOVE: lambda: store.remove(value),
-            sm.FIND: lambda: to_value(read_tree(store.names / value)),
+            sm.FIND: lambda: to_value(
+                read_tree(store.names / messages.from_value(value, sm.FindFiles).path)
+            ),
             sm.READ: read,
         }
         return answers[handler]()

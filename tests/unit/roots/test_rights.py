@@ -60,11 +60,6 @@ def test_nobody_gets_more_in_a_session_than_their_rights(
                 secret_holder("abc", lambda: 0.0)(asked(forged))
 
 
-def test_whose_processes_are_another_users_only_watches_a_session() -> None:
-    rights = Rights(names=frozenset({"attach", "run", "delete"}), ids=("aa",), user="ann")
-    assert secret_holder("abc")(asked(secret_for(rights, "abc", "s"))).roles == {WATCHER}
-
-
 def test_the_user_of_the_head_gets_all_of_it() -> None:
     assert secret_for(ALL_RIGHTS, "abc", "s") == "abc"
     kept = limited_secret("abc", "s", "user", math.inf)

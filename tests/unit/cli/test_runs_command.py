@@ -1,0 +1,39 @@
+"""What a detached run has written is shown where it lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.cli import runs_command
+from sapwood.comm.machine import machine_id
+from sapwood.core.errors import ConfigurationError
+from sapwood.head import calls
+
+
+@pytest.mark.parametrize("machine", ["another", machine_id()])
+def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str
+) -> None:
+    folder = tmp_path if machine == "another" else tmp_path / "gone"
+    record = calls.RunRecord(
+        id="a2938a05",
+        program="pi",
+        session="",
+        state="done",
+        created=0.0,
+        folder=str(folder),
+        machine=machine,
+    )
+
+    def asked(*_words: Any) -> Any:
+        return msgspec.to_builtins(record)
+
+    monkeypatch.setattr(runs_command, "asked_head", asked)
+    with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
+        runs_command.show("a29", "sapwood://h:1", as_json=False)
+    with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
+        runs_command.follow("a29", "sapwood://h:1", None, as_json=False)
