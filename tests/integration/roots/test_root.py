@@ -18,7 +18,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
-from sapwood.core.errors import DataValueError, ProtocolError
+from sapwood.core.errors import DataValueError, ProtocolError, SapwoodError
 from sapwood.environment.settings import CommSettings, Settings
 from sapwood.roots import wire
 from sapwood.roots.attached import AttachedSession, RootAddress
@@ -91,7 +91,7 @@ def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() ->
             way = bad.session._connection
             assert way is not None
             bad.session.call(lambda: way.write([frame]))
-            with pytest.raises(ProtocolError, match="549755813888, and the most here is 262144"):
+            with pytest.raises(SapwoodError, match="549755813888, and the most here is 262144"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
