@@ -55,6 +55,7 @@ OF_FRONT_ENDS: Final = (
     "comm.fastpath",
     "head.",
     "limits.iterations",
+    "limits.checkpoints",
     "limits.run_time",
     "limits.spin",
     "log.",

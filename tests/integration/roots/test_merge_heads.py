@@ -47,6 +47,12 @@ def far(head: Head) -> Iterator[Head]:
     made.close()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def roots_stay_dead(head: Head) -> None:
+    """Have roots that tests kill not begun again."""
+    head.policy.set("restarts.limit", "0", "")
+
+
 @contextlib.contextmanager
 def begun(head: Head, name: str, agents: int, **more: Any) -> Iterator[str]:
     """Have a session that nobody is attached to; its handle."""

@@ -42,8 +42,9 @@ def another(value: Any) -> Any:
 def test_every_setting_is_allowed_or_refused_by_name_or_has_no_effect(key: str) -> None:
     section, _, name = key.partition(".")
     before = DEFAULT[section][name]
-    words = {
+    words: dict[str, Any] = {
         "cluster.lost_nodes": "leave",
+        "limits.checkpoints": 0.5,
         "cluster.shape": "flat",
         "log.console": "off",
         "log.file_level": "off",
@@ -60,6 +61,7 @@ def test_every_setting_is_allowed_or_refused_by_name_or_has_no_effect(key: str) 
             "policy.idle": {"session": 1.0},
             "policy.limits": {"events": 1},
             "policy.recovery": {"patience": 1.0},
+            "policy.restarts": {"limit": 1},
             "policy.roles": {"mine": {"rights": ["admin"]}},
         }[key]
     wanted = with_one(key, value)
