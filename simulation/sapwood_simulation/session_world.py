@@ -448,6 +448,9 @@ class RootsOfHead:
         """Begin a root again."""
         return self.begin(plan)
 
+    def give_up(self, session: str) -> None:
+        """Begin no root again; none is."""
+
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left."""
         self._head.point()

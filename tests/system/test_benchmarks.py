@@ -25,11 +25,11 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
         "links",
         "native_code",
         "store",
-        "hosts",
-        "runs",
-        "sessions",
-        "staging",
         "topology",
+        *(
+            pytest.param(one, marks=pytest.mark.nightly)
+            for one in ("hosts", "runs", "sessions", "staging")
+        ),
     ],
 )
 def test_quick_run(script: str) -> None:

@@ -171,7 +171,9 @@ def _half(file: Path) -> Path:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    """Open a new file that only its user may read, where a link to another one may lie."""
+    Path(path).unlink(missing_ok=True)
+    return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -379,7 +381,8 @@ class CheckpointWriter:
         self._last = clock()
         self._cost = FIRST_COST + nbytes / HASHED
         half = _half(file)
-        half.touch(mode=0o600)
+        with open(half, "wb", opener=_private):
+            pass
         half.unlink()
 
     def offer(self, iteration: int, state: dict[str, Any]) -> None:

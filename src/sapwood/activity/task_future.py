@@ -33,6 +33,7 @@ class TaskFuture(RequestFuture):
         self.begun = False
         self._function = function
         self._opens = opens
+        self._is_trusted = True
         self._lock = threading.RLock()
         self.was_cancelled = False
         self._is_opened = False
@@ -96,6 +97,10 @@ class TaskFuture(RequestFuture):
                 self._is_opened = True
         return self._error
 
+    def distrust(self) -> None:
+        """Open no pickle: the agent that answers has joined by an invitation."""
+        self._is_trusted = False
+
     def settle(self, value: Any, error: BaseException | None) -> None:
         """Note what came of the task, unless it was cancelled."""
         self.on_cancel = _nothing
@@ -106,9 +111,10 @@ class TaskFuture(RequestFuture):
                 self.set_result(value)
 
     def _open(self, error: BaseException | None) -> None:
+        opens = self._opens and self._is_trusted
         if error is not None:
             self._error = error
-            if isinstance(error, UserCodeError) and error.exception and self._opens:
+            if isinstance(error, UserCodeError) and error.exception and opens:
                 exception = open_exception(error.exception)
                 if exception is not None:
                     self._error = with_exception(error, exception)
@@ -116,11 +122,15 @@ class TaskFuture(RequestFuture):
         value = Future.result(self)  # it is here
         if type(value) is not Pickled:
             self._value = value
-        elif not self._opens:
+        elif not opens:
+            whose, hint = "", "set tasks.pickle = true, if results of the agents may be opened"
+            if not self._is_trusted:
+                whose = " from an agent that has joined by an invitation"
+                hint = "return numbers, texts, arrays, or lists and dictionaries of them"
             self._error = DataValueError(
-                "the result came pickled, which is not allowed here",
+                f"the result came pickled{whose}, which is not allowed here",
                 where=self._function,
-                hint="set tasks.pickle = true, if results of the agents may be opened",
+                hint=hint,
             )
         else:
             try:

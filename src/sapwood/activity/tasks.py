@@ -22,6 +22,7 @@ from sapwood.core.errors import (
     ExecutionError,
     ResourceError,
     SapwoodError,
+    UserCodeError,
 )
 from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
@@ -228,6 +229,7 @@ class TaskPool:
             future = TaskFuture(call.function, opens=call.pickles)
             future.begun = True
             future.on_cancel = partial(self._session.withdraw, future)
+            self._trust(rank, future)
             asked[rank] = future
             self._session.ask_encoded(rank, agent_requests.CALL_TASK, body, call.argument, future)
             with self._lock:  # no callback: whoever waits may take the answer where it arrives
@@ -367,11 +369,21 @@ class TaskPool:
         self._room(rank, task)
         error = done.exception()
         if error is None:
-            task.future.settle(done.result(), None)
+            value = done.result()
+            if type(value) is values.Pickled:
+                self._trust(rank, task.future)
+            task.future.settle(value, None)
         elif not self._again(task, error):
             name_crash_site(error, task.debug_files)
+            if isinstance(error, UserCodeError) and error.exception:
+                self._trust(rank, task.future)
             task.future.settle(None, error)
         self._dispatch()
+
+    def _trust(self, rank: int, future: TaskFuture) -> None:
+        """Have a future open no pickle of an agent that somebody else has started."""
+        if any(place.joined for place in self._session.places([rank])):
+            future.distrust()
 
     def _again(self, task: Task, error: BaseException) -> bool:
         """Queue a task once more, if it may be tried once more."""

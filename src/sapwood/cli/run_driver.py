@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +20,14 @@ from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
 from sapwood.cli.run_command import load_data, run_once, starting_agents
-from sapwood.client import load_program
+from sapwood.client import Cluster, attach, load_program
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
+from sapwood.environment.settings import Settings
 from sapwood.head import calls
-from sapwood.head.folder import DEFAULT
-from sapwood.head.runs import CHECKPOINT, SESSION_LOST
+from sapwood.head.runs import CHECKPOINT, SESSION_LOST, cluster_of, remove_checkpoints
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
@@ -47,7 +48,7 @@ def drive(request: RunRequest, record: Path) -> int:
     """Run the program of a request to its end, from the last checkpoint on if there is one.
 
     Returns:
-        The exit code: 0, 130 after Ctrl-C, or that which has the driver begun again.
+        The exit code: 0, 130 after Ctrl-C or SIGTERM, or that of a lost session.
 
     Raises:
         SapwoodError: Anything that kept the run from finishing.
@@ -63,22 +64,31 @@ def drive(request: RunRequest, record: Path) -> int:
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):
         if at_session:
-            _await_session(settings.cluster.on)
+            _await_session(settings.cluster.on, cluster_of(record))
         try:
-            with starting_agents(settings) as cluster:
+            with _agents(settings, record) as cluster:
                 code = run_once(cluster, program, dataset, request)
         except CommunicationError as error:
             if not at_session or type(error) is not CommunicationError:
                 raise
             _log.warning("session lost", reason=error.what)
             return SESSION_LOST
-    for old in record.glob(f"{CHECKPOINT}*"):
-        old.unlink()
+    if code == 0:  # else it may be begun again, and goes on
+        remove_checkpoints(record)
     return code
 
 
-def _await_session(on: str) -> None:
-    """Wait until a session is there whose root is about to begin again.
+def _agents(settings: Settings, record: Path) -> AbstractContextManager[Cluster]:
+    """Return the agents of a session of the run's cluster, or those that the settings name."""
+    on = settings.cluster.on
+    if not on.startswith(SESSION):
+        return starting_agents(settings)
+    name = on.removeprefix(SESSION)
+    return attach(name, role="user", cluster=cluster_of(record), settings=settings)
+
+
+def _await_session(on: str, cluster: str) -> None:
+    """Wait until a session of a cluster is there whose root is about to begin again.
 
     Raises:
         SapwoodError: It is over, or there is none.
@@ -89,7 +99,7 @@ def _await_session(on: str) -> None:
         found: calls.SessionRecord | None = None
         with contextlib.suppress(CommunicationError):  # there is no head for a moment
             found = typed.convert(
-                asked_head(DEFAULT, calls.FIND_SESSION, on.removeprefix(SESSION)),
+                asked_head(cluster, calls.FIND_SESSION, on.removeprefix(SESSION)),
                 calls.SessionRecord,
             )
         if found is not None and SessionState(found.state) not in _BEGINNING:

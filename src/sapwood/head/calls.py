@@ -745,6 +745,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         invitations: By which processes that others start may be agents, and are.
         agent_events: What has happened to such agents, the last of it.
         nodes: The nodes that its agents are on, by name; none on the head's machine alone.
+        pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
     """
@@ -762,6 +763,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     invitations: list[InvitationView] = []
     agent_events: list[AgentEvent] = []
     nodes: list[str] = []
+    pid: int = 0
     merged: list[str] = []
     part_of: list[str] = []
 

@@ -94,6 +94,9 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
 STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
 """The orders that are about staged files."""
 
+SHARED_STAGE_ORDERS: Final = frozenset({stage_messages.KEEP, stage_messages.REMOVE})
+"""Of these, those that change what commands and environments of all users find by its name."""
+
 READING_ORDERS: Final[Mapping[str, Any]] = {
     stage_messages.FIND: stage_messages.FindFiles,
     stage_messages.READ: stage_messages.ReadPiece,
@@ -242,12 +245,12 @@ class Gate:
     ) -> Rights:
         """Refuse what a front end has no right for with one session; return its rights.
 
-        A credential is for the sessions that its owner has made, and for one that it names. With
-        ``admin`` it is for all, and so is one that lets its holder watch and no more.
+        A credential is for the sessions that its owner has made, and for one that its issuer
+        named. With ``admin`` it is for all, and so is one that lets its holder watch and no more.
 
         Args:
             caller: The front end.
-            right: What it needs: ``attach``, ``merge`` or ``delete``.
+            right: What it needs: ``attach``, ``run``, ``merge`` or ``delete``.
             record: The session.
             what: What it wants, for the ledger.
 
@@ -264,7 +267,8 @@ class Gate:
                 )
             works = right in {r.DELETE, r.MERGE} or r.RUN in rights.names
             mine = bool(rights.owner) and rights.owner == made.owner
-            if works and not (mine or rights.session or r.ADMIN in rights.names):
+            named = rights.issued_session == record.name
+            if works and not (mine or named or r.ADMIN in rights.names):
                 raise SecurityError(
                     f"somebody else has made the session '{record.name}'",
                     where=made.subject or "the user of the head",
@@ -365,6 +369,20 @@ def refuse_others(rights: Rights, what: str) -> None:
         raise SecurityError(
             f"{what} runs as the user of the head, and the credential is for {rights.user}",
             hint="use the nodes of the cluster: processes there run as the user of the credential",
+        )
+
+
+def refuse_staging(rights: Rights) -> None:
+    """Refuse to change what all find on the nodes to a credential for processes of one user.
+
+    Raises:
+        SecurityError: Their credential names another user.
+    """
+    if rights.user and not is_own_user(rights.user):
+        raise SecurityError(
+            "what is staged is code and data of all users of the nodes, and the credential is for "
+            f"processes of {rights.user}",
+            hint="write files of that user by a command: sapwood exec",
         )
 
 

@@ -55,10 +55,12 @@ from sapwood.head.folder import remove_info
 from sapwood.head.gate import (
     READING_ORDERS,
     RIGHT_OF_ORDER,
+    SHARED_STAGE_ORDERS,
     STAGE_ORDERS,
     Gate,
     merge_secret_for,
     refuse_others,
+    refuse_staging,
     secret_for,
 )
 from sapwood.head.leadership import Leadership
@@ -813,8 +815,13 @@ class Head:
         elif order.handler == messages.COMMAND_START:
             starting = messages.from_value(order.value, messages.StartCommand)
             user = caller.rights.user if caller.rights is not None else ""
+            if not user and order.session:  # as the processes of that session
+                creator = self.sessions.find(order.session).creator
+                user = "" if creator is None else creator.user
             value = messages.to_value(msgspec.structs.replace(starting, user=user))
             return self._commands.start(caller, msgspec.structs.replace(order, value=value))
+        elif order.handler in SHARED_STAGE_ORDERS:
+            refuse_staging(caller.rights or ALL_RIGHTS)
         elif order.handler in READING_ORDERS:
             reading = messages.from_value(order.value, READING_ORDERS[order.handler])
             user = caller.rights.user if caller.rights is not None else ""
@@ -874,6 +881,7 @@ class Head:
         """
         record = self.sessions.find(order.session)
         node = self.control.name_of(order.host)
+        self.gate.require_session(caller, RUN, record, what=order.handler)
         self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
         if record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
@@ -1034,7 +1042,7 @@ class Head:
     def _end_session(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         record = self.sessions.find(_read(value, str))
         self.gate.require_session(caller, DELETE, record, what=calls.END_SESSION)
-        return self.sessions.end(record.id)
+        return self.sessions.end(record.handle)
 
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

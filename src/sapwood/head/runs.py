@@ -8,6 +8,7 @@ or its session was lost: it is begun again, and goes on from the last checkpoint
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -47,11 +48,14 @@ CHECKPOINT = "checkpoint"
 SESSION_LOST = 75
 """Exit code of a driver whose session was lost: it is to be begun again."""
 
+INTERRUPTED = 130
+"""Exit code of a driver that SIGTERM has ended: it is begun again, unless the run was cancelled."""
+
 MAX_RUNNING = 256
 """Runs that may go on at a time."""
 
 MAX_OVER = 200
-"""Runs that are over and are kept; of more, the last ones are."""
+"""Runs that are over and are kept; of more, those that ended last are."""
 
 CANCEL_TIMEOUT = 15.0
 """Seconds that a run gets to end by itself when it is cancelled."""
@@ -144,6 +148,7 @@ class HeadRuns:
         Raises:
             ConfigurationError: Too many go on.
             ResourceError: Its process cannot be started.
+            StoreError: It cannot be noted.
         """
         with self._lock:
             if len(self._watched) >= MAX_RUNNING:
@@ -167,10 +172,12 @@ class HeadRuns:
             )
             try:
                 record = _started(record)
-            except ResourceError:
+                self._keep(record)
+            except (ResourceError, StoreError):
+                self._records.pop(run, None)
+                _kill(record)
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-            self._keep(record)
             self._watch(record)
             return self._records[run]
 
@@ -193,7 +200,7 @@ class HeadRuns:
         if watch is not None and not watch.end(signal.SIGINT, CANCEL_TIMEOUT):
             _log.warning("run killed", run=record.id, seconds=CANCEL_TIMEOUT)
         with self._lock:
-            return msgspec.to_builtins(self._records[record.id])
+            return msgspec.to_builtins(self._records.get(record.id, record))
 
     def _watch(self, record: calls.RunRecord) -> None:
         try:
@@ -222,7 +229,7 @@ class HeadRuns:
             killed = not has_answer(Path(record.folder)) and (
                 status is None
                 or os.WIFSIGNALED(status)
-                or os.waitstatus_to_exitcode(status) == SESSION_LOST
+                or os.waitstatus_to_exitcode(status) in {SESSION_LOST, INTERRUPTED}
             )
             if not killed or record.cancelled or self._closing:
                 self._over(record)
@@ -238,7 +245,13 @@ class HeadRuns:
                 _log.warning("run not begun again", run=record.id, reason=error.what)
                 self._over(record)
                 return
-            self._keep(again)
+            try:
+                self._keep(again)
+            except StoreError as error:  # the next head finds the old record, and begins it again
+                _kill(again)
+                self._records[record.id] = record
+                _log.warning("run not begun again", run=record.id, reason=error.what)
+                return
             _log.info("run begun again", run=record.id, restarts=len(times))
             self._note(
                 "run.restarted",
@@ -253,6 +266,8 @@ class HeadRuns:
         state = outcome(Path(record.folder))
         if state != DONE and record.cancelled:
             state = CANCELLED
+        if state == CANCELLED:
+            remove_checkpoints(Path(record.folder))
         _log.info("run over", run=record.id, state=state)
         text = f"{record.program} {record.id}: {state}"
         facts = {"run": record.id, "state": state, "seconds": f"{time.time() - record.created:.3f}"}
@@ -260,6 +275,7 @@ class HeadRuns:
         with self._lock:
             self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
             over = [one for one in self.records() if one.state != RUNNING]
+            over.sort(key=lambda one: one.ended)
             for old in over[:-MAX_OVER]:
                 shutil.rmtree(old.folder, ignore_errors=True)
                 del self._records[old.id]
@@ -297,6 +313,33 @@ def _started(record: calls.RunRecord) -> calls.RunRecord:
         ) from error
     process.returncode = 0  # its end is heard of elsewhere
     return msgspec.structs.replace(record, pid=process.pid, started=started(process.pid))
+
+
+def _kill(record: calls.RunRecord) -> None:
+    """Kill the process of a run that this process has just begun, if there is one."""
+    if record.pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(record.pid, signal.SIGKILL)  # it is the first of a session of its own
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(record.pid, 0)
+
+
+def cluster_of(folder: Path) -> str:
+    """Return the name of the cluster whose head keeps a run in a folder.
+
+    Example:
+        >>> cluster_of(Path("/var/state/sapwood/heads/lab/runs/a2938a05"))
+        'lab'
+    """
+    return folder.parents[1].name
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a run that is over, and one that is only half written."""
+    for pattern in (f"{CHECKPOINT}*", f".{CHECKPOINT}.half"):
+        for file in folder.glob(pattern):
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 def has_answer(folder: Path) -> bool:

@@ -49,6 +49,7 @@ LOST = "its process ended while there was no head"
 _SESSIONS = "sessions/"
 _SECRETS = "session-secrets/"
 _PLANS = "session-plans/"
+_ID = re.compile(r"[0-9a-f]{8}")
 _NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
 
 _log = logger("head")
@@ -124,6 +125,9 @@ class RootProcesses(Protocol):
         The future gets a :class:`~sapwood.core.errors.ClosedError` when the head ends before that.
         """
 
+    def give_up(self, session: str) -> None:
+        """Begin the root of a session not again; the future gets a ``CancelledError``."""
+
     def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
         """Hear of the end of a root: ``ended`` is told in words how it ended.
 
@@ -179,6 +183,7 @@ class SessionBook:
         self._records: dict[str, calls.SessionRecord] = {}
         self._watched: dict[str, RootWatch] = {}
         self._early: dict[str, calls.SessionReport] = {}
+        self._ending: dict[str, list[Future[Any]]] = {}
         self._closing = False
 
     # --- life ----------------------------------------------------------------------------------
@@ -283,8 +288,9 @@ class SessionBook:
                 f"there is no session '{text}'",
                 hint=f"sessions are {known}" if known else "`sapwood session create` makes one",
             )
+        by_id = [one for one in found if one.id == number]
         living = [one for one in found if not SessionState(one.state).is_over]
-        return (living or found)[-1]
+        return (by_id or living or found)[-1]
 
     def joined(self) -> list[calls.JoinedOf]:
         """Return the agents of sessions that somebody else has started."""
@@ -318,10 +324,11 @@ class SessionBook:
                 )
             session = secrets.token_hex(4)
             name = wanted.name or f"s-{session[:4]}"
-            if _NAME.fullmatch(name) is None:
+            if _NAME.fullmatch(name) is None or _ID.fullmatch(name) is not None:
                 raise ConfigurationError(
                     f"{name!r} is no name of a session",
-                    hint="use up to 64 letters, digits, dots and hyphens, such as night-run",
+                    hint="use up to 64 letters, digits, dots and hyphens, such as night-run; eight "
+                    "hexadecimal digits would be an id",
                 )
             if any(one.name == name for one in living):
                 raise ConfigurationError(
@@ -394,6 +401,8 @@ class SessionBook:
             if SessionState(record.state).is_over:
                 return record.machine != self._machine
             _check_state(record, report.state)
+            if record.pid and report.pid and report.pid != record.pid:
+                return True  # the last word of a root that was killed
             if not record.pid:  # it is ready, and has told this before that
                 self._early[report.id] = report
                 return True
@@ -450,30 +459,43 @@ class SessionBook:
         """A root is ready, or there is none."""
         try:
             ready = beginning.result()
-            record = msgspec.structs.replace(
-                self._after(record, SessionStep.STARTED),
-                pid=ready.pid,
-                started=self.processes.began(ready.pid),
-                socket=ready.socket,
-                idle=ready.idle,
-                report=ready.report,
-                machines=ready.machines,
-                tree=ready.tree,
-                folders=ready.folders,
-            )
-            self._keep(record)
+            with self._lock:
+                known = self._records.get(record.id, record)
+                if SessionState(known.state).is_over:
+                    self._disown(ready)
+                    raise ClosedError(f"the session '{record.handle}' has ended")
+                ends = known.state == SessionState.DRAINING.value
+                after = known if ends else self._after(record, SessionStep.STARTED)
+                report = known.report if ends else ready.report
+                record = msgspec.structs.replace(
+                    after,
+                    pid=ready.pid,
+                    started=self.processes.began(ready.pid),
+                    socket=ready.socket,
+                    idle=ready.idle,
+                    report=report,
+                    machines=ready.machines,
+                    tree=ready.tree,
+                    folders=ready.folders,
+                )
+                self._keep(record)
+                early = self._early.pop(record.id, None)
+                if early is not None and early.pid in {0, record.pid}:
+                    self.report(early)  # each change is told, so it is the later one
             self._watch(record)
-            early = self._early.pop(record.id, None)
-            if early is not None:  # each change is told, so it is the later one
-                self.report(early)
         except BaseException as error:  # noqa: BLE001 - handed to who waits
-            if record.restarts and isinstance(error, ClosedError) and not self._closing:
-                answer.set_exception(error)  # the head ends: the next one begins it again
-                return
-            what = error.what if isinstance(error, SapwoodError) else repr(error)
-            self._not_begun(record, what)
-            answer.set_exception(error)
+            try:
+                if record.restarts and isinstance(error, ClosedError) and not self._closing:
+                    return  # the head ends: the next one begins it again
+                what = error.what if isinstance(error, SapwoodError) else repr(error)
+                self._not_begun(record, what)
+            finally:
+                answer.set_exception(error)
             return
+        if ends:  # somebody has ended it meanwhile
+            with contextlib.suppress(SapwoodError):
+                self._end(record, known.reason).add_done_callback(partial(_pass_on, answer))
+                return
         _log.info("session begun", session=record.handle, pid=record.pid)
         if self._closing:
             with contextlib.suppress(SapwoodError):
@@ -481,15 +503,31 @@ class SessionBook:
                 return
         answer.set_result(_plain(record))
 
+    def _disown(self, ready: RootReady) -> None:
+        """Have a root end that nobody waits for any more."""
+        with contextlib.suppress(OSError):
+            watch = self.processes.watch(
+                ready.pid, self.processes.began(ready.pid), lambda _how: None
+            )
+            watch.end()
+
     def _not_begun(self, record: calls.SessionRecord, reason: str) -> None:
         """There is no root, or one that cannot be written down, which nobody would find."""
-        if record.pid and record.id not in self._watched:
-            self._watch(record)
-        if record.id in self._watched:
-            with contextlib.suppress(SapwoodError):
-                self._end(record, reason)
-        else:
-            self._over(record, reason)
+        with self._lock:
+            watch = self._watched.get(record.id)
+            if watch is None and record.pid:
+                with contextlib.suppress(OSError):  # it is gone, or nobody can look after it
+                    watch = self.processes.watch(
+                        record.pid, record.started, partial(self._ended, record.id)
+                    )
+                    self._watched[record.id] = watch
+        if watch is None:
+            self._over(record, self._records[record.id].reason or reason)
+            return
+        try:
+            self._end(record, reason)
+        except SapwoodError:  # that cannot be written down, either
+            watch.end()
 
     def _end(self, record: calls.SessionRecord, reason: str) -> Future[Any]:
         """Have a root end; the future gets the record of its session then."""
@@ -505,7 +543,7 @@ class SessionBook:
                     f"the session '{record.handle}' is on another machine",
                     hint="attach to it and close it, or end it by a head there",
                 )
-            if watch is None:
+            if watch is None and (known.pid or not known.restarts):
                 raise ResourceError(
                     f"the session '{record.handle}' is starting still", hint="try again soon"
                 )
@@ -513,12 +551,17 @@ class SessionBook:
             report = known.report or calls.SessionReport(id=record.id, state="")
             report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(draining, report=report))
+            if watch is None:  # its root is begun again at this moment
+                self._ending.setdefault(record.id, []).append(answer)
+        if watch is None:
+            self.processes.give_up(record.id)
+            return answer
 
         def ended(done: Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
                 answer.set_exception(done.exception() or ClosedError("the head ends"))
             else:
-                answer.set_result(_plain(self._records[record.id]))
+                answer.set_result(_plain(self._records.get(record.id, record)))
 
         watch.end().add_done_callback(ended)
         return answer
@@ -554,7 +597,7 @@ class SessionBook:
                     self._over(record, reason)
                     return
                 plan, times = again
-                self._clear(record)
+                former = record
                 record = msgspec.structs.replace(
                     self._after(record, SessionStep.LOST),
                     pid=0,
@@ -566,6 +609,7 @@ class SessionBook:
                 )
                 self._early.pop(record.id, None)
                 self._keep(record)
+                self._clear(former)
         except SapwoodError as error:  # nobody would know of its next root
             _log.warning("session not begun again", session=record.handle, reason=error.what)
             self._over(record, reason)
@@ -624,6 +668,7 @@ class SessionBook:
             after = msgspec.structs.replace(after, report=told)
             self._records[record.id] = after
             over = [one for one in self.records() if SessionState(one.state).is_over]
+            over.sort(key=lambda one: one.report.since if one.report is not None else 0.0)
             old = [one.id for one in over[:-MAX_ENDED]]
             for one in old:
                 del self._records[one]
@@ -639,6 +684,8 @@ class SessionBook:
                     self._opened().delete(_SESSIONS + one)
             except SapwoodError as error:  # the next head sees by itself that it is over
                 _log.warning("end not written down", session=record.handle, reason=error.what)
+        for waiting in self._ending.pop(record.id, ()):
+            waiting.set_result(_plain(after))
         self._note_merges(record, told)
         _log.info("session over", session=record.handle, reason=reason)
         self._note("session.ended", f"{record.handle}: {reason}", session=record.name)

@@ -22,7 +22,7 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.errors import CancelledError, ClosedError, SapwoodError, SecurityError
 from sapwood.environment import background
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
@@ -42,6 +42,9 @@ START_TIMEOUT = 120.0
 
 RESTART_PATIENCE = 120.0
 """Seconds in which a root that was killed must be there again."""
+
+MAX_RESTARTS = 4
+"""Roots that are begun again at a time."""
 
 RESTART_PAUSE = 0.5
 """Seconds between two tries to begin it."""
@@ -71,11 +74,23 @@ class RootsHere:
         self._folder = folder
         self._thread = thread
         self._pool = pool
-        self._leaving = threading.Event()
+        self._changed = threading.Condition()
+        self._given_up: set[str] = set()
+        self._leaving = False
+        self._restarts = ThreadPoolExecutor(MAX_RESTARTS, "sapwood-restart")
+
+    def give_up(self, session: str) -> None:
+        """Begin the root of a session not again."""
+        with self._changed:
+            self._given_up.add(session)
+            self._changed.notify_all()
 
     def leave(self) -> None:
         """Begin no roots again: the head ends."""
-        self._leaving.set()
+        with self._changed:
+            self._leaving = True
+            self._changed.notify_all()
+        self._restarts.shutdown(wait=False)
 
     def begin(self, plan: RootPlan) -> Future[RootReady]:
         """Begin a root; the future gets what it says when it is ready, or why there is none."""
@@ -84,7 +99,7 @@ class RootsHere:
     def begin_again(self, plan: RootPlan) -> Future[RootReady]:
         """Begin a root again, also where nodes come back later than the head."""
         try:
-            return self._pool.submit(self._start_again, plan)
+            return self._restarts.submit(self._start_again, plan)
         except RuntimeError:  # the head ends, and its pool with it
             ended: Future[RootReady] = Future()
             ended.set_exception(ClosedError("the head ends"))
@@ -93,14 +108,28 @@ class RootsHere:
     def _start_again(self, plan: RootPlan) -> RootReady:
         end = time.monotonic() + RESTART_PATIENCE
         while True:
+            self._refuse_stopped(plan.id)
             try:
                 return self.start(plan)
+            except SecurityError:  # whoever made it may do so no more
+                raise
             except SapwoodError as error:
                 _log.warning("session not begun again", session=plan.id, reason=error.what)
-                if self._leaving.wait(RESTART_PAUSE):
-                    raise ClosedError("the head ends", hint=error.what) from error
                 if time.monotonic() > end:
                     raise
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped(plan.id), RESTART_PAUSE)
+
+    def _stopped(self, session: str) -> bool:
+        return self._leaving or session in self._given_up
+
+    def _refuse_stopped(self, session: str) -> None:
+        with self._changed:
+            if self._leaving:
+                raise ClosedError("the head ends")
+            if session in self._given_up:
+                self._given_up.remove(session)
+                raise CancelledError("the session is ended")
 
     def start(self, plan: RootPlan) -> RootReady:
         """Begin a root, and wait until it is ready.
@@ -116,7 +145,8 @@ class RootsHere:
                 background.start(words, log, msgspec.json.encode(plan), START_TIMEOUT)
             )
         except BaseException:
-            log.unlink(missing_ok=True)
+            if not plan.former:  # else the last words of the one before it are in there
+                log.unlink(missing_ok=True)
             raise
 
     def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:

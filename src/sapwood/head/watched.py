@@ -81,8 +81,10 @@ class WatchedProcess:
         except OSError:
             status = 0
         self.forget()
-        self._told(status)
-        self.over.set()
+        try:
+            self._told(status)
+        finally:
+            self.over.set()
 
 
 def started(pid: int) -> int:

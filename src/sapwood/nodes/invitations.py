@@ -74,6 +74,7 @@ class Invited:
         id: Which one it is.
         digest: SHA-256 of its secret.
         expires: Until when it lets processes in, seconds since 1970.
+        by: Ids of the blocks of the credential of whoever has made it; none without one.
         revoked: Whether it lets nobody in any more.
         rank: The agent that is there by it; 0 for none.
         host: What that process' machine calls itself.
@@ -86,10 +87,13 @@ class Invited:
         lost: Why it is lost; empty while it is not.
     """
 
-    def __init__(self, invitation: AgentInvitation, expires: float) -> None:
+    def __init__(
+        self, invitation: AgentInvitation, expires: float, by: tuple[str, ...] = ()
+    ) -> None:
         self.id = invitation.id
         self.digest = invitation.digest
         self.expires = expires
+        self.by = by
         self.revoked = False
         self.host = ""
         self.pid = 0
@@ -155,19 +159,23 @@ class Invitations:
 
     # --- for users, on any thread but the session's ----------------------------------------------
 
-    def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
+    def create(
+        self, count: int, lifetime: float, listen: str = "", by: tuple[str, ...] = ()
+    ) -> list[str]:
         """Make invitations; return their lines, which are secrets.
 
         Args:
             count: How many: each lets in one agent at a time.
             lifetime: Seconds for which they let processes in.
             listen: Where processes reach the session, ``host:port``; port 0 takes a free one.
+            by: Ids of the blocks of the credential of whoever makes them: see :meth:`deny`.
 
         Raises:
             ConfigurationError: There cannot be so many, or the session listens elsewhere already.
             CommunicationError: The port is taken, or the address is none of this machine.
         """
-        return [one.line for one in self._session.call(self._create, count, lifetime, listen)]
+        made = self._session.call(self._create, count, lifetime, listen, by)
+        return [one.line for one in made]
 
     def views(self) -> list[InvitationView]:
         """Return all invitations, as they are now."""
@@ -206,12 +214,23 @@ class Invitations:
             for one in self._invited.values()
         ]
 
+    def deny(self, ids: frozenset[str]) -> None:
+        """End the invitations by credentials that were revoked, with the agents there by them."""
+        for one in self._invited.values():
+            if ids.isdisjoint(one.by):
+                continue
+            one.revoked = True
+            if one.rank in self._agents:
+                self._lost(one, "the credential of who invited it was revoked")
+
     def _state_of(self, one: Invited, now: float) -> str:
         if one.rank:
             return "joining" if one.timer is not None else "joined"
         return "revoked" if one.revoked else "expired" if one.expires < now else "open"
 
-    def _create(self, count: int, lifetime: float, listen: str) -> list[AgentInvitation]:
+    def _create(
+        self, count: int, lifetime: float, listen: str, by: tuple[str, ...]
+    ) -> list[AgentInvitation]:
         if not 1 <= count <= self._most:
             raise ConfigurationError(
                 f"{count} agents cannot be invited",
@@ -225,7 +244,7 @@ class Invitations:
             AgentInvitation.create(self._authority.pin, self._places) for _number in range(count)
         ]
         until = time.time() + lifetime
-        self._invited |= {one.id: Invited(one, until) for one in made}
+        self._invited |= {one.id: Invited(one, until, by) for one in made}
         return made
 
     def _forget_some(self, count: int) -> None:

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
+from sapwood.core.rankset import MAX_RANKS
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls, wire
@@ -56,6 +57,7 @@ class MergeLine:
         label: The handle of this session, which the other one shows.
         ready: Told that the other root has let this one in.
         over: Told why the line has ended, or why there is none; once.
+        limit: Bytes of a message or a payload of the other root at most.
 
     Attributes:
         address: Which session it leads to.
@@ -70,6 +72,7 @@ class MergeLine:
         label: str,
         ready: Callable[[], None],
         over: Callable[[SapwoodError], None],
+        limit: int = wire.MAX_PAYLOAD,
     ) -> None:
         self.address = address
         self.facts: wire.Admitted | None = None
@@ -82,7 +85,7 @@ class MergeLine:
         self._over = over
         self._ended = False
         self._connection: Connection | None = None
-        self._reader = wire.WireReader(wire.TO_FRONT_END)
+        self._reader = wire.WireReader(wire.TO_FRONT_END, limit=limit)
         self._streams: dict[int, TakeEffect] = {}
         self._numbers = itertools.count(1)
         self._calls = itertools.count(1)
@@ -187,7 +190,8 @@ class MergeLine:
         elif isinstance(message, wire.Admitted):
             self._admitted(message)
         elif isinstance(message, wire.TreeNews):
-            self._tree = message.tree or self._tree
+            if message.tree is not None:
+                self._tree = _checked(message.tree)
         elif isinstance(message, wire.RootEnds):
             self._cut(ClosedError(f"it has ended: {message.reason}"))
         elif isinstance(message, wire.AnswerOfRoot):
@@ -201,9 +205,12 @@ class MergeLine:
     def _admitted(self, message: wire.Admitted) -> None:
         if self.facts is not None:
             raise ProtocolError("it lets this root in twice")
+        if message.session != self.address.session:
+            raise ProtocolError(f"it is the session {wire.printable(message.session[:200])}")
+        self._tree = _checked(message.tree)
+        self.facts = msgspec.structs.replace(message, name=wire.printable(message.name[:200]))
         if self._timer is not None:
             self._timer.cancel()
-        self.facts, self._tree = message, message.tree
         self._timer = self._loop.call_later(LOOK_INTERVAL, self._look)
         self._ready()
 
@@ -238,3 +245,21 @@ class MergeLine:
         if self._timer is not None:
             self._timer.cancel()
         self._streams.clear()
+
+
+def _checked(tree: Tree) -> Tree:
+    """Return the tree of another session, if one can be like that.
+
+    Raises:
+        ProtocolError: It cannot.
+    """
+    size = len(tree.parents)
+    lists = (tree.spares, tree.added, tree.removed)
+    if (
+        not 1 <= size <= MAX_RANKS
+        or not 0 <= tree.planned < size
+        or any(len(ranks) > size for ranks in lists)
+        or not all(0 < rank < size for ranks in lists for rank in ranks)
+    ):
+        raise ProtocolError("its tree has more places than it can have, or ranks of no place")
+    return tree

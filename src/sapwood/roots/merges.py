@@ -86,6 +86,7 @@ class Merges:
         name: What users call it.
         above: Returns the sessions that it is merged into.
         changed: Told that one has come or gone.
+        largest: Bytes of the largest message and payload of another root.
     """
 
     def __init__(
@@ -95,12 +96,14 @@ class Merges:
         name: str,
         above: Callable[[], list[str]],
         changed: Callable[[], None],
+        largest: int,
     ) -> None:
         self._session = session
         self._id = session_id
         self._name = name
         self._above = above
         self._changed = changed
+        self._largest = largest
         self._merges: dict[str, _Merge] = {}
         self._firsts = itertools.count(FIRST, FIRST)
 
@@ -151,6 +154,7 @@ class Merges:
             f"{self._name}#{self._id}",
             partial(self._ready, key),
             partial(self._over, key),
+            self._largest,
         )
         self._merges[key] = _Merge(line, next(self._firsts), asked)
         line.begin()

@@ -158,6 +158,7 @@ class RootProcess:
             state=self.life.state.value,
             reason=self.life.reason,
             nodes=self._nodes(),
+            pid=os.getpid(),
             **msgspec.structs.asdict(status),
         )
 

@@ -23,6 +23,7 @@ from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.comm.groups import events as gev
 from sapwood.comm.machine import machine_id
+from sapwood.comm.messages import FilterAt
 from sapwood.comm.messages.groups import LEAVE, NO_GROUP
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Payload
@@ -39,6 +40,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
@@ -56,6 +58,9 @@ from sapwood.session.supervisor import NodeSource
 
 MAX_FRONT_ENDS = 64
 """Front ends that may be attached to a session at a time."""
+
+MAX_WATCHERS = 32
+"""Those of them that may only watch: so they leave room for others."""
 
 MAX_STRANGERS = 64
 """Front ends that were not let in yet; with more, the first of them is cut off."""
@@ -316,6 +321,7 @@ class ServedFrontEnd:
         mine = event.spec.stream
         if mine in self._streams or len(self._streams) >= MAX_STREAMS:
             raise ProtocolError(f"a front end opens stream {mine} twice, or too many")
+        self._check_filters(event.spec.filters)
         session, merges = self._session, self._server.merges
         unknown = from_ranges(event.spec.members) - set(session.tree.agent_ranks)
         spans = self.role is not FrontEndRole.MERGER and merges.spans(event.spec)
@@ -336,6 +342,27 @@ class ServedFrontEnd:
             del self._streams[mine], session.of_stream[number]
             raise
 
+    def _check_filters(self, filters: tuple[FilterAt, ...]) -> None:
+        """Refuse code at the root to who has not shown that it is the session's user.
+
+        What another filter would hide from the root is refused, too: it may not hide it at a part
+        of a stream over several sessions.
+
+        Raises:
+            SecurityError: A filter may run at the root.
+        """
+        if not self.allowed.credential and FrontEndRole.MERGER in self.allowed.roles:
+            return
+        if self._session.streams.filters is None:  # nobody calls any there
+            return
+        found = [one.where for one in filters if one.where in _AT_ROOT and (one.up or one.down)]
+        if found:
+            raise SecurityError(
+                "filters of your own at the root of this session run as the user of its head",
+                where=f'FilterAt("{found[0]}")',
+                hint='place them below it, e.g. FilterAt("depth 1"): `up={"depth 1": …}`',
+            )
+
     def _of_stream(self, event: Any) -> None:
         stream = self._streams.get(event.stream)
         if stream is not None:
@@ -348,6 +375,7 @@ class ServedFrontEnd:
 
     def _sweep(self, event: ev.SweepStream) -> None:
         try:
+            self._check_filters(event.filters)
             self._of_stream(event)
         except SapwoodError as error:  # the stream is in another state
             self.tell(wire.SweepRefused(event.stream, event.number, error.to_record()))
@@ -658,13 +686,14 @@ class RootServer:
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self.merges = Merges(session, session_id, name, self._part_of, changed)
+        self.merges = Merges(session, session_id, name, self._part_of, changed, self._largest)
         self.kept_streams = KeptStreams(keeping, session.post_of_stream)
         self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
         self._since = clock()
         self._was_attached = False
         self._machine = machine_id()
         self._epoch = session.tree.epoch
+        self._denied: frozenset[str] = frozenset()
         session.answer(agent_requests.OUTPUT, self.wrote)
         session.subscribe(self._places_changed)
 
@@ -802,7 +831,10 @@ class RootServer:
         self._refused(told)
 
     def deny(self, ids: frozenset[str]) -> None:
-        """Cut off those whose credential was revoked; on the loop's thread."""
+        """Cut off those whose credential was revoked, and whom they invited; on the loop."""
+        self._denied |= ids
+        if self.session.invited is not None:
+            self.session.invited.deny(ids)
         for front_end in self._admitted():
             found = ids & set(front_end.allowed.credential)
             if found:
@@ -853,7 +885,7 @@ class RootServer:
             wanted = FrontEndRole(asked.role)
         except ValueError:
             raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
-        front_end.label = asked.label[:200]
+        front_end.label = wire.printable(asked.label[:200])
         allowed = front_end.verify(asked)
         if wanted not in allowed.roles:
             may = ", ".join(sorted(role.value for role in allowed.roles))
@@ -867,11 +899,7 @@ class RootServer:
                 "into one more",
                 hint="split those off first",
             )
-        if len(self._admitted()) >= MAX_FRONT_ENDS:
-            raise ConfigurationError(
-                f"{MAX_FRONT_ENDS} front ends are attached to the session '{self._name}'",
-                hint="let some of them leave first",
-            )
+        self._check_room(wanted)
         owner = self.owner
         if wanted is FrontEndRole.OWNER and owner is not None:
             raise ConfigurationError(
@@ -897,7 +925,8 @@ class RootServer:
             )
         )
         front_end.role, front_end.allowed = wanted, allowed
-        front_end.reader.limit = self._largest
+        calls_only = wanted is FrontEndRole.WATCHER
+        front_end.reader.limit = wire.MAX_STRANGE if calls_only else self._largest
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
@@ -909,6 +938,24 @@ class RootServer:
         self._look_at_end(front_end, allowed.not_after)
         _log.info("front end attached", number=front_end.number, role=wanted.value)
         self._note_change()
+
+    def _check_room(self, wanted: FrontEndRole) -> None:
+        """Refuse a front end when there are enough of them.
+
+        Raises:
+            ConfigurationError: There are.
+        """
+        there = self._admitted()
+        watchers = sum(one.role is FrontEndRole.WATCHER for one in there)
+        if len(there) >= MAX_FRONT_ENDS:
+            found = f"{MAX_FRONT_ENDS} front ends are attached to"
+        elif wanted is FrontEndRole.WATCHER and watchers >= MAX_WATCHERS:
+            found = f"{MAX_WATCHERS} front ends watch"
+        else:
+            return
+        raise ConfigurationError(
+            f"{found} the session '{self._name}'", hint="let some of them leave first"
+        )
 
     def close(self, reason: str) -> None:
         """Tell all front ends that the session ends; on the loop's thread."""
@@ -980,10 +1027,21 @@ class RootServer:
         invitations = self.session.invitations
         if name == root_calls.INVITE:
             count, lifetime, listen = typed.convert(value, tuple[int, float, str])
-            return self._pool.submit(invitations.create, count, lifetime, listen)
+            shown = front_end.allowed
+            lifetime = min(lifetime, shown.not_after - self._clock())
+            return self._pool.submit(self._invite, count, lifetime, listen, shown.credential)
         if name == root_calls.REVOKE_INVITATION:
             return self._pool.submit(invitations.revoke, typed.convert(value, str))
         return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
+
+    def _invite(self, count: int, lifetime: float, listen: str, by: tuple[str, ...]) -> list[str]:
+        """Make invitations that end with a credential; on a thread that may wait."""
+        invitations = self.session.invitations
+        lines = invitations.create(count, lifetime, listen, by)
+        if not self._denied.isdisjoint(by):  # meanwhile
+            self.session.call(invitations.deny, self._denied)
+            raise SecurityError("the credential was revoked", hint="use another one")
+        return lines
 
     def about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
         """Merge this session with another one, or split both; also for who is not its owner now.
@@ -1088,6 +1146,9 @@ class RemoteDoor:
 
 _INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
 _OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
+
+_AT_ROOT = frozenset({f"rank {ROOT}", "depth 0", "*"})
+"""Where filters of one's own may run at the root."""
 
 _WORKING = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
 

@@ -293,6 +293,16 @@ _encode_shared = msgspec.msgpack.Encoder(enc_hook=_shared).encode
 _encode_inline = msgspec.msgpack.Encoder(enc_hook=_inline).encode
 
 
+def printable(text: str) -> str:
+    r"""Return what a stranger calls something, safe to show and to log.
+
+    Example:
+        >>> printable("night\x1b[2J")
+        'night?[2J'
+    """
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 def pack(message: msgspec.Struct, *, sharing: bool) -> list[bytes | memoryview]:
     """Return the buffers of a frame.
 

@@ -617,6 +617,7 @@ def _folded(blocks: Sequence[tuple[_Block, _BlockBody]]) -> Rights:
         holder=_only([one.holder for one in every], "holders") or b"",
         user=_only([one.user for one in every], "users") or "",
         owner=first.subject or f"#{_id_of(blocks[0][0])}",
+        issued_session=first.session or "",
     )
 
 

@@ -235,8 +235,16 @@ class HostedInvitations(InvitationPort, Protocol):
 
     events: deque[AgentEvent]
 
+    def create(
+        self, count: int, lifetime: float, listen: str = "", by: tuple[str, ...] = ()
+    ) -> list[str]:
+        """Make invitations that end with the credential of whoever makes them."""
+
     def current(self) -> list[InvitationView]:
         """Return all invitations, as they are now; on the session's loop."""
+
+    def deny(self, ids: frozenset[str]) -> None:
+        """End the invitations by revoked credentials, with their agents; on the session's loop."""
 
 
 class NewAgent(msgspec.Struct, frozen=True):

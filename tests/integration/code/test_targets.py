@@ -64,6 +64,7 @@ def test_a_machine_without_a_compiler_builds_by_zig(
     assert build(program, cache=cache, environment=bare).cached
 
 
+@pytest.mark.nightly
 def test_assertions_stay_in_what_zig_builds(
     cache: BuildCache, program_of: Any, bare: dict[str, str]
 ) -> None:

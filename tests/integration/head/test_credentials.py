@@ -317,6 +317,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     others = [
         up.issue(*rights, subject="bob"),
         foreign.attenuate(subject="ann"),  # which anybody may write
+        foreign.attenuate(session="anns"),  # likewise: what narrows gives nothing
         up.issue(*rights, subject="ann", session="other"),
         up.issue(*rights, user="bob", session="anns"),
     ]
@@ -729,7 +730,9 @@ def test_who_may_run_code_in_a_session_runs_commands_on_its_nodes(
         assert "does not give the right 'run'" in run(*far, status=6)
         give("run", session="another")
         assert "is for the session 'another'" in run(*far, status=6)
-        give("run", nodes="n2")
+        give("run")
+        assert "somebody else has made" in run(*far, status=6)
+        give("run", nodes="n2", session="cmds")
         assert "on no node" in run(*far, status=2)
         with up.access(runs) as head:
             record = typed.convert(

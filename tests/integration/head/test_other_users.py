@@ -283,6 +283,9 @@ def test_files_of_a_node_are_not_read_as_the_user_of_its_daemon(
         for order, value in ((stage_messages.FIND, find), (stage_messages.READ, piece)):
             with pytest.raises(SapwoodError, match="reads files as the user of its daemon"):
                 head.ask(host, order, value).result(PATIENCE)
+        for order in (stage_messages.KEEP, stage_messages.REMOVE):
+            with pytest.raises(SapwoodError, match="code and data of all users"):
+                head.ask(host, order, None).result(PATIENCE)
 
 
 @pytest.mark.row("C5-RES")

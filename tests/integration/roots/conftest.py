@@ -54,7 +54,8 @@ def head(
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         made = new_head()
         made.start()
-        made._pool.submit(int).result()  # its first thread is there before the tests
+        for pool in (made._pool, made.sessions._roots._restarts):
+            pool.submit(int).result()  # its first thread is there before the tests
         yield made
         made.close()
 

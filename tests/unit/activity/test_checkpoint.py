@@ -205,3 +205,19 @@ def test_what_cannot_be_written_does_not_end_the_run(file: Path) -> None:
 def test_a_folder_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         CheckpointWriter(tmp_path / "missing" / "file", 1.0, lambda: WHOSE, 0)
+
+
+def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    other.chmod(0o644)
+    half = file.with_name(f".{file.name}.half")
+    half.symlink_to(other)
+    write_checkpoint(file, WHOSE, 1, state(1))
+    assert read_checkpoint(file).iteration == 1
+    assert not file.is_symlink()
+    half.symlink_to(tmp_path / "missing")
+    CheckpointWriter(file, 1.0, lambda: WHOSE, 0)
+    assert not half.is_symlink()
+    assert not (tmp_path / "missing").exists()
+    assert other.read_text() == "of somebody else"

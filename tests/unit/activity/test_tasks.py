@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import pickle
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from sapwood.core.errors import (
 from sapwood.core.topology import flat
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
+from sapwood.session.port import PlaceState, PlaceView
 from sapwood.session.requests import RequestFuture
 
 TIMEOUT = 30.0
@@ -47,6 +49,10 @@ class Agents:
         self.names = queue.SimpleQueue[str]()
         self._replies: list[RequestFuture] = []
         self.listeners: list[Callable[[PlacesChanged], None]] = []
+        self.joined: set[int] = set()
+
+    def places(self, ranks: Iterable[int]) -> list[PlaceView]:
+        return [PlaceView(rank, 1, PlaceState.READY, 1, rank in self.joined) for rank in ranks]
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         self.listeners.append(listener)
@@ -71,12 +77,19 @@ class Agents:
         assert name == self.wanted_back[-1][1]
         self._replies[-1].set_result(False)
 
-    def ask_encoded(self, rank: int, handler: str, body: bytes, _arrays: Any) -> RequestFuture:
+    def ask_encoded(
+        self,
+        rank: int,
+        handler: str,
+        body: bytes,
+        _arrays: Any,
+        future: RequestFuture | None = None,
+    ) -> RequestFuture:
         if self.closed:
             raise ClosedError("the cluster is closed")
         assert handler == agent_requests.CALL_TASK
         order = msgspec.msgpack.decode(body, type=agent_requests.CallTask)
-        self.asked.append((rank, order.function, RequestFuture()))
+        self.asked.append((rank, order.function, future or RequestFuture()))
         self.asked[-1][2].number = len(self.asked)
         self.names.put(order.function)
         return self.asked[-1][2]
@@ -366,3 +379,44 @@ def test_a_pool_that_refuses_may_cancel_what_has_not_begun() -> None:
         agents.answer(str(number), number)
     pool.wait()
     assert agents.under_way() == []
+
+
+OPENED: list[str] = []
+
+
+class Witness:
+    """Notes where its pickle is opened, as code of an agent would."""
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return _opened, ("opened",)
+
+
+def _opened(what: str) -> None:
+    OPENED.append(what)
+
+
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("direct", [False, True])
+def test_no_pickle_of_an_agent_that_joined_is_opened(direct: bool, joined: bool) -> None:
+    agents, pool = pool_of(1)
+    agents.joined = {1} if joined else set()
+    OPENED.clear()
+
+    def submit(name: str) -> Future[Any]:
+        wanted = msgspec.structs.replace(call(name), pickles=True)
+        return pool.ask([1], wanted)[1] if direct else pool.submit(wanted)
+
+    result, failure = submit("result"), submit("failure")
+    data = pickle.dumps(Witness())
+    agents.answer("result", values.Pickled(data))
+    error = UserCodeError("no")
+    error.exception = pickle.dumps((data, b"", {}))
+    agents.fail("failure", error)
+    assert isinstance(failure.exception(0), UserCodeError)
+    if joined:
+        with pytest.raises(DataValueError, match="has joined by an invitation"):
+            result.result(0)
+        assert not OPENED
+    else:
+        result.result(0)
+        assert OPENED == ["opened"] * 2

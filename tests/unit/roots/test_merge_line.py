@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from sapwood.core.errors import CommunicationError, SapwoodError
-from sapwood.core.topology import flat
+from sapwood.core.topology import Tree, flat, kary
 from sapwood.roots import merge_line, wire
 from sapwood.roots.attached import RootAddress
 from sapwood.roots.merge_line import MergeLine
+from sapwood.session.options import PlacesChanged
 
 pytestmark = pytest.mark.row("C3-SESS-4")
+
+
+LIMIT = 2**16
+"""Bytes of the largest message of the other root."""
 
 
 class Due:
@@ -67,6 +72,7 @@ class Line:
             "night#a",
             self._is_ready,
             self.over.append,
+            LIMIT,
         )
         self.line.begin()
 
@@ -80,12 +86,12 @@ class Line:
     def hears(self, message: Any) -> None:
         self.line.bytes_received(0, b"".join(wire.pack(message, sharing=False)))
 
-    def is_let_in(self) -> None:
+    def is_let_in(self, tree: Tree | None = None, session: str = "b", name: str = "day") -> None:
         self.hears(
             wire.Admitted(
-                session="b",
-                name="day",
-                tree=flat(2),
+                session=session,
+                name=name,
+                tree=tree or flat(2),
                 platforms=(),
                 places=(),
                 hosts=(),
@@ -134,3 +140,54 @@ def test_a_root_that_ends_the_line(said: Any) -> None:
     line.line.close()
     line.line.tell("status", None)
     assert len(line.loop.written) == written
+
+
+IMPOSSIBLE = [
+    Tree(10**12, (-1, 0)),
+    Tree(-1, (-1, 0)),
+    Tree(0, ()),
+    Tree(1, (-1, 0), added=(10**12,), epoch=1),
+    Tree(1, (-1, 0), added=(1,) * 3, epoch=1),
+    Tree(1, (-1, 0), removed=(-5,), epoch=1),
+    Tree(1, (-1, 0), removed=(0,), epoch=1),
+    Tree(1, (-1, 0), spares=(7,)),
+]
+
+
+@pytest.mark.parametrize("tree", IMPOSSIBLE)
+def test_a_tree_that_cannot_be_ends_the_line(tree: Tree) -> None:
+    line = Line()
+    line.is_let_in(tree)
+    assert line.ready == 0
+    assert "broke the protocol: its tree" in line.over[0].what
+    line = Line()
+    line.is_let_in()
+    news = PlacesChanged((1,), (1,), back=False)
+    line.hears(wire.TreeNews(news, kary(4, 2, spares=True).without([1]), ()))
+    assert list(line.line.tree.agent_ranks) == [2, 3, 4]
+    line.hears(wire.TreeNews(news, None, ()))
+    assert not line.over
+    line.hears(wire.TreeNews(news, tree, ()))
+    assert "broke the protocol: its tree" in line.over[0].what
+
+
+def test_a_tree_of_too_many_places_ends_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_line, "MAX_RANKS", 3)
+    line = Line()
+    line.is_let_in(flat(2))
+    assert line.ready == 1
+    line = Line()
+    line.is_let_in(flat(3))
+    assert (line.ready, len(line.over)) == (0, 1)
+
+
+def test_a_root_of_another_session_or_with_too_much_to_say() -> None:
+    line = Line()
+    line.is_let_in(session="c\x1b")
+    assert line.over[0].what.endswith("it is the session c?")
+    line = Line()
+    line.is_let_in(name="day\x1b]0;x\a")
+    assert line.line.facts is not None
+    assert line.line.facts.name == "day?]0;x?"
+    line.hears(wire.AnswerOfRoot(1, "x" * LIMIT))
+    assert f"the most here is {LIMIT}" in line.over[0].what

@@ -1,0 +1,76 @@
+"""The driver of a detached run: what it leaves, and whose session it takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.cli import run_driver
+from sapwood.cli.failures import EXIT_INTERRUPTED
+from sapwood.cli.options import RunRequest
+from sapwood.head import calls
+from sapwood.head.runs import CHECKPOINT
+
+PROGRAM = """
+import numpy as np
+import sapwood
+
+
+class Count(sapwood.Program):
+    reduce = {"n": "sum"}
+    inputs = ("x",)
+
+    def default_data(self):
+        return {"x": np.arange(10.0)}
+
+    def map(self, data, state):
+        return {"n": len(data["x"])}
+"""
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """The folder of a run that a head called lab keeps, with what a driver has written."""
+    folder = tmp_path / "heads" / "lab" / "runs" / "a2938a05"
+    folder.mkdir(parents=True)
+    for name in (CHECKPOINT, f"{CHECKPOINT}.previous", f".{CHECKPOINT}.half", "output.log"):
+        (folder / name).touch()
+    return folder
+
+
+@pytest.fixture
+def request_of(tmp_path: Path) -> RunRequest:
+    file = tmp_path / "count.py"
+    file.write_text(PROGRAM)
+    return RunRequest(program=file, flags={"cluster.on": "session:day"})
+
+
+@pytest.mark.parametrize("code", [0, EXIT_INTERRUPTED])
+def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head(
+    monkeypatch: pytest.MonkeyPatch, record: Path, request_of: RunRequest, code: int
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def find(cluster: str, name: str, handle: str) -> Any:
+        asked.append((cluster, name, handle))
+        found = calls.SessionRecord(id="1", name="day", state="ready", on="head", created=0.0)
+        return msgspec.to_builtins(found)
+
+    @contextlib.contextmanager
+    def attach(handle: str, *, cluster: str, **_options: Any) -> Iterator[None]:
+        asked.append((cluster, "attach", handle))
+        yield
+
+    monkeypatch.setattr(run_driver, "asked_head", find)
+    monkeypatch.setattr(run_driver, "attach", attach)
+    monkeypatch.setattr(run_driver, "run_once", lambda *_words: code)
+    assert run_driver.drive(request_of, record) == code
+    assert asked == [("lab", calls.FIND_SESSION, "day"), ("lab", "attach", "day")]
+    left = sorted(one.name for one in record.iterdir())
+    kept = [f".{CHECKPOINT}.half", CHECKPOINT, f"{CHECKPOINT}.previous"] if code else []
+    assert left == [*kept, "output.log"]
