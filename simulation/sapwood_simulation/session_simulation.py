@@ -347,7 +347,7 @@ class SessionSimulation(Simulation):
         options: What is simulated.
 
     Example:
-        >>> report = SessionSimulation(SimulationOptions(agents=4, waves=2)).run()
+        >>> report = SessionSimulation(SimulationOptions(agents=4, waves=2, seed=1)).run()
         >>> report.waves > 5, report.attaches > 2
         (True, True)
     """
