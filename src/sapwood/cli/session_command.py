@@ -17,6 +17,8 @@ from sapwood.cli.head_connection import asked_head
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.attaching import CREATE_TIMEOUT, attach
 from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.rankset import fold, parse_ranks
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
@@ -37,6 +39,7 @@ class SessionRequest:
         agents: How many.
         agents_per_node: How many on each node.
         fanout: Children of each junction.
+        topology: Shape of the tree, instead of ``fanout``; empty for as the settings say.
         idle: How long it stays when nobody is attached.
         cluster: At which head.
         flags: Settings by dotted key.
@@ -47,6 +50,7 @@ class SessionRequest:
     agents: int | None
     agents_per_node: int | None
     fanout: int | None
+    topology: str
     idle: str | None
     cluster: str
     flags: Mapping[str, str]
@@ -77,6 +81,13 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
     Raises:
         SapwoodError: It cannot be started.
     """
+    if request.topology and request.fanout is not None:
+        raise ConfigurationError(
+            "--fanout and --topology are both given", hint="leave one of them out"
+        )
+    flags = dict(request.flags)
+    if request.topology:
+        flags["cluster.shape" if request.on == "local" else "nodes.topology"] = request.topology
     wanted = calls.CreateSession(
         name=request.name,
         on=request.on,
@@ -84,7 +95,7 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
         agents_per_node=request.agents_per_node,
         fanout=request.fanout,
         idle=None if request.idle is None else parse_duration(request.idle),
-        settings=msgspec.to_builtins(load_configuration(request.flags).settings),
+        settings=msgspec.to_builtins(load_configuration(flags).settings),
     )
     record = _asked(
         request.cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT
@@ -215,6 +226,41 @@ def split(session: str, other: str, timeout: str, cluster: str, *, as_json: bool
         print_json({"split": other})
     else:
         typer.echo(f"The sessions {session} and {other} are split.")
+
+
+def expand(session: str, agents: int, cluster: str, *, as_json: bool) -> None:
+    """Add agents to a session.
+
+    Raises:
+        SapwoodError: They cannot be added.
+    """
+    with attach(session, role="user", cluster=cluster) as user:
+        ranks = user.expand(agents)
+        count = len(user.agents)
+    if as_json:
+        print_json({"added": list(ranks), "agents": count})
+    else:
+        typer.echo(f"The session {session} has {fold('agent', ranks)} more: {count} altogether.")
+
+
+def contract(session: str, agents: str, timeout: str, cluster: str, *, as_json: bool) -> None:
+    """Remove agents from a session.
+
+    Raises:
+        SapwoodError: They cannot be removed.
+    """
+    ranks = parse_ranks(agents)
+    if not ranks:
+        raise ConfigurationError(
+            f"{agents!r} is no set of agents", hint="write their ranks, such as 2-4,7"
+        )
+    with attach(session, role="user", cluster=cluster) as user:
+        user.contract(ranks, parse_duration(timeout))
+        count = len(user.agents)
+    if as_json:
+        print_json({"removed": sorted(ranks), "agents": count})
+    else:
+        typer.echo(f"{fold('agent', ranks)} left the session {session}: {count} are there still.")
 
 
 def delete(session: str, cluster: str, *, as_json: bool) -> None:
