@@ -267,6 +267,9 @@ class KeptStreams:
             results.kept.remove(one)
             results.nbytes -= one.nbytes
 
+    def refused(self, effect: Any) -> None:
+        """Nobody is there who has asked for a sweep."""
+
     def served(self, stream: int) -> ServedStream:
         """Return a stream, by the number that its last owner gave it."""
         return self.streams[stream]

@@ -46,13 +46,13 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
 from sapwood.roots import root_calls, wire
-from sapwood.roots.joint_stream import JointStream
+from sapwood.roots.joint_routes import JointRoutes
 from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.roots.merged_session import MergeOrder, SplitOrder
 from sapwood.roots.merges import Merges
 from sapwood.roots.open_work import OpenWork
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
-from sapwood.roots.routes import EffectRoutes, FrontEndMemory
+from sapwood.roots.routes import FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
@@ -127,7 +127,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     part_of: list[str] = []
 
 
-class RootSession(EffectRoutes, EmbeddedSession):
+class RootSession(JointRoutes, EmbeddedSession):
     """A session whose users are other processes.
 
     Args:
@@ -139,37 +139,18 @@ class RootSession(EffectRoutes, EmbeddedSession):
     """
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
-        EffectRoutes.__init__(self)
-        self.joint: dict[int, JointStream] = {}
+        JointRoutes.__init__(self)
         self._leaving: list[OpenWork] = []
         self.tree_changed: Callable[[], None] = _nothing
         EmbeddedSession.__init__(self, options, None, nodes)
 
-    def post_of_stream(self, event: Any) -> None:
-        """Give an event of a stream to the core, or to what has it done by several sessions."""
-        joint = self.joint.get(event.stream)
-        if joint is None:
-            self.host.post(event)
-        else:
-            joint.take(event)
+    def post_to_core(self, event: Any) -> None:
+        """Give the core of this root an event."""
+        self.host.post(event)
 
-    def emit(self, effect: Any) -> None:
-        """Tell what came of a stream over several sessions."""
-        if isinstance(effect, ev.Released):
-            self._returned({ev.Released: self._released}, effect)
-            return
-        known = self.of_stream.get(effect.stream)
-        if known is None:
-            return
-        hearer, number = known
-        told = msgspec.structs.replace(effect, stream=number)
-        if not isinstance(effect, wire.SweepRefused):
-            hearer.hear(number, told)
-        elif isinstance(hearer, ServedFrontEnd):
-            hearer.tell(told)
-        payload = getattr(effect, "payload", None)
-        if payload is not None:
-            self._released(ev.Released(payload))
+    def freed(self, effect: ev.Released) -> None:
+        """Have memory of this root used again."""
+        self._released(effect)
 
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called, also those over several sessions."""
@@ -447,6 +428,10 @@ class ServedFrontEnd:
         served.told(effect)
         if self.role is FrontEndRole.OWNER:
             self._server.kept_streams.also_told(stream, effect)
+        self.tell(effect)
+
+    def refused(self, effect: wire.SweepRefused) -> None:
+        """Tell it that a sweep of a stream of its own cannot be."""
         self.tell(effect)
 
     # --- requests and messages -----------------------------------------------------------------

@@ -60,6 +60,9 @@ class StreamHearer(Protocol):
     def hear(self, stream: int, effect: Any) -> None:
         """Take in what came of a stream, by its own number of it."""
 
+    def refused(self, effect: Any) -> None:
+        """Take in that a sweep of a stream cannot be."""
+
     def served(self, stream: int) -> StreamServed:
         """Return a stream, by its own number of it."""
 
