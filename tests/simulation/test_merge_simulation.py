@@ -43,6 +43,15 @@ def test_without_faults_each_wave_is_whole_or_its_session_was_split_off() -> Non
     assert report.waves > 30
 
 
+def test_no_fresh_seed_breaks_an_invariant(fresh_seed: int) -> None:
+    for seed in range(fresh_seed, fresh_seed + 3):
+        try:
+            MergeSimulation(seed).run()
+        except Exception as error:
+            error.add_note(f"repeat with SAPWOOD_FRESH_SEED={fresh_seed}; it was seed {seed}")
+            raise
+
+
 # --- killed at each step -------------------------------------------------------------------------
 
 
@@ -69,6 +78,7 @@ class KilledAtStep:
         simulation.run_for(3.0)
         simulation.split("a", "b", 10.0)
         simulation.run_for(30.0)
+        simulation.step = lambda _: None
         simulation.finish()
 
     def _broadcast(self) -> None:
