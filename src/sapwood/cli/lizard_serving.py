@@ -190,7 +190,7 @@ def _programs(settings: Settings, *, keep: bool) -> Iterator[RegisteredPrograms]
             folder.rmdir()
 
 
-# --- the client ------------------------------------------------------------------------------------
+# --- the client ----------------------------------------------------------------------------------
 
 
 def run_client(request: ClientRequest) -> None:
@@ -282,11 +282,11 @@ class _JoinedAgents:
         """Begin them."""
         parent = os.getpid()
         for line in self._lines:
-            process = subprocess.Popen(  # noqa: PLW1509 - there is one thread yet
+            process = subprocess.Popen(
                 background.own_command("agent", "join", "-"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                preexec_fn=partial(die_with_parent, parent),
+                preexec_fn=partial(die_with_parent, parent),  # noqa: PLW1509 - there is one thread yet
                 start_new_session=True,  # Ctrl-C is for the client, which tells them
             )
             self._processes.append(process)
@@ -300,7 +300,7 @@ class _JoinedAgents:
         Raises:
             NodeLostError: None of them ended as it should.
         """
-        while any(process.poll() is None for process in self._processes):
+        while any(process.poll() is None for process in self._processes):  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(LOOK)
         codes = {process.returncode for process in self._processes}
         if 0 not in codes:

@@ -7,10 +7,11 @@ that text a second line says what is wrong, which lizard-slayer's own programs d
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -31,7 +32,11 @@ from sapwood.core.errors import (
 MAX_BODY: Final = 256 * 2**20
 """Bytes of a request: a dataset is seven to ten times its own size in it."""
 
-Respond = Callable[[Request], Awaitable[Response]]
+MAX_READING: Final = 2**30
+"""Bytes of requests that come in at once."""
+
+SMALL: Final = 2**20
+"""Bytes of a request that is read while others wait."""
 
 
 def answer_json(data: Any) -> Response:
@@ -89,13 +94,21 @@ async def body_of(request: Request, limit: int = MAX_BODY) -> Body:
         raise HTTPException(415, "the body must be JSON: Content-Type: application/json")
     pieces: list[bytes] = []
     total = 0
-    async for piece in request.stream():
-        total += len(piece)
-        if total > limit:
-            raise HTTPException(413, f"the body has more than {limit} bytes")
-        pieces.append(piece)
+    state = request.app.state
     try:
-        data = json.loads(b"".join(pieces))
+        async for piece in request.stream():
+            total += len(piece)
+            state.reading += len(piece)
+            if total > limit:
+                raise HTTPException(413, f"the body has more than {limit} bytes")
+            if state.reading > MAX_READING:
+                raise HTTPException(503, "too many large requests come at once; try again")
+            pieces.append(piece)
+    finally:
+        state.reading -= total
+    text = b"".join(pieces)
+    try:
+        data = json.loads(text) if total < SMALL else await run_in_threadpool(json.loads, text)
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is no JSON: {error}") from None
     if not isinstance(data, dict):
@@ -138,9 +151,11 @@ def application(routes: Sequence[BaseRoute], gate: Gate) -> Starlette:
         SapwoodError: _failed,
         HTTPException: _refused,
     }
-    return Starlette(
+    made = Starlette(
         routes=routes, middleware=[Middleware(_Guarded, gate)], exception_handlers=handlers
     )
+    made.state.reading = 0
+    return made
 
 
 class _Guarded:

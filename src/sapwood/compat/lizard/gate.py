@@ -7,7 +7,6 @@ that come from another site are refused, and so are names of hosts that are not 
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ipaddress
 import os
@@ -15,7 +14,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from sapwood.core.errors import ConfigurationError, SecurityError
 
@@ -62,7 +61,7 @@ class Gate:
                     "address: https://lizard:TOKEN@HOST:PORT",
                 )
             return
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _parts(f"//{headers.get('host', '')}").hostname or ""
         if not is_loopback(host):
             raise SecurityError(
                 f"{host[:80]!r} is not this machine", hint="use http://localhost:PORT"
@@ -163,7 +162,7 @@ def _shown(authorization: str) -> bytes:
     if kind.lower() == "basic":
         try:
             return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
-        except binascii.Error:
+        except ValueError:  # binascii.Error is one
             return b""
     return b""
 
@@ -172,6 +171,13 @@ def _check_site(headers: Mapping[str, str]) -> None:
     site = headers.get("sec-fetch-site", "none")
     origin = headers.get("origin", "")
     if site not in {"none", "same-origin"} or (
-        origin and urlsplit(origin).netloc != headers.get("host", "")
+        origin and _parts(origin).netloc != headers.get("host", "")
     ):
         raise SecurityError("requests from pages of another site are refused")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return SplitResult("", "", "", "", "")

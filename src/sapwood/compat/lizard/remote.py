@@ -57,11 +57,11 @@ class RemoteServer:
     """
 
     def __init__(self, url: str, *, token: str = "", certificate: str = "") -> None:
-        parts = urlsplit(url if "//" in url else f"http://{url}")
         try:
+            parts = urlsplit(url if "//" in url else f"http://{url}")
             host, port = parts.hostname or "", parts.port
         except ValueError:
-            host, port = "", None
+            parts, host, port = urlsplit(""), "", None
         if parts.scheme not in {"http", "https"} or not host:
             raise ConfigurationError(
                 "this is no address of a server", where=url[:200], hint="write http://HOST:PORT"
