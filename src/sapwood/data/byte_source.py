@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sapwood.comm.content import ContentFolder
@@ -210,40 +209,6 @@ class SourceStream(io.RawIOBase):
         view[:count] = self._source.read_at(self._at, count) if count else b""
         self._at += count
         return count
-
-
-@contextmanager
-def opened(
-    file: StoredFile, content: Sequence[StoredContent], folder: ContentFolder
-) -> Iterator[ByteSource]:
-    """Open a file to read rows of it, and look at the end whether it was the same all the time.
-
-    Args:
-        file: The file.
-        content: What was fetched of it; nothing where it is read itself.
-        folder: Where what was fetched is.
-
-    Raises:
-        DataMissingError: It is gone, cannot be read or has changed.
-    """
-    source: ByteSource
-    own = [one for one in content if one.path == file.path]
-    if own:
-        source = FetchedSource(file, own, folder)
-    elif file.is_url:
-        from sapwood.data.url_source import UrlSource  # noqa: PLC0415 - fsspec is optional
-
-        source = UrlSource(file)
-    else:
-        source = LocalSource(file)
-    try:
-        yield source
-        source.require_unchanged()
-    except DataValueError:
-        source.require_unchanged()  # if it was written to, that is what is wrong with it
-        raise
-    finally:
-        source.close()
 
 
 def changed(where: str) -> DataMissingError:

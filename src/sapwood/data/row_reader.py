@@ -17,8 +17,8 @@ import numpy as np
 from sapwood.comm.array_types import dtype_from
 from sapwood.comm.content import ContentFolder
 from sapwood.core.errors import DataShapeError, DataValueError, ProtocolError, ResourceError
-from sapwood.data.byte_source import opened
 from sapwood.data.formats import format_named
+from sapwood.data.opened_file import opened
 from sapwood.data.stored import StoredField, StoredPiece, StoredRows
 from sapwood.environment.memory import available_memory
 from sapwood.environment.units import describe_size

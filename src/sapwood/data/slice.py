@@ -187,7 +187,7 @@ def in_content(ref: SliceRef, fetched: Iterable[tuple[bytes, int, str]]) -> Slic
 
 
 def open_slice(ref: SliceRef, blocks: MappedBlocks, content: ContentFolder = _NO_CONTENT) -> Slice:
-    """Open a slice that another process published.
+    """Open a slice whose bytes another process published; see :mod:`sapwood.data.opening`.
 
     Args:
         ref: The reference.
@@ -196,17 +196,12 @@ def open_slice(ref: SliceRef, blocks: MappedBlocks, content: ContentFolder = _NO
         content: Where content is that was fetched from another machine.
 
     Raises:
-        DataError: A file is gone, damaged or has changed since it was published.
+        DataMissingError: A file is gone or has changed since it was published.
         ProtocolError: The reference is malformed or its memory is gone.
     """
     count = ref.stop - ref.start
     if count < 0:
         raise ProtocolError(f"a slice ends before it starts ({ref.start}:{ref.stop})")
-    if ref.rows is not None:
-        from sapwood.data.row_reader import read_rows  # noqa: PLC0415 - most slices need it not
-
-        found = read_rows(ref.rows, count, content, first=ref.start)
-        return Slice(ref.start, ref.stop, found.arrays, found.read_bytes)
     return Slice(
         ref.start,
         ref.stop,

@@ -129,7 +129,8 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True):
             if file.is_url or not piece.wanted:
                 continue
             for offset, nbytes in (file.tail, *piece.ranges):
-                if nbytes:
+                before = found.get((piece.file, offset))
+                if nbytes and (before is None or before[2] < nbytes):
                     found[piece.file, offset] = (file, offset, nbytes)
         return list(found.values())
 

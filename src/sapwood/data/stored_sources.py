@@ -14,9 +14,9 @@ import numpy as np
 from sapwood.comm.array_types import dtype_text
 from sapwood.comm.content import ContentFolder
 from sapwood.core.errors import DataError, DataMissingError, DataShapeError
-from sapwood.data.byte_source import opened
 from sapwood.data.formats import RowFormat, all_formats, format_of
 from sapwood.data.formats.choice import Choice
+from sapwood.data.opened_file import opened
 from sapwood.data.scanned import ColumnType, Scanned
 from sapwood.data.stored import MAX_FILES, MAX_PIECES, StoredField, StoredFile, StoredRows
 from sapwood.data.stored_dataset import StoredDataset

@@ -78,12 +78,15 @@ class ParquetFormat:
 def _opened(source: ByteSource) -> Any:
     """Return the file with its table of contents, which is read once."""
     if "parquet" not in source.kept:
-        pyarrow_for(source.where)
+        pa = pyarrow_for(source.where)
         from pyarrow import parquet  # noqa: PLC0415 - an optional package
 
         with damaged(source.where):
+            # By itself pyarrow reads more of the end than that, which is not everywhere at hand.
+            contents = parquet.read_metadata(pa.BufferReader(source.read_at(*_tail(source))))
             source.kept["parquet"] = parquet.ParquetFile(
                 SourceStream(source),
+                metadata=contents,
                 buffer_size=BUFFER_BYTES,
                 pre_buffer=False,
                 page_checksum_verification=True,
