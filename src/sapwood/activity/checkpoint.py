@@ -393,6 +393,11 @@ class CheckpointWriter:
         begun = self._clock()
         if (begun - self._last) * self._share < self._cost * (1 - self._share):
             return
+        self.write(iteration, state)
+
+    def write(self, iteration: int, state: dict[str, Any]) -> str:
+        """Write the state after an iteration now; return why it cannot be written, if it cannot."""
+        begun = self._clock()
         wrong = ""
         try:
             if self._known is None:
@@ -408,3 +413,4 @@ class CheckpointWriter:
         self._last = self._clock()
         self.seconds += self._last - begun
         self._cost = RETRY if wrong else self._last - hashed
+        return wrong

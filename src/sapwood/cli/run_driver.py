@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import threading
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +18,12 @@ from sapwood.cli import starting
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
-from sapwood.cli.run_command import load_data, run_once, starting_agents
-from sapwood.client import Cluster, attach, load_program
+from sapwood.cli.run_command import load_data, run_once, run_through, starting_agents
+from sapwood.client import attach, load_program
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
-from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.runs import CHECKPOINT, SESSION_LOST, cluster_of, remove_checkpoints
 from sapwood.session.port import SessionState
@@ -64,27 +62,26 @@ def drive(request: RunRequest, record: Path) -> int:
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):
         if at_session:
-            _await_session(settings.cluster.on, cluster_of(record))
-        try:
-            with _agents(settings, record) as cluster:
+            session, cluster_name = settings.cluster.on.removeprefix(SESSION), cluster_of(record)
+            _await_session(settings.cluster.on, cluster_name)
+            try:
+                with attach(
+                    session, role="user", cluster=cluster_name, settings=settings
+                ) as cluster:
+                    code = run_once(cluster, program, dataset, request)
+            except CommunicationError as error:
+                if type(error) is not CommunicationError:
+                    raise
+                _log.warning("session lost", reason=error.what)
+                return SESSION_LOST
+        elif settings.nodes.allocations > 1:
+            code = run_through(settings, program, dataset, request)
+        else:
+            with starting_agents(settings) as cluster:
                 code = run_once(cluster, program, dataset, request)
-        except CommunicationError as error:
-            if not at_session or type(error) is not CommunicationError:
-                raise
-            _log.warning("session lost", reason=error.what)
-            return SESSION_LOST
     if code == 0:  # else it may be begun again, and goes on
         remove_checkpoints(record)
     return code
-
-
-def _agents(settings: Settings, record: Path) -> AbstractContextManager[Cluster]:
-    """Return the agents of a session of the run's cluster, or those that the settings name."""
-    on = settings.cluster.on
-    if not on.startswith(SESSION):
-        return starting_agents(settings)
-    name = on.removeprefix(SESSION)
-    return attach(name, role="user", cluster=cluster_of(record), settings=settings)
 
 
 def _await_session(on: str, cluster: str) -> None:
