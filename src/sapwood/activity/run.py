@@ -13,6 +13,8 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.checkpoint import (
+    DISK,
+    CheckpointFiles,
     CheckpointWriter,
     identity_of,
     read_checkpoint,
@@ -118,7 +120,12 @@ class Run(StaysHere):
         data: What it runs over.
         cache: Where built libraries are kept.
         options: How.
+
+    Attributes:
+        files: Where checkpoints lie.
     """
+
+    files: CheckpointFiles = DISK
 
     def __init__(
         self,
@@ -339,7 +346,7 @@ class Run(StaysHere):
         allow_nan = options.allow_nan or self.program.allow_nan
         identity = None
         if options.resume:
-            found = read_checkpoint(Path(options.resume))
+            found = read_checkpoint(Path(options.resume), self.files)
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
             require_same(found.identity, identity, options.resume)
             if 0 < options.max_iterations <= found.iteration:
@@ -360,6 +367,7 @@ class Run(StaysHere):
                 options.checkpoint_share,
                 lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
                 0 if identity is not None else self.data.hashed_bytes,
+                files=self.files,
             )
         except OSError as error:
             raise InputError(

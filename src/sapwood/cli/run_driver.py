@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
+import os
+import signal
+import struct
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import starting
@@ -25,7 +29,8 @@ from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
-from sapwood.head.runs import CHECKPOINT, SESSION_LOST, cluster_of, remove_checkpoints
+from sapwood.head.run_ends import SESSION_LOST
+from sapwood.head.runs import CHECKPOINT, LOCK, cluster_of, has_answer, remove_checkpoints
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
@@ -36,6 +41,9 @@ SESSION_PATIENCE = 150.0
 
 PAUSE = 0.1
 """Seconds between two looks at it."""
+
+_FLOCK = struct.Struct("hhqqi")
+"""How the kernel says who has locked a file: ``struct flock``."""
 
 _BEGINNING = frozenset({SessionState.REQUESTED, SessionState.STARTING})
 
@@ -51,6 +59,11 @@ def drive(request: RunRequest, record: Path) -> int:
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
+    with only_driver(record):
+        return 0 if has_answer(record) else _drive(request, record)
+
+
+def _drive(request: RunRequest, record: Path) -> int:
     settings = load_configuration(request.flags).settings
     starting.clear()  # what follows is code of the program, which may print
     file = record / CHECKPOINT
@@ -82,6 +95,30 @@ def drive(request: RunRequest, record: Path) -> int:
     if code == 0:  # else it may be begun again, and goes on
         remove_checkpoints(record)
     return code
+
+
+def only_driver(record: Path) -> BinaryIO:
+    """Lock the folder of a run for this process; kill another driver that has it still.
+
+    A head that is killed when it has begun a driver, and has not noted it, leaves one that nobody
+    knows. The next head begins another one: two would write each other's checkpoints and answer.
+
+    Returns:
+        The lock: it is held until this is closed, or the process ends.
+    """
+    lock = (record / LOCK).open("ab")
+    pause = threading.Event()
+    while True:
+        with contextlib.suppress(OSError):  # somebody has it
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, holder = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
+        if kind != fcntl.F_UNLCK and holder > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGKILL)
+            _log.warning("another driver of this run killed", pid=holder)
+        pause.wait(PAUSE)
 
 
 def _await_session(on: str, cluster: str) -> None:

@@ -513,6 +513,14 @@ class RestartPolicy(Section, frozen=True):
 
     limit: Annotated[Count, about("Restarts of one of these within the window.")] = 5
     window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
+    root: Annotated[
+        Literal["again", "end"],
+        about("What follows when the root of a session is gone: it begins again, or ends."),
+    ] = "again"
+    run: Annotated[
+        Literal["again", "end"],
+        about("What follows when the process of a run is gone: it begins again, or fails."),
+    ] = "again"
 
 
 class IdlePolicy(Section, frozen=True):
