@@ -107,7 +107,7 @@ def test_a_run_goes_on_over_the_end_of_its_machines(tmp_path: Path) -> None:
 def test_without_other_machines_it_stops_and_is_continued(tmp_path: Path) -> None:
     program, told = written(tmp_path)
     file, output = tmp_path / "state", tmp_path / "result.npz"
-    words = ("run", str(program), "-p", f"told={told}", "--on", "nodes:2", "--agents", "2")
+    words = ["run", str(program), "-p", f"told={told}", "--on", "nodes:2", "--agents", "2"]
     words += ("--json", "--checkpoint", str(file), "--continue", "--output", str(output))
     limits = ("--set", "nodes.allocation_time=1.5s", "--set", "nodes.drain=0.7s")
     first = called(*words, *limits)
