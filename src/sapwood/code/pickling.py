@@ -9,7 +9,7 @@ import pickle
 from collections import ChainMap
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -33,7 +33,9 @@ def _reduce_code(code: CodeType) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
-    dispatch_table = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+    dispatch_table: ClassVar = ChainMap(
+        {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 def pickle_of(
