@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -169,7 +170,7 @@ def _from_path(source: str, fields: Sequence[str], columns: Sequence[str] | None
     if is_url(source) or is_pattern(source):
         return load_stored(source, fields, columns)
     path = Path(source).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - is_dir() raises where the folder is closed to us
         return load_stored(source, fields, columns)
     path = _readable_file(path)
     if columns is not None or not any(path.suffix.lower() in c.suffixes for c in all_codecs()):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-MAX_PIECES = 1_000_000
-"""Pieces of a dataset: row groups, batches, blocks of lines, files."""
+MAX_PIECES = 100_000
+"""Pieces of a dataset: row groups, batches, blocks of lines, files. An agent is told its own."""
 
 MAX_FILES = 100_000
 """Files of a dataset."""
