@@ -25,7 +25,7 @@ from sapwood.client.hosts import on
 from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.block_size import recommended_block
 from sapwood.compat.lizard.client import LizardClient
-from sapwood.compat.lizard.gate import Gate, is_loopback, read_token
+from sapwood.compat.lizard.gate import ApiGate, is_loopback, read_token
 from sapwood.compat.lizard.hardware import find_devices
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.compat.lizard.remote import RemoteServer
@@ -119,7 +119,7 @@ def run_server(request: ServerRequest) -> None:
         _started(request, settings) as cluster,
     ):
         end = _Later()
-        server = LizardServer(cluster, programs, Gate(token), seed=request.seed, on_end=end)
+        server = LizardServer(cluster, programs, ApiGate(token), seed=request.seed, on_end=end)
         try:
             serve(server.application, place, ready=partial(_serves, request, place, cluster, end))
         finally:
@@ -228,7 +228,7 @@ def run_client(request: ClientRequest) -> None:
             client = LizardClient(
                 lambda: local(1, settings=settings),
                 programs,
-                Gate(""),
+                ApiGate(""),
                 server=remote,
                 on_end=end,
             )

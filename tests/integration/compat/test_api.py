@@ -19,7 +19,7 @@ import sapwood
 from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.client import LizardClient
 from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.gate import Gate
+from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.server import LizardServer
@@ -114,7 +114,7 @@ def programs(tmp_path: Path) -> RegisteredPrograms:
 @pytest.fixture
 def server(standing: sapwood.Cluster, programs: RegisteredPrograms) -> Iterator[Asked]:
     """A server over two agents."""
-    made = LizardServer(standing, programs, Gate(TOKEN))
+    made = LizardServer(standing, programs, ApiGate(TOKEN))
     with contextlib.closing(made), asked(made.application) as api:
         yield api
 
@@ -122,7 +122,7 @@ def server(standing: sapwood.Cluster, programs: RegisteredPrograms) -> Iterator[
 @pytest.fixture
 def client(programs: RegisteredPrograms) -> Iterator[Asked]:
     """A client."""
-    made = LizardClient(lambda: sapwood.local(1), programs, Gate(TOKEN))
+    made = LizardClient(lambda: sapwood.local(1), programs, ApiGate(TOKEN))
     with contextlib.closing(made), asked(made.application) as api:
         yield api
 

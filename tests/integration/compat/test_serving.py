@@ -22,7 +22,7 @@ from sapwood.cli.main import app
 from sapwood.compat.lizard.api import application, common_routes
 from sapwood.compat.lizard.directory import read_directory
 from sapwood.compat.lizard.events import EventWorker
-from sapwood.compat.lizard.gate import Gate
+from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.importing import lizard_first
 from sapwood.compat.lizard.remote import RemoteServer
 from sapwood.compat.lizard.runtime_helper import run_using_runner_module
@@ -189,7 +189,7 @@ def test_over_tls_with_a_token(
         threads[0].start()
 
     threads: list[threading.Thread] = []
-    serve(application(common_routes(worker), Gate(TOKEN)), place, ready=asked)
+    serve(application(common_routes(worker), ApiGate(TOKEN)), place, ready=asked)
     threads[0].join()
     worker.close()
     for failure in failures:

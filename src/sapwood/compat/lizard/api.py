@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sapwood.compat.lizard.events import EventWorker
-from sapwood.compat.lizard.gate import Gate
+from sapwood.compat.lizard.gate import ApiGate
 from sapwood.core.errors import (
     ClosedError,
     InputError,
@@ -56,7 +56,7 @@ def answer_error(status: int, why: str = "") -> Response:
     return Response(text, status, headers, media_type="text/plain")
 
 
-class Body:
+class RequestBody:
     """What a request brought: an object of JSON.
 
     Args:
@@ -82,7 +82,7 @@ class Body:
                 raise InputError(f"{key} cannot be of the type {type(value).__name__}")
 
 
-async def body_of(request: Request, limit: int = MAX_BODY) -> Body:
+async def body_of(request: Request, limit: int = MAX_BODY) -> RequestBody:
     """Read the body of a request.
 
     Raises:
@@ -113,7 +113,7 @@ async def body_of(request: Request, limit: int = MAX_BODY) -> Body:
         raise HTTPException(400, f"the body is no JSON: {error}") from None
     if not isinstance(data, dict):
         raise InputError("the body is no object of JSON")
-    return Body(data, total)
+    return RequestBody(data, total)
 
 
 def event_created(
@@ -145,7 +145,7 @@ def common_routes(worker: EventWorker) -> list[BaseRoute]:
     ]
 
 
-def application(routes: Sequence[BaseRoute], gate: Gate) -> Starlette:
+def application(routes: Sequence[BaseRoute], gate: ApiGate) -> Starlette:
     """Return an application behind a gate."""
     handlers: dict[Any, Any] = {
         SapwoodError: _failed,
@@ -161,7 +161,7 @@ def application(routes: Sequence[BaseRoute], gate: Gate) -> Starlette:
 class _Guarded:
     """Lets requests through that the gate lets in."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: ApiGate) -> None:
         self._app = app
         self._gate = gate
 

@@ -26,8 +26,8 @@ from sapwood.compat.lizard.api import (
     common_routes,
     event_created,
 )
-from sapwood.compat.lizard.events import Event, EventWorker
-from sapwood.compat.lizard.gate import Gate
+from sapwood.compat.lizard.events import ApiEvent, EventWorker
+from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.compat.lizard.remote import RemoteServer
 from sapwood.compat.lizard.server import program_answer, program_of
@@ -60,7 +60,7 @@ class LizardClient:
         self,
         new_cluster: Callable[[], Cluster],
         programs: RegisteredPrograms,
-        gate: Gate,
+        gate: ApiGate,
         *,
         server: RemoteServer | None = None,
         on_end: Callable[[], object] | None = None,
@@ -196,7 +196,7 @@ class _Teller:
         self._thread = threading.Thread(target=self._work, name="sapwood-tell", daemon=True)
         self._thread.start()
 
-    def changed(self, event: Event) -> None:
+    def changed(self, event: ApiEvent) -> None:
         """An event is new, or final."""
         if event.data.get("send_remote_event"):
             self._wanted.add(event.id)

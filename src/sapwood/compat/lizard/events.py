@@ -67,7 +67,7 @@ FINAL: Final = frozenset({EventStatus.SUCCESS.value, EventStatus.FAILURE.value})
 """The statuses after which nothing more happens."""
 
 
-class Event:
+class ApiEvent:
     """Something that was asked for.
 
     Args:
@@ -137,29 +137,29 @@ class EventWorker:
     def __init__(
         self,
         handlers: Mapping[str, Handler],
-        on_change: Callable[[Event], object] | None = None,
+        on_change: Callable[[ApiEvent], object] | None = None,
         on_end: Callable[[], object] | None = None,
     ) -> None:
         self._handlers = handlers
         self._on_change = on_change or (lambda _event: None)
         self._on_end = on_end or (lambda: None)
         self._changed = threading.Condition()
-        self._waiting: collections.deque[Event] = collections.deque()
-        self._events: dict[str, Event] = {}
-        self._final: collections.deque[Event] = collections.deque()
+        self._waiting: collections.deque[ApiEvent] = collections.deque()
+        self._events: dict[str, ApiEvent] = {}
+        self._final: collections.deque[ApiEvent] = collections.deque()
         self._waiting_bytes = self._final_bytes = 0
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="sapwood-events", daemon=True)
         self._thread.start()
 
-    def submit(self, kind: str, data: Mapping[str, Any], nbytes: int = 0) -> Event:
+    def submit(self, kind: str, data: Mapping[str, Any], nbytes: int = 0) -> ApiEvent:
         """Have something done after all that was asked for before.
 
         Raises:
             ResourceError: Too much waits already.
             ClosedError: Nothing more is done.
         """
-        event = Event(kind, data, nbytes)
+        event = ApiEvent(kind, data, nbytes)
         with self._changed:
             if self._closed:
                 raise ClosedError("no more events are done: this server ends")
@@ -207,13 +207,13 @@ class EventWorker:
             self._keep(event)
         self._on_end()
 
-    def _next(self) -> Event | None:
+    def _next(self) -> ApiEvent | None:
         """Wait for an event; None when there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             return self._waiting.popleft() if self._waiting else None
 
-    def _do(self, event: Event) -> None:
+    def _do(self, event: ApiEvent) -> None:
         event.change(EventChange.BEGIN)
         began = time.perf_counter()
         try:
@@ -223,7 +223,7 @@ class EventWorker:
             _log.warning("event failed", type=event.kind, id=event.id, error=repr(error))
             event.change(EventChange.FAIL, {"error": describe(error)}, time.perf_counter() - began)
 
-    def _keep(self, event: Event) -> None:
+    def _keep(self, event: ApiEvent) -> None:
         """Keep a final event for those who ask for it, and forget the oldest ones."""
         event.data = {}
         with self._changed:

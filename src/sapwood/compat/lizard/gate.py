@@ -29,7 +29,7 @@ _LOCAL, _REMOTE, _USER = 1, 2, 7  # columns of these tables
 Address = tuple[str, int]
 
 
-class Gate:
+class ApiGate:
     """Decides about requests.
 
     Args:

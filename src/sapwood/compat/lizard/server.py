@@ -16,7 +16,7 @@ from starlette.routing import Route
 from sapwood.activity.run import Run
 from sapwood.client.cluster import Cluster
 from sapwood.compat.lizard.api import (
-    Body,
+    RequestBody,
     answer_error,
     answer_json,
     answer_text,
@@ -27,7 +27,7 @@ from sapwood.compat.lizard.api import (
 )
 from sapwood.compat.lizard.clients import MAX_AGENTS, Clients
 from sapwood.compat.lizard.events import FINAL, EventWorker
-from sapwood.compat.lizard.gate import Gate
+from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.launch import start
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.core.errors import InputError
@@ -55,7 +55,7 @@ class LizardServer:
         self,
         cluster: Cluster,
         programs: RegisteredPrograms,
-        gate: Gate,
+        gate: ApiGate,
         *,
         seed: int = 0,
         on_end: Callable[[], object] | None = None,
@@ -187,7 +187,7 @@ class LizardServer:
         return answer_text("ok")
 
 
-async def program_of(request: Request) -> Body:
+async def program_of(request: Request) -> RequestBody:
     """Read a program that is to be registered.
 
     Raises:

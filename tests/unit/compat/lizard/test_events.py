@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sapwood.compat.lizard import events
-from sapwood.compat.lizard.events import Event, EventChange, EventStatus, EventWorker, describe
+from sapwood.compat.lizard.events import ApiEvent, EventChange, EventStatus, EventWorker, describe
 from sapwood.core.errors import BuildError, ClosedError, ProtocolError, ResourceError
 
 PATIENCE = 30.0
@@ -36,12 +36,12 @@ class Doings:
     def fail(self, _data: Mapping[str, Any]) -> Any:
         raise BuildError("it does not compile", where="kernel.cu:3")
 
-    def changed(self, event: Event) -> None:
+    def changed(self, event: ApiEvent) -> None:
         self.changes.append((event.id, event.status.value))
         if event.is_final:
             self.final.release()
 
-    def shown(self, event: Event) -> dict[str, Any]:
+    def shown(self, event: ApiEvent) -> dict[str, Any]:
         text = self.worker.get(event.id)
         assert text is not None
         found: dict[str, Any] = json.loads(text)
@@ -148,7 +148,7 @@ def test_when_it_finishes_what_waits_is_done(doings: Doings) -> None:
 
 
 def test_what_is_final_stays_final() -> None:
-    event = Event("note", {}, 0)
+    event = ApiEvent("note", {}, 0)
     event.change(EventChange.FAIL, {"error": "x"})
     with pytest.raises(ProtocolError, match="an event got begin while failure"):
         event.change(EventChange.BEGIN)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.compat.lizard import gate
-from sapwood.compat.lizard.gate import Gate, read_token, user_of
+from sapwood.compat.lizard.gate import ApiGate, read_token, user_of
 from sapwood.core.errors import ConfigurationError, SecurityError
 
 TOKEN = "0123456789abcdef" * 4
@@ -31,7 +31,7 @@ def basic(password: str) -> str:
 @pytest.mark.row("B-API-1")
 @pytest.mark.parametrize("shown", [f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(TOKEN)])
 def test_whoever_shows_the_token_may(shown: str) -> None:
-    Gate(TOKEN).check({"authorization": shown, "host": "n1"}, None, None)
+    ApiGate(TOKEN).check({"authorization": shown, "host": "n1"}, None, None)
 
 
 @pytest.mark.row("B-API-1")
@@ -40,14 +40,14 @@ def test_whoever_shows_the_token_may(shown: str) -> None:
 )
 def test_without_it_nobody_may(shown: str) -> None:
     with pytest.raises(SecurityError, match="wants its token"):
-        Gate(TOKEN).check({"authorization": shown, **HERE}, ("127.0.0.1", 1), ("127.0.0.1", 2))
+        ApiGate(TOKEN).check({"authorization": shown, **HERE}, ("127.0.0.1", 1), ("127.0.0.1", 2))
 
 
 @pytest.mark.parametrize("host", ["localhost:5000", "127.0.0.1", "[::1]:5000", "LOCALHOST"])
 def test_this_user_may_on_loopback(
     connection: tuple[gate.Address, gate.Address], host: str
 ) -> None:
-    Gate().check({"host": host}, *connection)
+    ApiGate().check({"host": host}, *connection)
 
 
 @pytest.mark.parametrize("host", ["", "example.org", "localhost.example.org", "10.0.0.1", "["])
@@ -55,7 +55,7 @@ def test_another_name_of_this_machine_may_not(
     connection: tuple[gate.Address, gate.Address], host: str
 ) -> None:
     with pytest.raises(SecurityError):
-        Gate().check({"host": host}, *connection)
+        ApiGate().check({"host": host}, *connection)
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_pages_of_other_sites_may_not(
     connection: tuple[gate.Address, gate.Address], header: dict[str, str]
 ) -> None:
     with pytest.raises(SecurityError, match="another site"):
-        Gate().check({**HERE, **header}, *connection)
+        ApiGate().check({**HERE, **header}, *connection)
     with pytest.raises(SecurityError, match="another site"):
-        Gate(TOKEN).check({"authorization": f"Bearer {TOKEN}", **HERE, **header}, *connection)
+        ApiGate(TOKEN).check({"authorization": f"Bearer {TOKEN}", **HERE, **header}, *connection)
 
 
 def test_another_user_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "user_of", lambda _client, _server: os.getuid() + 1)
     with pytest.raises(SecurityError, match="only the user"):
-        Gate().check(HERE, ("127.0.0.1", 1), ("127.0.0.1", 2))
+        ApiGate().check(HERE, ("127.0.0.1", 1), ("127.0.0.1", 2))
 
 
 def test_the_kernel_says_whose_a_connection_is() -> None:
