@@ -40,5 +40,5 @@ def test_who_waits_for_it_is_told_for_how_long(tmp_path: Path) -> None:
 
 def test_one_that_is_not_ready_in_time_is_killed(tmp_path: Path) -> None:
     words = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
-    with pytest.raises(ResourceError, match="was not ready within 0.1 s"):
+    with pytest.raises(ResourceError, match=r"was not ready within 0\.1 s"):
         background.start(words, tmp_path / "log", b"", 0.1)
