@@ -51,6 +51,7 @@ events = st.lists(
 
 
 @given(events)
+@pytest.mark.row("C3-IOF")
 def test_every_line_of_every_node_comes_out_once_and_in_order(
     happening: list[tuple[str, bytes] | float | str],
 ) -> None:
