@@ -36,7 +36,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.gpu.agents import agents_by_default
-from sapwood.head.runs import PROGRESS
+from sapwood.head.runs import PROGRESS, WORK
 
 
 def execute(request: RunRequest) -> int:
@@ -98,7 +98,7 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         checkpoint=request.checkpoint,
         resume=request.resume,
     )
-    if not follow(run, _display(program, request)):
+    if not follow(run, _display(run, request)):
         return EXIT_INTERRUPTED
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
@@ -130,11 +130,12 @@ def load_data(program: Program, path: Path | None) -> Dataset:
     return load(source, fields=program.inputs)
 
 
-def _display(program: Program, request: RunRequest) -> Display:
+def _display(run: Run, request: RunRequest) -> Display:
     if request.record is not None:
-        return RecordDisplay(request.record / PROGRESS)
+        folder = request.record
+        return RecordDisplay(folder / PROGRESS, folder / WORK, lambda: run.record)
     quiet = request.quiet or request.as_json
-    return open_display(program.name, quiet=quiet, verbose=request.verbose)
+    return open_display(run.program.name, quiet=quiet, verbose=request.verbose)
 
 
 def _answer(
