@@ -7,8 +7,10 @@ left to remove it: whoever makes the next one in the same place does.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -20,7 +22,7 @@ from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ResourceError
 
 PREFIX = "sapwood-"
-LONGEST = 74
+LONGEST = 80
 """Bytes of a folder that sockets fit into: their whole path has 107 at most."""
 
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the folder made there is ours alone
@@ -32,7 +34,13 @@ EMPTY_FOR = 3600.0
 _TRIAL = "try"
 """A file by which it is tried whether there is room."""
 
-_MADE_BY = re.compile(re.escape(PREFIX) + r"p([0-9a-f]{1,6})-\w+")
+_MADE_BY = re.compile(re.escape(PREFIX) + r"([0-9a-f]{6})\w\w")
+"""Names of folders: the process in hexadecimal digits, and what tells its folders apart."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+_NAMES = 10_000
+"""Names that are tried; a process that has so many sessions at once does not exist."""
 
 
 def make_folder(owner: LocalUser | None = None) -> Path:
@@ -62,7 +70,7 @@ def make_folder(owner: LocalUser | None = None) -> Path:
             continue
         _remove_abandoned(base)
         try:
-            made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}p{os.getpid():x}-", dir=base))
+            made = _made(base)
         except OSError as error:
             tried[base] = error.strerror or str(error)
             continue
@@ -81,6 +89,17 @@ def make_folder(owner: LocalUser | None = None) -> Path:
         hint="let TMPDIR name a folder that has a short path and some room",
         details={"tried": "\n".join(f"{base!a}: {reason}" for base, reason in tried.items())},
     )
+
+
+def _made(base: str) -> Path:
+    """Make a folder whose name says by whom."""
+    for _ in range(_NAMES):
+        one, other = secrets.choice(_LETTERS), secrets.choice(_LETTERS)
+        path = Path(base, f"{PREFIX}{os.getpid():06x}{one}{other}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
+    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _candidates() -> Iterator[str]:

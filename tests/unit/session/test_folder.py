@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.core.errors import ResourceError
 from sapwood.session import folder as module
-from sapwood.session.folder import make_folder
+from sapwood.session.folder import PREFIX, make_folder
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_where_there_is_none_all_are_named(tmp_path: Path, monkeypatch: pytest.M
     _temporary(monkeypatch, str(tmp_path / ("x" * 100)))
     with pytest.raises(ResourceError, match="no folder for the sockets") as caught:
         make_folder()
-    assert "longer than 74 bytes" in caught.value.details["tried"]
+    assert "longer than 80 bytes" in caught.value.details["tried"]
     assert "No such file" in caught.value.details["tried"]
 
 
@@ -100,7 +100,7 @@ def test_what_others_have_put_there_stays(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_folders_of_those_that_live_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = _made_by_another(tmp_path, monkeypatch, alive=True)
-    other = int(made.name.split("-")[1][1:], 16)
+    other = int(made.name.removeprefix(PREFIX)[:6], 16)
     try:
         make_folder().rmdir()
         assert made.exists()
