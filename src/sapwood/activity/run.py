@@ -13,6 +13,8 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.checkpoint import (
+    DISK,
+    CheckpointFiles,
     CheckpointWriter,
     identity_of,
     read_checkpoint,
@@ -23,6 +25,8 @@ from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_participants import RunParticipants
+from sapwood.activity.run_record import RecordedAgent, RecordedCheckpoint, RunRecorder, WorkRecord
+from sapwood.activity.run_watch import RunWatch
 from sapwood.activity.statistics import AgentStatistics, RunStatistics, added
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
@@ -35,11 +39,11 @@ from sapwood.code.reducers import built_in
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
-from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
     CancelledError,
+    DrainedError,
     InputError,
     ProgramError,
     SapwoodError,
@@ -117,7 +121,12 @@ class Run(StaysHere):
         data: What it runs over.
         cache: Where built libraries are kept.
         options: How.
+
+    Attributes:
+        files: Where checkpoints lie.
     """
+
+    files: CheckpointFiles = DISK
 
     def __init__(
         self,
@@ -136,11 +145,14 @@ class Run(StaysHere):
         self._future: Future[Any] = Future()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
+        self._draining = ""
         self._stream: StreamPort | None = None
         self._participants: RunParticipants | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()
         self._loop_began = 0.0
+        self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
+        self._watch = RunWatch(session, self.name, self._recorder, self._began)
         self._progress = Progress(
             state=RunState.BUILDING,
             iterations=_planned(program, options.max_iterations),
@@ -158,7 +170,7 @@ class Run(StaysHere):
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
-        self._unnoted: tuple[int, dict[str, Any]] | None = None
+        self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
         self._timer = threading.Timer(seconds, self._took_too_long)
@@ -203,6 +215,24 @@ class Run(StaysHere):
         if self._future.done():
             return False
         self._stop(CancelledError("the run was cancelled"))
+        return True
+
+    def drain(self, reason: str) -> bool:
+        """Stop the run after the iteration that its agents work on, and keep its state.
+
+        The state is in the file of its checkpoints, if it has one; what waits for the run gets a
+        ``DrainedError``. Agents compute nothing twice when it goes on from there. An iteration is
+        finished in any case, so that a run with many short stops comes to its end.
+
+        Args:
+            reason: Why, for people.
+
+        Returns:
+            False if it had ended.
+        """
+        if self._future.done():
+            return False
+        self._draining = self._draining or reason
         return True
 
     def _took_too_long(self) -> None:
@@ -252,6 +282,12 @@ class Run(StaysHere):
         """What the run cost; complete when it has ended."""
         return self._statistics
 
+    @property
+    def record(self) -> WorkRecord:
+        """Who did what so far, and why it moved; agents are asked twice a second."""
+        progress = self.progress
+        return self._recorder.record(progress.seconds)
+
     # --- the thread of the run -----------------------------------------------------------------
 
     def _work(self) -> None:
@@ -262,7 +298,9 @@ class Run(StaysHere):
             if self._stopped is not None and isinstance(error, CancelledError):
                 error = self._stopped  # what was interrupted does not know why
             cancelled = isinstance(self._stopped or error, CancelledError)
-            self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
+            drained = isinstance(error, DrainedError)
+            state = RunState.CANCELLED if cancelled else RunState.FAILED
+            self._finish(RunState.DRAINED if drained else state)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
@@ -291,11 +329,12 @@ class Run(StaysHere):
         self._progress = msgspec.structs.replace(self._progress, state=RunState.PREPARING)
         for each in (built, *built.others):
             check_program(program, each)
+        self._recorder.hash = program.hash
         fields = _wanted_fields(program, self.data)
-        if not (self._options.allow_nan or program.allow_nan):
-            self.data.require_finite(fields)
-        self._find_checkpoint()
-        with self.data.publish(fields) as published:
+        finite = not (self._options.allow_nan or program.allow_nan)
+        published = self.data.published_for(fields, finite=finite)
+        with published:
+            self._find_checkpoint()
             try:
                 while not self._goes_through(built, published):
                     _log.info("agents left the run", run=self.name)
@@ -317,7 +356,7 @@ class Run(StaysHere):
         allow_nan = options.allow_nan or self.program.allow_nan
         identity = None
         if options.resume:
-            found = read_checkpoint(Path(options.resume))
+            found = read_checkpoint(Path(options.resume), self.files)
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
             require_same(found.identity, identity, options.resume)
             if 0 < options.max_iterations <= found.iteration:
@@ -338,6 +377,7 @@ class Run(StaysHere):
                 options.checkpoint_share,
                 lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
                 0 if identity is not None else self.data.hashed_bytes,
+                files=self.files,
             )
         except OSError as error:
             raise InputError(
@@ -376,20 +416,28 @@ class Run(StaysHere):
             return False
         finally:
             if participants is not None and not self._session.closed:
-                found = [typed.convert(one, AgentStatistics) for one in participants.close()]
+                said = participants.close()
                 self._replaced += participants.replaced
-                for one in found:
-                    part, before = slices[one.agent], self._found.get(one.agent)
-                    whole_run = one if before is None else added(before, one)
-                    self._found[one.agent] = msgspec.structs.replace(
-                        whole_run, start=part.start, stop=part.stop
-                    )
+                for rank, closed in said.items():
+                    self._watch.heard(rank, closed.pulse)
+                    self._note_agent(closed.statistics, slices[rank])
         return True
+
+    def _note_agent(self, found: AgentStatistics | None, part: range) -> None:
+        """Add what an agent did with its slice to what it did before."""
+        if found is None:
+            return
+        before = self._found.get(found.agent)
+        whole_run = found if before is None else added(before, found)
+        self._found[found.agent] = msgspec.structs.replace(
+            whole_run, start=part.start, stop=part.stop
+        )
 
     def _check_first_state(self, built: Built, state: Any) -> None:
         """Find what the map will not get before any agent does."""
         data = self.data
-        arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
+        inputs = self.program.inputs if data.fields else ()
+        arrays = {name: data.prototype(name) for name in inputs}
         check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
     def _gather(
@@ -439,10 +487,24 @@ class Run(StaysHere):
             iterations=_bounded(self._iterations(), self._options.max_iterations),
             agents=len(participants.ranks),
         )
-        self._loop_began = self._loop_began or time.perf_counter()
+        self._recorder.place(
+            RecordedAgent(
+                agent=rank,
+                node=participants.opened(rank).node,
+                kind=participants.opened(rank).kind,
+                start=order.start,
+                stop=order.stop,
+            )
+            for rank, order in participants.orders
+        )
+        ended = time.perf_counter()
+        self._loop_began = self._loop_began or ended
+        self._watch.begin(participants.ranks, self._iterated)
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
+                if self._draining and self._iterated > (self._resumed or 0):
+                    raise self._drained()
                 total = stream.exchange(state, meanwhile=self._meanwhile).total
                 begin = time.perf_counter()
                 what = "update"
@@ -459,15 +521,17 @@ class Run(StaysHere):
                     raise
                 except (Exception, SystemExit) as error:
                     raise self._of_user(what, error) from error
-                self._update_seconds += time.perf_counter() - begin
+                started, ended = ended, time.perf_counter()
+                self._update_seconds += ended - begin
                 self._state, self._iterated = state, iteration
-                self._unnoted = iteration, state
+                self._unnoted = iteration, state, started, ended
                 if done:
                     break
                 if iteration == self._options.max_iterations:
                     self._cut_short = True
                     break
         finally:
+            self._watch.end()
             stream.close()
             self._note_iteration()
 
@@ -476,7 +540,27 @@ class Run(StaysHere):
         iterated = self._unnoted is not None
         self._note_iteration()
         if iterated and self._checkpoints is not None:
+            before = self._checkpoints.count, self._checkpoints.seconds
             self._checkpoints.offer(self._iterated, self._state)
+            if self._checkpoints.count > before[0]:
+                self._recorder.checkpoint(
+                    RecordedCheckpoint(
+                        at=time.perf_counter() - self._began,
+                        iteration=self._iterated,
+                        seconds=self._checkpoints.seconds - before[1],
+                    )
+                )
+
+    def _drained(self) -> DrainedError:
+        """Keep the state between two iterations, and return what says so."""
+        wrong = "it writes no checkpoints"
+        if self._checkpoints is not None:
+            wrong = self._checkpoints.write(self._iterated, self._state)
+        what = f"the run stopped after iteration {self._iterated}: {self._draining}"
+        if wrong:
+            return DrainedError(f"{what}; its state is lost: {wrong}", where=self.program.name)
+        file = self._options.checkpoint
+        return DrainedError(what, where=file, hint=f"go on on other machines: --resume {file}")
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""
@@ -501,7 +585,8 @@ class Run(StaysHere):
         """Note how far the run has come; done while the agents have the next wave to work on."""
         if self._unnoted is None:
             return
-        (iteration, state), self._unnoted = self._unnoted, None
+        (iteration, state, started, ended), self._unnoted = self._unnoted, None
+        self._recorder.iteration(iteration, started - self._began, ended - started)
         now = time.perf_counter()
         elapsed = now - self._loop_began
         made = iteration - (self._resumed or 0)
