@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -27,6 +28,7 @@ from sapwood.server.api import PREFIX, endpoints
 from sapwood.server.endpoints import Asked, Endpoint, answer_of, read_body, read_query
 from sapwood.server.lines import Line, Lines, UnauthorizedError
 from sapwood.server.live import Streams
+from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
@@ -89,7 +91,9 @@ class WebApplication:
         self._hosts = hosts
         self._no_token = no_token
         self._refusals = Refusals(self._tell_of_refused)
-        self._table = endpoints(self.streams)
+        self._statuses: Counter[int] = Counter()
+        self.connections: Callable[[], int] = int
+        self._table = endpoints(self.streams, self._figures)
         self.application = Starlette(
             routes=[*self._routes()],
             exception_handlers={
@@ -104,6 +108,7 @@ class WebApplication:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
+                self._statuses[message["status"]] += 1
                 message["headers"] = [
                     *message.get("headers", []),
                     *((name.encode(), value.encode()) for name, value in HEADERS.items()),
@@ -111,6 +116,13 @@ class WebApplication:
             await send(message)
 
         await self.application(scope, receive, with_headers)
+
+    def _figures(self) -> ServerFigures:
+        return ServerFigures(
+            requests=self._statuses,
+            connections=self.connections(),
+            streams=self.streams.count,
+        )
 
     def refused(self, address: str, reason: str) -> None:
         """Have the ledger tell of a client that was refused, not more often than is of use."""

@@ -81,6 +81,9 @@ class HttpProcess:
                 no_token=self._plan.listen.no_token,
             )
             self._server = HttpServer(application, refused=application.refused)
+            application.connections = lambda: (
+                0 if self._server is None else self._server.connections
+            )
             await self._listen(self._server)
             left = await self._serve(own)
             renewal = asyncio.create_task(self._renew(own, left))
