@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sapwood.activity import run as production
-from sapwood.activity.checkpoint import Checkpoint, CheckpointWriter
+from sapwood.activity.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
 from sapwood.activity.run import Run
 from sapwood.comm.streams.wave import Wave
 from sapwood.head import run_ends
@@ -76,7 +76,7 @@ def _ends_when_a_session_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def _goes_back_by_one(patch: pytest.MonkeyPatch) -> None:
-    read = production.read_checkpoint
+    read = read_checkpoint
 
     def earlier(*words: Any) -> Checkpoint:
         found = read(*words)
