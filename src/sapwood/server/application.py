@@ -36,6 +36,9 @@ from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, 
 COOKIE_LIFE: Final = 12 * 3600.0
 """Seconds for which a browser is let in at most."""
 
+MAX_REASONS: Final = 16
+"""Reasons to turn clients away that are counted by themselves."""
+
 STATIC: Final = Path(__file__).parent / "static"
 """Pages, styles and scripts of the dashboard."""
 
@@ -90,7 +93,8 @@ class WebApplication:
         self._cookie = cookie
         self._hosts = hosts
         self._no_token = no_token
-        self._refusals = Refusals(self._tell_of_refused)
+        self._refusals = Refusals(self._tell_of_refused)  # of requests; their reasons vary
+        self._turned_away: dict[str, Refusals] = {}  # of clients, by the reason
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
         self._table = endpoints(self.streams, self._figures)
@@ -126,7 +130,11 @@ class WebApplication:
 
     def refused(self, address: str, reason: str) -> None:
         """Have the ledger tell of a client that was refused, not more often than is of use."""
-        self._refusals(address, reason)
+        kind = reason.partition(":")[0]
+        if kind not in self._turned_away and len(self._turned_away) >= MAX_REASONS:
+            kind = ""
+        known = self._turned_away.setdefault(kind, Refusals(self._tell_of_refused))
+        known(address, reason)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         told = calls.HttpRefused(address, reason, left_out)
@@ -277,7 +285,7 @@ class WebApplication:
         else:
             raise error
         if found.status in {401, 421} or (found.status == 403 and isinstance(error, HttpError)):
-            self.refused(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
+            self._refusals(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
         return Response(
             msgspec.json.encode(found),
             found.status,
