@@ -48,6 +48,7 @@ from sapwood.nodes.joining import (
     JoinRequest,
     JoinServer,
     NodeFacts,
+    check_clock,
     check_facts,
     check_python,
 )
@@ -762,6 +763,8 @@ class ControlTree:
         self._check_signs()
         check_facts(request.facts)
         check_python(request.facts.python)
+        spare = self._life.total_seconds() * (1.0 - RENEW_AFTER)  # what each certificate has left
+        check_clock(request.facts.clock - time.time(), spare)
         if request.token:
             rank, incarnation = self._by_token(request)
             name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
