@@ -10,6 +10,7 @@ from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
+from sapwood.client.persistent import PersistentDataset
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import (
     FilterSource,
@@ -172,6 +173,35 @@ class TreeWork(StaysHere, abc.ABC):
         if self.allocation is not None:
             self.allocation.add(run)
         return run
+
+    def persist(
+        self, data: Any, *, fields: Sequence[str] = ("data",), columns: Sequence[str] | None = None
+    ) -> PersistentDataset:
+        """Have data stay split on the agents from one run to the next.
+
+        What lies in files is read by the first run that wants it, each part by its agent, which
+        keeps it until it is released. An agent that is replaced reads its part again. What lies
+        in memory is copied for agents once instead of for each run.
+
+        Args:
+            data: As for :meth:`run`.
+            fields: The fields that the programs want; data without names of their own get the
+                first.
+            columns: The columns of a table that may be used.
+
+        Raises:
+            DataError: The data cannot be used.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.persist("points/*.parquet", fields=["x", "y"]) as points:
+                    first = cluster.run(KMeans(k=8), points).result()
+                    second = cluster.run(KMeans(k=16), points).result()  # nothing is read
+        """
+        self._must_be_open()
+        return PersistentDataset(self._session, load(data, fields=fields, columns=columns))
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:
         """Have a function called with each run that begins from now on, when it has ended."""
