@@ -85,6 +85,7 @@ class TreeWork(StaysHere, abc.ABC):
         max_iterations: int | None = None,
         on_agent_loss: AgentLoss = "replace",
         allow_nan: bool = False,
+        columns: Sequence[str] | None = None,
         checkpoint: str | Path | None = None,
         resume: str | Path | None = None,
     ) -> Run:
@@ -92,8 +93,9 @@ class TreeWork(StaysHere, abc.ABC):
 
         Args:
             program: A program, its class, or the folder or file it is in.
-            data: Arrays, a dictionary of arrays, a path, a ``range`` or a dataset; without
-                data the program's own ``default_data``.
+            data: Arrays, a dictionary of arrays, a table, a path, a pattern, a URL, a ``range`` or
+                a dataset, see :func:`sapwood.load`; without data the program's own
+                ``default_data``.
             parameters: Values for the program's parameters.
             chunk: Items that stay together; by default slices as even as possible.
             time_limit: Seconds that one map call may take; by default ``limits.time``.
@@ -104,6 +106,7 @@ class TreeWork(StaysHere, abc.ABC):
                 ``limits.iterations``; 0 for no limit.
             on_agent_loss: ``"replace"`` goes on with a new process, and with the others when agents
                 are removed; ``"fail"`` ends the run.
+            columns: The columns of a table that may be used; all by default.
             allow_nan: Take data with NaN and infinite values, also for a program that does not
                 say ``allow_nan = True`` itself.
             checkpoint: File to which the state is written now and then, as often as
@@ -146,10 +149,12 @@ class TreeWork(StaysHere, abc.ABC):
         if chunk is not None:
             whole(chunk, "chunk")
         loaded = load_program(program, parameters or {})
+        if data is None and columns is None:
+            columns = loaded.data_columns
         run = Run(
             self._session,
             loaded,
-            load(data_of(loaded, data), fields=loaded.inputs),
+            load(data_of(loaded, data), fields=loaded.inputs, columns=columns),
             self._cache,
             RunOptions(
                 chunk,
