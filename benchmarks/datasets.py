@@ -2,8 +2,8 @@
 
 Each contender runs in a process of its own, with as many workers as there are agents, and makes the
 same numpy calls on blocks of the same rows, so their results must agree. Each has ``ROUNDS``
-iterations. Dask and MPI read their row groups in each iteration, in bounded memory; Sapwood's agents
-read them once into a file that they map. Bytes read are those that all processes of a contender ask
+iterations. Dask and MPI read their row groups in each iteration, in bounded memory; agents of
+Sapwood read them once into a file that they map. Bytes read are those that all processes of one ask
 the kernel for (``rchar``), memory is the largest sum of their anonymous pages, looked at 20 times a
 second: pages of files, which the kernel drops when it needs them, do not count.
 
@@ -44,8 +44,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Parquet sets larger than memory.")
     add_options(parser, runs=3)
-    parser.add_argument("--megabytes", type=int, default=1024, help="size of the decoded set")
-    parser.add_argument("--limit", type=int, default=256, help="MiB of anonymous memory a worker")
+    parser.add_argument("--megabytes", type=int, default=2048, help="size of the decoded set")
+    parser.add_argument("--limit", type=int, default=384, help="MiB of anonymous memory a worker")
     given = parser.parse_args()
     options = options_of(given, agents=(2,), runs=3)
     megabytes = 64 if options.quick else given.megabytes
@@ -80,9 +80,9 @@ def measure(file: Path, task: str, agents: int, options: Options, limit: int) ->
     seconds: dict[str, list[float]] = {name: [] for name in contenders()}
     results: dict[str, Any] = {}
     for _ in range(options.runs):
-        for name in seconds:
+        for name, times in seconds.items():
             found, read, memory = contend(name, file, task, agents, limit)
-            seconds[name].append(found["seconds"])
+            times.append(found["seconds"])
             results[name] = np.array(found["result"])
             print(
                 f"{task} {name}: {found['seconds']:.2f} s, {read / 2**20:.0f} MiB read, "

@@ -26,16 +26,19 @@ def part_of(task: str, rows: Array, state: Array) -> Array:
     if task == "kmeans":
         near = ((state**2).sum(axis=1) / 2 - points @ state.T).argmin(axis=1)
         own = np.eye(len(state), dtype=np.float32)[near]
-        return np.column_stack([own.T @ points, own.sum(axis=0)]).astype(float)
+        sums: Array = np.column_stack([own.T @ points, own.sum(axis=0)]).astype(float)
+        return sums
     guess = 1 / (1 + np.exp(-(points @ state)))
-    return np.append(points.T @ (guess - truth), len(rows)).astype(float)
+    gradient: Array = np.append(points.T @ (guess - truth), len(rows)).astype(float)
+    return gradient
 
 
 def moved(task: str, state: Array, total: Array) -> Array:
     """Return the state after an iteration."""
     if task == "kmeans":
         counts = np.maximum(total[:, -1:], 1)
-        return (total[:, :-1] / counts).astype(np.float32)
+        means: Array = (total[:, :-1] / counts).astype(np.float32)
+        return means
     return (state - RATE * total[:-1] / total[-1]).astype(np.float32)
 
 
@@ -53,7 +56,8 @@ def blocks(file: str, groups: list[int]) -> Iterator[Array]:
 
 def part_of_groups(task: str, file: str, groups: list[int], state: Array) -> Array:
     """Return what some row groups add."""
-    return np.sum([part_of(task, rows, state) for rows in blocks(file, groups)], axis=0)
+    total: Array = np.sum([part_of(task, rows, state) for rows in blocks(file, groups)], axis=0)
+    return total
 
 
 class Task(sapwood.Program):
