@@ -39,7 +39,8 @@ def moved(task: str, state: Array, total: Array) -> Array:
         counts = np.maximum(total[:, -1:], 1)
         means: Array = (total[:, :-1] / counts).astype(np.float32)
         return means
-    return (state - RATE * total[:-1] / total[-1]).astype(np.float32)
+    weights: Array = (state - RATE * total[:-1] / total[-1]).astype(np.float32)
+    return weights
 
 
 def first(task: str, rows: Array) -> Array:
