@@ -22,6 +22,7 @@ from sapwood.cli import (
     patch,
     policy,
     program,
+    report,
     run,
     runs,
     session,
@@ -29,6 +30,7 @@ from sapwood.cli import (
     stage,
     token,
     toolchain,
+    top,
     topology,
     tree,
     up,
@@ -52,6 +54,8 @@ app.command("up")(up.up)
 app.command("down")(up.down)
 app.command("new")(new.new)
 app.command("build")(build.build)
+app.command("report")(report.report)
+app.command("top")(top.top)
 app.command("simulate", hidden=True)(simulate.simulate)
 app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)

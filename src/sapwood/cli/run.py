@@ -101,6 +101,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a report of the run there, as one HTML file."),
+    ] = None,
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
@@ -187,6 +191,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             record=record,
             checkpoint=checkpoint,
             resume=resume,
+            report=output_path(report),
         )
         if watch and (checkpoint or resume):
             raise ConfigurationError(
@@ -198,6 +203,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
                 raise ConfigurationError(
                     "a detached run keeps checkpoints of its own and goes on by itself",
                     hint="leave out --checkpoint and --resume",
+                )
+            if report:
+                raise ConfigurationError(
+                    "a detached run has not ended when the command does",
+                    hint="leave out --report; `sapwood report` writes it at any time",
                 )
             if watch or dry_run:
                 raise ConfigurationError(

@@ -25,6 +25,7 @@ from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
+from sapwood.cli.report_command import write_of_run
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
 from sapwood.code.build import LibraryPlan, find_built, plan_build
@@ -98,10 +99,15 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         checkpoint=request.checkpoint,
         resume=request.resume,
     )
-    if not follow(run, _display(program, request)):
+    whole = follow(run, _display(program, request))
+    if request.report is not None and (not whole or run.exception() is not None):
+        write_of_run(run, None, request.report)
+    if not whole:
         return EXIT_INTERRUPTED
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
+    if request.report is not None:
+        write_of_run(run, answer, request.report)
     if request.output is not None:
         with _named(f"{program.name}.output", file=request.output), _whole(request.output):
             program.output(result, dataset, request.output)

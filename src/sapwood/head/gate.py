@@ -33,6 +33,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
     calls.STATUS: r.ADMIN,  # it has the commands of everybody
+    calls.GLANCE: r.ADMIN,
     calls.LOGS: r.ADMIN,
     calls.COMPONENT: r.ADMIN,
     calls.EVENTS: r.ADMIN,
