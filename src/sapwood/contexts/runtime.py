@@ -29,6 +29,9 @@ LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "psutil", "cryptogr
 _LEFT_OUT = ("/tests/", "/__pycache__/", "/testing/", "/docs/", "/include/", "/_pyinstaller/")
 """Parts of libraries that nobody needs on a node."""
 
+_AT_THE_HEAD = "/sapwood/server/"
+"""What of Sapwood nobody needs there."""
+
 
 class Runtime:
     """The runtime of this interpreter.
@@ -190,6 +193,8 @@ def _is_sapwood(name: str) -> bool:
 
 
 def _is_left_out(name: str) -> bool:
+    if name.startswith(_AT_THE_HEAD):
+        return True
     return any(part in name.replace("/numpy/testing/", "/numpy/") for part in _LEFT_OUT)
 
 
