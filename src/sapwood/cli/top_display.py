@@ -137,13 +137,13 @@ def drawn(snapshot: Snapshot, room: int) -> RenderableType:
     runs = going or snapshot.runs[:3]
     left = room - len(parts) - 6
     few = max(1, left // 4)
-    for title, rows, limit, draw in (
-        ("Runs" if going else "Last runs", runs, few, _runs),
-        ("Sessions", live, few, _sessions),
-    ):
-        if rows:
-            parts += ["", draw(title, rows[:limit], found.time)]  # type: ignore[operator]  # each draws its own rows
-            left -= min(limit, len(rows)) + 3
+    if runs:
+        title = "Runs" if going else "Last runs"
+        parts += ["", _runs(title, runs[:few], found.time)]
+        left -= min(few, len(runs)) + 3
+    if live:
+        parts += ["", _sessions("Sessions", live[:few], found.time)]
+        left -= min(few, len(live)) + 3
     parts += ["", *_nodes(snapshot.nodes, max(1, left - 2))]
     return Group(*parts)
 

@@ -22,9 +22,12 @@ from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.run_view import RunView, of_detached, output_tail, progress_of, read_error
+
+_log = logger("views")
 
 Message = tuple[str, bytes]
 """What a viewer is told: which kind of thing it is, and JSON."""
@@ -315,6 +318,9 @@ class _Followed:
             except SapwoodError as error:
                 problem = {"detail": error.what, "hint": error.hint}
                 found = [_message("missing", problem)]
+            except Exception:  # noqa: BLE001 - a mistake here must not leave viewers without a word
+                _log.exception("nothing to look at")
+                found = [_message("missing", {"detail": "the server has failed", "hint": ""})]
             for viewer in list(self._viewers):
                 viewer.tell(found)
             await asyncio.sleep(max(0.05, self._feed.seconds - (time.monotonic() - began)))

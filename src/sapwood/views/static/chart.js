@@ -1,9 +1,10 @@
 // Lines over time, and bars of progress.
 
-import { step } from "./timeline.js";
+import { ticks } from "./timeline.js";
 import { h, seconds, svg } from "./words.js";
 
 const SIZE = { height: 150, left: 58, right: 10, top: 8, bottom: 20 };
+const SHORTEST = 0.01; // seconds that a chart is wide at least
 
 /** A chart of one or several lines over time. */
 export class Chart {
@@ -42,25 +43,23 @@ export class Chart {
     const points = series.flatMap((one) => one.points);
     const times = points.map((point) => point[0]);
     const values = points.map((point) => point[1]);
-    const [first, last] = [Math.min(...times), Math.max(...times)];
+    const first = Math.min(...times);
+    const last = Math.max(...times, first + SHORTEST);
     const low = Math.min(0, ...values);
     let high = Math.max(...values);
     if (high === low) high = low + 1;
     const right = width - SIZE.right;
     const bottom = SIZE.height - SIZE.bottom;
-    const x = (time) => SIZE.left + ((time - first) / (last - first || 1)) * (right - SIZE.left);
+    const x = (time) => SIZE.left + ((time - first) / (last - first)) * (right - SIZE.left);
     const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - SIZE.top);
     const parts = [];
-    const each = step(high - low, 3);
-    for (let number = Math.ceil(low / each); number * each <= high; number += 1) {
-      const at = y(number * each);
+    for (const value of ticks(low, high, 3)) {
+      const at = y(value);
       parts.push(svg("path", { d: `M${SIZE.left} ${at}H${right}`, class: "grid" }));
-      parts.push(svg("text", { x: SIZE.left - 6, y: at + 4, class: "detail end" }, this.format(number * each)));
+      parts.push(svg("text", { x: SIZE.left - 6, y: at + 4, class: "detail end" }, this.format(Number(value.toPrecision(9)))));
     }
-    const apart = step(last - first || 1, Math.floor((right - SIZE.left) / 84));
-    for (let number = Math.ceil(first / apart); number * apart <= last; number += 1) {
-      const at = x(number * apart);
-      parts.push(svg("text", { x: Math.min(at, right - 30), y: SIZE.height - 5, class: "detail" }, this.label(number * apart)));
+    for (const time of ticks(first, last, Math.floor((right - SIZE.left) / 84))) {
+      parts.push(svg("text", { x: Math.min(x(time), right - 44), y: SIZE.height - 5, class: "detail" }, this.label(time)));
     }
     series.forEach((one, index) => {
       const path = thinned(one.points, right - SIZE.left).map(([time, value], at) => `${at ? "L" : "M"}${x(time).toFixed(1)} ${y(value).toFixed(1)}`);

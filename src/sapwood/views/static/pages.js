@@ -5,7 +5,7 @@ import { ask } from "./live.js";
 import { RunPicture } from "./run.js";
 import { Table } from "./table.js";
 import { TreeDrawing, treeLegend } from "./tree.js";
-import { badge, count, h, moment, plural, seconds, size } from "./words.js";
+import { badge, count, folded, h, moment, plural, seconds, size } from "./words.js";
 
 const KEPT_POINTS = 1200; // of a rate over time: ten minutes at two a second
 const KEPT_EVENTS = 500;
@@ -66,7 +66,6 @@ function describe(node) {
   if (node.state !== "ready") return node.reason ? `${node.state}: ${node.reason}` : node.state;
   const parts = [];
   if (node.load !== null) parts.push(`load ${node.load.toFixed(2)}${node.cores ? ` of ${node.cores}` : ""}`);
-  if (node.processes) parts.push(plural(node.processes, "place"));
   return parts.join(", ") || node.state;
 }
 
@@ -81,8 +80,8 @@ function overview(main) {
   const rate = new Chart(rates, "Items per second, all runs", count);
   const load = new Chart(loads, "Load: processes that want to run, all nodes", (value) => value.toFixed(1));
   const points = { rate: [], load: [] };
-  const runs = runTable("Runs that go on");
-  const events = eventTable();
+  const runs = runTable("Runs that go on", RUNS.filter((one) => !["session", "began"].includes(one.name)));
+  const events = eventTable("The last events", false, EVENTS.filter((one) => ["time", "what"].includes(one.name)));
   main.append(
     card(h("h3", {}, "Health"), sentence, alerts),
     card(list),
@@ -247,8 +246,8 @@ const COMPONENTS = [
   { name: "why", cell: (row) => row.reason },
 ];
 
-function runTable(caption) {
-  return new Table(caption, RUNS, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "sapwood run PROGRAM --detach") });
+function runTable(caption, columns = RUNS) {
+  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "sapwood run PROGRAM --detach") });
 }
 
 const RUNS = [
@@ -301,7 +300,7 @@ function oneRun(main) {
 }
 
 const SESSIONS = [
-  { name: "session", cell: (row) => row.name },
+  { name: "session", cell: (row) => link(`sessions/${row.id}`, row.name) },
   { name: "state", cell: (row) => badge(row.state) },
   { name: "agents", cell: (row) => String(row.report?.agents ?? 0), sort: (row) => row.report?.agents ?? 0, number: true },
   { name: "on", cell: (row) => row.report?.nodes?.join(", ") || row.on, optional: true },
@@ -329,6 +328,59 @@ function sessions(main) {
   return { live: { topics: "sessions", sessions: (found) => table.show(found) } };
 }
 
+function oneSession(main, id) {
+  const list = h("dl", { class: "figures" });
+  const note = h("p", {});
+  const fronts = h("p", {});
+  const there = runTable("Runs on it");
+  const noted = eventTable("What happened to it");
+  main.append(card(list, note, fronts), card(there.element), card(noted.element));
+  let name = null;
+  let handle = null;
+  let latest = [];
+  const found = [];
+  const showRuns = () => there.show(latest.filter((one) => name && [name, id, handle].includes(one.record.session)).reverse());
+  const showEvents = () => noted.show(found.filter((one) => one.session && [name, id, handle].includes(one.session)));
+  return {
+    live: {
+      topics: "sessions,runs,events",
+      sessions: (all) => {
+        const session = all.find((one) => one.id === id || one.name === id);
+        if (!session) {
+          note.replaceChildren("There is no such session any more. ", link("sessions", "All sessions"));
+          return;
+        }
+        name = session.name;
+        handle = `${name}#${session.id}`;
+        const report = session.report;
+        figures(list, [
+          ["Name", h("span", {}, handle)],
+          ["State", badge(session.state)],
+          ["Agents", String(report?.agents ?? 0)],
+          ["Nodes", report?.nodes?.length ? folded(report.nodes) : session.on],
+          ["Owner", report?.owner || "nobody"],
+          ["Streams", String(report?.streams ?? 0)],
+          ["Created", moment(session.created)],
+          ["Ends", session.idle ? `${seconds(session.idle)} after the last one left` : "never by itself"],
+          ["Process", String(session.pid || "none")],
+        ]);
+        note.textContent = noteOf(session);
+        fronts.textContent = report?.front_ends?.length ? `Attached: ${report.front_ends.join(", ")}` : "Nobody is attached.";
+        showRuns();
+        showEvents();
+      },
+      runs: (all) => {
+        latest = all;
+        showRuns();
+      },
+      event: (event) => {
+        found.unshift(event);
+        showEvents();
+      },
+    },
+  };
+}
+
 const EVENTS = [
   { name: "time", cell: (row) => moment(row.time), sort: (row) => row.time },
   { name: "kind", cell: (row) => row.kind },
@@ -337,8 +389,8 @@ const EVENTS = [
   { name: "what", cell: (row) => row.text },
 ];
 
-function eventTable(caption = "Events", search = false) {
-  return new Table(caption, EVENTS, { key: (row) => String(row.number), empty: "Nothing has happened yet.", search });
+function eventTable(caption = "Events", search = false, columns = EVENTS) {
+  return new Table(caption, columns, { key: (row) => String(row.number), empty: "Nothing has happened yet.", search });
 }
 
 function events(main) {
@@ -358,30 +410,51 @@ function events(main) {
 }
 
 function logs(main) {
-  const level = h("select", { "aria-label": "Least level" }, ["info", "warning", "error"].map((name) => h("option", { value: name }, name)));
-  const node = h("input", { type: "search", placeholder: "n[1-4] or empty for all", "aria-label": "Nodes" });
+  const option = (name) => h("option", { value: name }, name);
+  const level = h("select", {}, ["info", "warning", "error"].map(option));
+  const node = h("select", {}, h("option", { value: "" }, "the head"));
   const text = h("pre", { class: "log", tabindex: 0, "aria-label": "Log lines" }, "…");
-  main.append(card(h("div", { class: "table" }, h("label", {}, "Nodes ", node), " ", h("label", {}, "Level ", level)), text));
+  main.append(card(h("div", { class: "fields" }, h("label", {}, "Log of ", node), h("label", {}, "Least level ", level)), text));
+  let from = { ring: "", next: 0, lines: [] };
   let timer = null;
   let closed = false;
   const look = async () => {
     clearTimeout(timer);
     try {
-      const query = new URLSearchParams({ level: level.value, limit: String(KEPT_LINES), ...(node.value ? { node: node.value } : {}) });
-      const found = await ask(`/logs?${query}`);
+      const where = node.value ? `/nodes/${encodeURIComponent(node.value)}/logs` : "/logs";
+      const found = await ask(`${where}?level=${level.value}&after=${from.next}`);
+      if (closed) return;
+      if (found.ring !== from.ring && from.next) from = { ring: "", next: 0, lines: [] };
+      else from = { ring: found.ring, next: found.next, lines: [...from.lines, ...found.lines.map(lineOf)].slice(-KEPT_LINES) };
       const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
-      text.textContent = found.lines.map(lineOf).join("\n") || "Nothing of this level was logged.";
+      text.textContent = from.lines.join("\n") || "Nothing of this level was logged.";
       if (atEnd) text.scrollTop = text.scrollHeight;
+      if (found.more) return void look();
     } catch (error) {
-      if (error.name !== "AbortError") text.textContent = `${error.message}. ${error.hint}`;
+      text.textContent = `${error.message}. ${error.hint ?? ""}`;
     }
     if (!closed) timer = setTimeout(look, LOG_PAUSE);
   };
-  level.addEventListener("change", look);
-  node.addEventListener("change", look);
+  const again = () => {
+    from = { ring: "", next: 0, lines: [] };
+    look();
+  };
+  level.addEventListener("change", again);
+  node.addEventListener("change", again);
   look();
+  const known = new Nodes();
   return {
-    live: { topics: "" },
+    live: {
+      topics: "nodes",
+      nodes: (change) => {
+        const names = known.take(change).map((one) => one.name);
+        if (names.length !== node.options.length - 1) {
+          const chosen = node.value;
+          node.replaceChildren(h("option", { value: "" }, "the head"), ...names.map(option));
+          node.value = names.includes(chosen) ? chosen : "";
+        }
+      },
+    },
     close: () => {
       closed = true;
       clearTimeout(timer);
@@ -390,7 +463,10 @@ function logs(main) {
 }
 
 function lineOf(line) {
-  return typeof line === "string" ? line : `${moment(line.time)} ${line.node} ${line.level.padEnd(8)} ${line.text}`;
+  const { timestamp, level, component, event, exception, node, pid, ...fields } = line;
+  const shown = Object.entries(fields).map(([name, value]) => `  ${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const head = `${moment(Date.parse(timestamp) / 1000)} ${node ?? ""}${pid ? `[${pid}]` : ""} ${(level ?? "").padEnd(8)} ${component}: ${event}`;
+  return head + shown.join("") + (exception ? `\n${exception}` : "");
 }
 
 /** Each page: its title in the menu, its heading, its twin as JSON, and what draws it. */
@@ -399,10 +475,11 @@ export const PAGES = {
   tree: { title: "Tree", heading: () => "Tree", twin: () => "/glance", draw: tree },
   nodes: { title: "Nodes", heading: () => "Nodes", twin: () => "/nodes", draw: nodes, one: "node" },
   runs: { title: "Runs", heading: () => "Runs", twin: () => "/runs", draw: runs, one: "run" },
-  sessions: { title: "Sessions", heading: () => "Sessions", twin: () => "/sessions", draw: sessions },
+  sessions: { title: "Sessions", heading: () => "Sessions", twin: () => "/sessions", draw: sessions, one: "session" },
   events: { title: "Events", heading: () => "Events", twin: () => "/events", draw: events },
   logs: { title: "Logs", heading: () => "Logs", twin: () => "/logs", draw: logs },
-  node: { heading: (name) => `Node ${name}`, twin: (name) => `/nodes/${name}`, draw: oneNode },
+  node: { heading: (name) => `Node ${name}`, twin: (name) => `/glance/${name}`, draw: oneNode },
+  session: { heading: (id) => `Session ${id}`, twin: (id) => `/sessions/${id}`, draw: oneSession },
   run: { heading: (id) => `Run ${id}`, twin: (id) => `/runs/${id}/picture`, draw: oneRun },
 };
 

@@ -25,9 +25,9 @@ export class Table {
       h("th", { scope: "col", class: classOf(column) }, h("button", { type: "button", onclick: () => this.sort(index) }, column.name)),
     );
     this.table = h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body);
-    this.empty = h("p", { class: "empty", hidden: true }, empty);
+    this.empty = h("p", { class: "empty", hidden: true }, h("strong", {}, caption), h("br"), empty);
     this.more = h("button", { type: "button", hidden: true, onclick: () => this.showMore() });
-    const field = search
+    this.field = search
       ? h("input", {
           type: "search",
           placeholder: "Search",
@@ -38,7 +38,7 @@ export class Table {
           },
         })
       : null;
-    this.element = h("div", { class: "table" }, field, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, this.table), this.more, this.empty);
+    this.element = h("div", { class: "table" }, this.field, h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption, hidden: true }, this.table), this.more, this.empty);
   }
 
   show(rows) {
@@ -95,6 +95,7 @@ export class Table {
     }
     this.empty.hidden = this.rows.length > 0;
     this.table.parentNode.hidden = !this.rows.length;
+    if (this.field) this.field.hidden = !this.rows.length;
   }
 }
 

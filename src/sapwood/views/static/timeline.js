@@ -20,12 +20,22 @@ const LABELS = 62;
 const LABEL_HEIGHT = 11;
 const ZOOM = 1.6;
 const PAN = 0.2;
+const MOST_TICKS = 50;
 
 /** Seconds between the lines of a time axis that has room for so many. */
-export function step(length, lines) {
+function step(length, lines) {
   const rough = length / Math.max(1, lines);
   const power = 10 ** Math.floor(Math.log10(rough));
   return [1, 2, 5, 10].map((factor) => factor * power).find((one) => one >= rough) ?? power;
+}
+
+/** The lines of an axis: at multiples of a step, as many as there are, within bounds. */
+export function ticks(from, to, lines) {
+  const each = step(to - from, lines);
+  const first = Math.ceil(from / each) * each;
+  const found = [];
+  for (let number = 0; number < MOST_TICKS && first + number * each <= to; number += 1) found.push(first + number * each);
+  return found;
 }
 
 /** A timeline that can be zoomed and moved, by buttons, keys and the pointer. */
@@ -194,17 +204,16 @@ export class Timeline {
 
   #drawAxis(pen, colour, at, width, height) {
     const [from, to] = this.window;
-    const each = step(to - from, Math.floor((width - LABELS) / 76));
     pen.font = "11px system-ui, sans-serif";
     pen.strokeStyle = colour("--line");
     pen.fillStyle = colour("--quiet");
     pen.textAlign = "left";
     pen.beginPath();
-    for (let number = Math.ceil(from / each); number * each <= to; number += 1) {
-      const x = Math.round(at(number * each)) + 0.5;
+    for (const time of ticks(from, to, Math.floor((width - LABELS) / 76))) {
+      const x = Math.round(at(time)) + 0.5;
       pen.moveTo(x, AXIS - 8);
       pen.lineTo(x, height);
-      pen.fillText(seconds(number * each), Math.min(x + 3, width - 40), AXIS - 9);
+      pen.fillText(seconds(Number(time.toPrecision(9))), Math.min(x + 3, width - 40), AXIS - 9);
     }
     pen.stroke();
   }
