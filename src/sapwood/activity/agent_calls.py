@@ -6,6 +6,7 @@ The runner's side is ``runner_procedures.py``.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.streams.push import is_full
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, SapwoodError
+from sapwood.environment.machine_kind import machine_kind
 from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 if TYPE_CHECKING:
@@ -221,21 +223,58 @@ class Generating:
         self._calls.step(self)
 
 
+RECENT_CALLS = 32
+"""Maps of a run that an agent remembers one by one."""
+
+
 class OpenedRun:
-    """A run that this agent takes part in."""
+    """A run that this agent takes part in.
+
+    Attributes:
+        wave: The last wave that was wanted.
+        asked_at: When it was; 0 once it is answered.
+    """
 
     def __init__(self, order: agent_requests.OpenRun) -> None:
         self.order = order
+        self.wave = 0
+        self.asked_at = 0.0
+        self._waited = 0.0
+        self._recent: deque[agent_requests.RecentCall] = deque(maxlen=RECENT_CALLS)
         self.meter = FunctionMeter(order.function)
         self.repeated = 0
         self.wait_seconds = 0.0
         self.answered_at = 0.0
         self.transfers: DeviceTransfers | None = None
 
-    def asked(self, now: float) -> None:
+    def asked(self, wave: int, now: float) -> None:
         """Note that a contribution is wanted, and how long that took."""
-        if self.answered_at:
-            self.wait_seconds += now - self.answered_at
+        self.wave = wave
+        self.asked_at = now
+        self._waited = now - self.answered_at if self.answered_at else 0.0
+        self.wait_seconds += self._waited
+
+    def answered(self, now: float, seconds: float, bytes_in: int, bytes_out: int) -> None:
+        """Note that it was made."""
+        self.meter.succeeded(seconds, bytes_in, bytes_out)
+        self.answered_at = now
+        self.asked_at = 0.0
+        items = self.order.items
+        started = now - seconds
+        self._recent.append(
+            agent_requests.RecentCall(self.wave, started, seconds, self._waited, items, bytes_out)
+        )
+
+    def pulse(self, now: float) -> agent_requests.Pulse:
+        """Return what this agent does in the run."""
+        return agent_requests.Pulse(
+            self.wave,
+            now - self.asked_at if self.asked_at else -1.0,
+            tuple(
+                msgspec.structs.replace(one, age=now - one.age)  # it was when it started
+                for one in self._recent
+            ),
+        )
 
 
 class AgentCalls:
@@ -277,6 +316,7 @@ class AgentCalls:
         agent.waves[agent_requests.MAP] = self._map
         agent.requests[agent_requests.OPEN_RUN] = self._open_run
         agent.requests[agent_requests.CLOSE_RUN] = self._close_run
+        agent.requests[agent_requests.PULSE] = self._pulse
         agent.requests[agent_requests.CALL_TASK] = self._call_task
         agent.requests[agent_requests.GIVE_BACK_TASK] = self._give_back_task
         agent.on_stream_closed = self._stream_closed
@@ -346,7 +386,13 @@ class AgentCalls:
                 order.run,
                 plain.encode(None),
                 None,
-                lambda _outcome: request.reply({"pid": os.getpid(), "runner": self._runner.pid}),
+                lambda _outcome: request.reply(
+                    msgspec.to_builtins(
+                        agent_requests.Opened(
+                            os.getpid(), self._runner.pid, os.uname().nodename, machine_kind()
+                        )
+                    )
+                ),
                 request.fail,
                 needs=order.run,
                 function=f"opening {order.function}",
@@ -366,14 +412,13 @@ class AgentCalls:
             self._early.setdefault(arrived.spec.stream, []).append(contribution)
             return
         self._streams[arrived.spec.stream] = arrived.spec.context
-        run.asked(self._agent.loop.time())
+        run.asked(arrived.wave, self._agent.loop.time())
         bytes_in = len(arrived.body) + (arrived.payload.nbytes if arrived.payload else 0)
 
         def done(outcome: JobOutcome) -> None:
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
-            run.meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            run.answered(self._agent.loop.time(), outcome.seconds, bytes_in, bytes_out)
             run.repeated += job.kills
-            run.answered_at = self._agent.loop.time()
             if outcome.transfers is not None:
                 run.transfers = (run.transfers or NOTHING) + outcome.transfers
             contribution.give(outcome.body, outcome.payload, float(run.order.items))
@@ -400,7 +445,16 @@ class AgentCalls:
     def _close_run(self, request: IncomingRequest) -> None:
         name = str(request.value())
         run = self._forget_run(name)
-        request.reply(None if run is None else msgspec.to_builtins(self._statistics(run)))
+        closed = agent_requests.ClosedRun()
+        if run is not None:
+            pulse = run.pulse(self._agent.loop.time())
+            closed = agent_requests.ClosedRun(self._statistics(run), pulse)
+        request.reply(msgspec.to_builtins(closed))
+
+    def _pulse(self, request: IncomingRequest) -> None:
+        run = self._runs.get(str(request.value()))
+        pulse = agent_requests.Pulse() if run is None else run.pulse(self._agent.loop.time())
+        request.reply(msgspec.to_builtins(pulse))
 
     def _forget_run(self, name: str) -> OpenedRun | None:
         run = self._runs.pop(name, None)
@@ -441,9 +495,8 @@ class AgentCalls:
         """Note a call that was made without this process."""
         run = self._runs.get(context)
         if run is not None:
-            run.asked(call.asked)
-            run.meter.succeeded(call.seconds, call.bytes_in, call.bytes_out)
-            run.answered_at = call.answered
+            run.asked(run.wave + 1, call.asked)
+            run.answered(call.answered, call.seconds, call.bytes_in, call.bytes_out)
 
     def order_of(self, context: str) -> agent_requests.OpenRun | None:
         """Return how a run was opened; None if it is none of this tree."""

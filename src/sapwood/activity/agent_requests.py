@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.activity.statistics import AgentStatistics
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import plain
 from sapwood.comm.content import ContentRef
@@ -21,6 +22,9 @@ MAP = "map"
 
 OPEN_RUN = "run.open"
 CLOSE_RUN = "run.close"
+PULSE = "run.pulse"
+"""Request that an agent say what it does in a run, by the name of the run; see :class:`Pulse`."""
+
 CALL_TASK = "task.call"
 GIVE_BACK_TASK = "task.give_back"
 """Request that an agent give back a task, by the number of its request, unless it has begun it."""
@@ -63,6 +67,68 @@ class OpenRun(msgspec.Struct, frozen=True):
     def items(self) -> int:
         """Items in the slice."""
         return self.stop - self.start
+
+
+class RecentCall(msgspec.Struct, frozen=True, array_like=True):
+    """A map of an agent that is over.
+
+    Attributes:
+        wave: Its wave in the stream of the run.
+        age: Seconds since it started; clocks of machines differ.
+        seconds: What it took.
+        waited: Seconds from the answer before it until it was wanted.
+        items: Items of the slice.
+        bytes_up: Bytes of the result.
+    """
+
+    wave: int
+    age: float
+    seconds: float
+    waited: float
+    items: int
+    bytes_up: int
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What an agent does in a run.
+
+    Attributes:
+        wave: The last wave that it was asked for; 0 before the first.
+        busy: Seconds since it was asked, if it has not answered; -1 if it has.
+        recent: The last maps that are over, the oldest first.
+    """
+
+    wave: int = 0
+    busy: float = -1.0
+    recent: tuple[RecentCall, ...] = ()
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """The answer of an agent that is ready for a run.
+
+    Attributes:
+        pid: Its process.
+        runner: The process of its runner.
+        node: What its machine calls itself.
+        kind: The kind of that machine.
+    """
+
+    pid: int = 0
+    runner: int = 0
+    node: str = ""
+    kind: str = ""
+
+
+class ClosedRun(msgspec.Struct, frozen=True):
+    """The answer of an agent that is to forget a run.
+
+    Attributes:
+        statistics: What it did; None if it did not know of the run.
+        pulse: What it did last.
+    """
+
+    statistics: AgentStatistics | None = None
+    pulse: Pulse = Pulse()
 
 
 class CallTask(msgspec.Struct, frozen=True):

@@ -23,6 +23,8 @@ from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_participants import RunParticipants
+from sapwood.activity.run_record import RecordedAgent, RecordedCheckpoint, RunRecorder, WorkRecord
+from sapwood.activity.run_watch import RunWatch
 from sapwood.activity.statistics import AgentStatistics, RunStatistics, added
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
@@ -35,7 +37,6 @@ from sapwood.code.reducers import built_in
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
-from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
@@ -141,6 +142,8 @@ class Run(StaysHere):
         self._built: Built | None = None
         self._began = time.perf_counter()
         self._loop_began = 0.0
+        self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
+        self._watch = RunWatch(session, self.name, self._recorder, self._began)
         self._progress = Progress(
             state=RunState.BUILDING,
             iterations=_planned(program, options.max_iterations),
@@ -158,7 +161,7 @@ class Run(StaysHere):
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
-        self._unnoted: tuple[int, dict[str, Any]] | None = None
+        self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
         self._timer = threading.Timer(seconds, self._took_too_long)
@@ -252,6 +255,12 @@ class Run(StaysHere):
         """What the run cost; complete when it has ended."""
         return self._statistics
 
+    @property
+    def record(self) -> WorkRecord:
+        """Who did what so far, and why it moved; agents are asked twice a second."""
+        progress = self.progress
+        return self._recorder.record(progress.seconds)
+
     # --- the thread of the run -----------------------------------------------------------------
 
     def _work(self) -> None:
@@ -291,6 +300,7 @@ class Run(StaysHere):
         self._progress = msgspec.structs.replace(self._progress, state=RunState.PREPARING)
         for each in (built, *built.others):
             check_program(program, each)
+        self._recorder.hash = program.hash
         fields = _wanted_fields(program, self.data)
         if not (self._options.allow_nan or program.allow_nan):
             self.data.require_finite(fields)
@@ -376,15 +386,22 @@ class Run(StaysHere):
             return False
         finally:
             if participants is not None and not self._session.closed:
-                found = [typed.convert(one, AgentStatistics) for one in participants.close()]
+                said = participants.close()
                 self._replaced += participants.replaced
-                for one in found:
-                    part, before = slices[one.agent], self._found.get(one.agent)
-                    whole_run = one if before is None else added(before, one)
-                    self._found[one.agent] = msgspec.structs.replace(
-                        whole_run, start=part.start, stop=part.stop
-                    )
+                for rank, closed in said.items():
+                    self._watch.heard(rank, closed.pulse)
+                    self._note_agent(closed.statistics, slices[rank])
         return True
+
+    def _note_agent(self, found: AgentStatistics | None, part: range) -> None:
+        """Add what an agent did with its slice to what it did before."""
+        if found is None:
+            return
+        before = self._found.get(found.agent)
+        whole_run = found if before is None else added(before, found)
+        self._found[found.agent] = msgspec.structs.replace(
+            whole_run, start=part.start, stop=part.stop
+        )
 
     def _check_first_state(self, built: Built, state: Any) -> None:
         """Find what the map will not get before any agent does."""
@@ -439,7 +456,19 @@ class Run(StaysHere):
             iterations=_bounded(self._iterations(), self._options.max_iterations),
             agents=len(participants.ranks),
         )
-        self._loop_began = self._loop_began or time.perf_counter()
+        self._recorder.place(
+            RecordedAgent(
+                agent=rank,
+                node=participants.opened(rank).node,
+                kind=participants.opened(rank).kind,
+                start=order.start,
+                stop=order.stop,
+            )
+            for rank, order in participants.orders
+        )
+        ended = time.perf_counter()
+        self._loop_began = self._loop_began or ended
+        self._watch.begin(participants.ranks, self._iterated)
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
@@ -459,15 +488,17 @@ class Run(StaysHere):
                     raise
                 except (Exception, SystemExit) as error:
                     raise self._of_user(what, error) from error
-                self._update_seconds += time.perf_counter() - begin
+                started, ended = ended, time.perf_counter()
+                self._update_seconds += ended - begin
                 self._state, self._iterated = state, iteration
-                self._unnoted = iteration, state
+                self._unnoted = iteration, state, started, ended
                 if done:
                     break
                 if iteration == self._options.max_iterations:
                     self._cut_short = True
                     break
         finally:
+            self._watch.end()
             stream.close()
             self._note_iteration()
 
@@ -476,7 +507,16 @@ class Run(StaysHere):
         iterated = self._unnoted is not None
         self._note_iteration()
         if iterated and self._checkpoints is not None:
+            before = self._checkpoints.count, self._checkpoints.seconds
             self._checkpoints.offer(self._iterated, self._state)
+            if self._checkpoints.count > before[0]:
+                self._recorder.checkpoint(
+                    RecordedCheckpoint(
+                        at=time.perf_counter() - self._began,
+                        iteration=self._iterated,
+                        seconds=self._checkpoints.seconds - before[1],
+                    )
+                )
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""
@@ -501,7 +541,8 @@ class Run(StaysHere):
         """Note how far the run has come; done while the agents have the next wave to work on."""
         if self._unnoted is None:
             return
-        (iteration, state), self._unnoted = self._unnoted, None
+        (iteration, state, started, ended), self._unnoted = self._unnoted, None
+        self._recorder.iteration(iteration, started - self._began, ended - started)
         now = time.perf_counter()
         elapsed = now - self._loop_began
         made = iteration - (self._resumed or 0)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from sapwood.activity import agent_requests
+from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.rankset import fold
 from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
@@ -36,6 +37,7 @@ class RunParticipants:
         self._changed = threading.Condition()
         self._unready = set(opening)
         self._asked: dict[int, Future[Any]] = {}
+        self._ready: dict[int, agent_requests.Opened] = {}
         self._attached_again: set[int] = set()
         self._failure: SapwoodError | None = None
         self._stream: StreamPort | None = None
@@ -45,6 +47,15 @@ class RunParticipants:
     def ranks(self) -> list[int]:
         """The agents, in order."""
         return sorted(self._opening)
+
+    @property
+    def orders(self) -> list[tuple[int, agent_requests.OpenRun]]:
+        """What each agent was sent to get ready, in order."""
+        return sorted(self._opening.items(), key=lambda item: item[0])
+
+    def opened(self, rank: int) -> agent_requests.Opened:
+        """Return what an agent has said when it was ready."""
+        return self._ready.get(rank, agent_requests.Opened())
 
     @property
     def some_left(self) -> bool:
@@ -83,16 +94,19 @@ class RunParticipants:
         if self._stream is not None:
             self._stream.close(error)
 
-    def close(self) -> list[dict[str, Any]]:
-        """Let the agents forget the run; return their statistics, where they still have any."""
+    def close(self) -> dict[int, agent_requests.ClosedRun]:
+        """Let the agents forget the run; return what they say at the end, by their ranks."""
         self._unsubscribe()
-        futures = [
-            self._session.ask(rank, agent_requests.CLOSE_RUN, self._opening[rank].run)
+        futures = {
+            rank: self._session.ask(rank, agent_requests.CLOSE_RUN, self._opening[rank].run)
             for rank in self.ranks
-        ]
-        wait(futures, CLOSE_TIMEOUT)
-        answered = [future for future in futures if future.done() and not future.exception()]
-        return [future.result() for future in answered if future.result() is not None]
+        }
+        wait(futures.values(), CLOSE_TIMEOUT)
+        return {
+            rank: typed.convert(future.result(), agent_requests.ClosedRun)
+            for rank, future in futures.items()
+            if future.done() and not future.exception()
+        }
 
     def _open(self, rank: int) -> None:
         value = msgspec.to_builtins(self._opening[rank], builtin_types=(bytes,))
@@ -116,7 +130,10 @@ class RunParticipants:
         if error is not None:
             self.fail(_as_sapwood(error).located(f"agent {rank}"))
             return
+        opened = done.result()
         with self._changed:
+            if opened is not None:
+                self._ready[rank] = typed.convert(opened, agent_requests.Opened)
             self._unready.discard(rank)
             self._changed.notify_all()
 

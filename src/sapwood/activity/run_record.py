@@ -221,6 +221,7 @@ class RunRecorder:
         items: Items of the data.
 
     Attributes:
+        done: The last iteration that is over.
         hash: Hash of the program.
         delegate: How items are given to agents.
         kept_in_place: Why nothing is moved.
@@ -253,7 +254,7 @@ class RunRecorder:
         self._last: OrderedDict[int, tuple[float, float]] = OrderedDict()
         self._times: dict[int, tuple[float, float]] = {}
         self._made = 0
-        self._done = 0
+        self.done = 0
         self._shares: OrderedDict[int, dict[int, AgentShare]] = OrderedDict()
         self._moves: deque[Move] = deque(maxlen=MAX_EVENTS)
         self._late: OrderedDict[int, LateChunk] = OrderedDict()
@@ -278,7 +279,7 @@ class RunRecorder:
         """Note an iteration that is over."""
         with self._lock:
             self._made += 1
-            self._done = iteration
+            self.done = iteration
             self._last[iteration] = times = (started, seconds)
             if len(self._last) > MAX_ITERATIONS:
                 self._last.popitem(last=False)
@@ -352,7 +353,7 @@ class RunRecorder:
                 began=self._began,
                 seconds=seconds,
                 items=self._items,
-                done=self._done,
+                done=self.done,
                 delegate=self.delegate,
                 kept_in_place=self.kept_in_place[:MAX_TEXT],
                 agents=tuple(self._agents[rank] for rank in sorted(self._agents)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +18,7 @@ from rich.text import Text
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
+from sapwood.activity.run_record import WorkRecord
 from sapwood.cli import present
 from sapwood.cli.interrupts import noted_interrupts
 
@@ -50,6 +53,12 @@ def follow(run: Run, display: Display) -> bool:
         return False
 
 
+WORK_INTERVAL = 0.5
+"""Seconds between two times that who did what is written."""
+
+WORK_SHARE = 0.005
+"""Of the time of a run that this may take: with many agents, it is written less often."""
+
 LINE_INTERVAL = 2.0
 """Seconds between two plain lines."""
 
@@ -79,26 +88,40 @@ class SilentDisplay:
 
 
 class RecordDisplay:
-    """A file that always holds the newest snapshot; for runs that nobody looks at.
+    """Files that always hold the newest snapshots; for runs that nobody looks at.
 
     Args:
-        file: The file.
+        file: The file of the progress.
+        work: The file of who did what.
+        record: Returns who did what.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, work: Path, record: Callable[[], WorkRecord]) -> None:
         self._file = file
         self._last: Progress | None = None
+        self._work = work
+        self._record = record
+        self._due = 0.0
 
     def show(self, progress: Progress) -> None:
         """Write a snapshot, unless it is the last one."""
         if progress != self._last:
             self._last = progress
-            half = self._file.with_suffix(".half")
-            half.write_bytes(msgspec.json.encode(progress))
-            half.replace(self._file)
+            _replace(self._file, msgspec.json.encode(progress))
+        if progress.state.final or time.monotonic() >= self._due:
+            began = time.monotonic()
+            _replace(self._work, msgspec.json.encode(self._record()))
+            ended = time.monotonic()
+            self._due = ended + max(WORK_INTERVAL, (ended - began) / WORK_SHARE)
 
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def _replace(file: Path, data: bytes) -> None:
+    half = file.with_suffix(".half")
+    half.write_bytes(data)
+    half.replace(file)
 
 
 class LiveDisplay:

@@ -48,7 +48,7 @@ def write_detached(run: str, cluster: str, output: Path | None, *, as_json: bool
 
 
 def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
-    """Write the report of a run of this process that is over.
+    """Write the report of a run of this process that is over, or was interrupted.
 
     Args:
         run: The run.
@@ -58,7 +58,7 @@ def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    error = run.exception()
+    error = run.exception() if run.done() else None
     record = run.record
     view = RunView(
         program=run.program.name,

@@ -37,7 +37,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.gpu.agents import agents_by_default
-from sapwood.head.runs import PROGRESS
+from sapwood.head.runs import PROGRESS, WORK
 
 
 def execute(request: RunRequest) -> int:
@@ -99,8 +99,8 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         checkpoint=request.checkpoint,
         resume=request.resume,
     )
-    whole = follow(run, _display(program, request))
-    if request.report is not None and (not whole or run.exception() is not None):
+    whole = follow(run, _display(run, request))
+    if request.report is not None and not (whole and run.exception() is None):
         write_of_run(run, None, request.report)
     if not whole:
         return EXIT_INTERRUPTED
@@ -136,11 +136,12 @@ def load_data(program: Program, path: Path | None) -> Dataset:
     return load(source, fields=program.inputs)
 
 
-def _display(program: Program, request: RunRequest) -> Display:
+def _display(run: Run, request: RunRequest) -> Display:
     if request.record is not None:
-        return RecordDisplay(request.record / PROGRESS)
+        folder = request.record
+        return RecordDisplay(folder / PROGRESS, folder / WORK, lambda: run.record)
     quiet = request.quiet or request.as_json
-    return open_display(program.name, quiet=quiet, verbose=request.verbose)
+    return open_display(run.program.name, quiet=quiet, verbose=request.verbose)
 
 
 def _answer(

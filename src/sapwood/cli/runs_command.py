@@ -19,6 +19,7 @@ from sapwood.cli.options import RunRequest
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
+from sapwood.cli.work_tables import show_work
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns
 from sapwood.core import typed
 from sapwood.head import calls
@@ -95,17 +96,19 @@ def show(run: str, cluster: str, *, as_json: bool) -> None:
     found = _runs(cluster).find(run)
     found.require_files()
     if as_json:
-        print_json({**_facts(found), "answer": found.answer})
+        print_json({**_facts(found), "answer": found.answer, "work": found.work})
         return
     typer.echo(f"{found.id}: {found.program}, {found.state}")
     if found.restarts:
         typer.echo(f"  {begun_again(found.restarts)}: its process or its session was gone")
-    progress, error = found.progress, found.error
+    progress, work, error = found.progress, found.work, found.error
     if progress is not None:
         typer.echo(progress_line(found.program, progress))
     if found.state is RunState.DONE:
         show_answer(typed.convert(found.answer, RunAnswer))
-    elif error is not None:
+    if work is not None:
+        show_work(work)
+    if error is not None:
         show_error(error)
 
 

@@ -2,6 +2,7 @@
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
+from sapwood.activity.run_record import WorkRecord
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.activity.task_future import TaskFuture
 from sapwood.client.attaching import attach, create_session
@@ -137,6 +138,7 @@ __all__ = [
     "Version",
     "Watch",
     "WaveResult",
+    "WorkRecord",
     "attach",
     "connect",
     "create_session",

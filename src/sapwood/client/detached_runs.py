@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
 from sapwood.core.errors import (
     CancelledError,
@@ -186,6 +187,15 @@ class DetachedRun:
 
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return typed.json_reader(Progress)((self._folder / PROGRESS).read_bytes())
+        return None
+
+    @property
+    def work(self) -> WorkRecord | None:
+        """Who did what, and why it moved; None before it has said so, and on other machines."""
+        from sapwood.head.runs import WORK  # noqa: PLC0415 - not where nobody needs it
+
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return typed.json_reader(WorkRecord)((self._folder / WORK).read_bytes())
         return None
 
     @property

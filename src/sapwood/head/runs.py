@@ -43,7 +43,7 @@ OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
 """Files of a run: what was printed, what it gave or why it failed, how far it has come."""
 
 WORK = "work.json"
-"""File of a run that says who did what, and why it moved."""
+"""File of a run with who did what, and why it moved."""
 
 CHECKPOINT = "checkpoint"
 """File of a run from which it goes on when it is begun again."""
