@@ -20,9 +20,9 @@ import msgspec
 from sapwood.activity.progress import Progress, RunState
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
-from sapwood.environment.logs import logger
 from sapwood.nodes import messages
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.run_view import RunView, of_detached, output_tail, progress_of, read_error

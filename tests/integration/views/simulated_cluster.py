@@ -147,7 +147,14 @@ def application(head: SimulatedHead) -> Starlette:
 
     async def logs(request: Request) -> Response:
         del request
-        line = {"timestamp": "2026-11-24T18:00:00+00:00", "node": "n1", "level": "info", "component": "nodes", "event": "node admitted", "host": "n1"}
+        line = {
+            "timestamp": "2026-11-24T18:00:00+00:00",
+            "node": "n1",
+            "level": "info",
+            "component": "nodes",
+            "event": "node admitted",
+            "host": "n1",
+        }
         return JSONResponse({"lines": [line], "ring": "a", "next": 1, "more": False})
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -167,7 +174,11 @@ def application(head: SimulatedHead) -> Starlette:
     pictures = Pictures(head.ask, "0.1.0", allow)
     api = [*pictures.routes(), Route("/whoami", whoami), Route("/logs", logs)]
     return Starlette(
-        routes=[Mount("/api/v1", routes=api), Mount("/static", StaticFiles(directory=STATIC)), Mount("/", StaticFiles(directory=STATIC, html=True))],
+        routes=[
+            Mount("/api/v1", routes=api),
+            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=policy)],
         exception_handlers={PermissionError: refused, SapwoodError: failed},
     )

@@ -5,6 +5,7 @@ import { Table } from "./table.js";
 import { Timeline, shares, verdict } from "./timeline.js";
 import { badge, count, h, metric, moment, plural, seconds, size } from "./words.js";
 
+const LEAD = 0.02; // part of a timeline before the first iteration that is shown at first
 const PREPARING = ["building", "preparing"];
 
 /** The record of a run as rows and marks of a timeline. */
@@ -44,7 +45,8 @@ export function timelineOf(record) {
   for (const one of record.moves) marks.push({ kind: "moved", time: one.at, row: order.indexOf(one.target) + 1 });
   for (const one of record.losses) marks.push({ kind: "lost", time: one.at, row: order.indexOf(one.agent) + 1 });
   for (const one of record.checkpoints) marks.push({ kind: "checkpoint", time: one.at, row: 0 });
-  return { rows: [root, ...order.map((agent) => rows.get(agent))], marks, length };
+  const first = record.iterations.find((one) => one.agents?.length)?.started ?? 0;
+  return { rows: [root, ...order.map((agent) => rows.get(agent))], marks, length, begin: Math.max(0, first - LEAD * (length - first)) };
 }
 
 /** The picture of one run, which can be shown again and again while the run goes on. */
@@ -135,8 +137,7 @@ export class RunPicture {
     if (run.created) add("Began", moment(run.created));
     const parts = [];
     if (progress && !PREPARING.includes(progress.state)) {
-      const planned = progress.iterations ? ` of ${progress.iterations}` : "";
-      parts.push(progressBar(progress.iteration, progress.iterations ?? (run.state === "running" ? 0 : progress.iteration || 1), `iteration ${progress.iteration}${planned}`));
+      parts.push(run.state === "done" ? progressBar(1, 1, `done after ${plural(progress.iteration, "iteration")}`) : progressBar(progress.iteration, progress.iterations, `iteration ${progress.iteration}${progress.iterations ? ` of ${progress.iterations}` : ""}`));
     }
     parts.push(h("dl", { class: "figures" }, figures.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))));
     if (run.restarts?.length) parts.push(h("p", {}, `It was begun again ${plural(run.restarts.length, "time")}, last at ${moment(run.restarts.at(-1))}: its process or its session was gone.`));

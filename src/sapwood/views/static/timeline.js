@@ -79,11 +79,12 @@ export class Timeline {
     this.home = home;
   }
 
-  /** Show {rows: [{name, spans: [[start, stop, kind, iteration]]}], marks, length}. */
+  /** Show {rows: [{name, spans: [[start, stop, kind, iteration]]}], marks, length, begin}. */
   show(data) {
-    const followed = !this.window || !this.data || (this.window[0] === 0 && this.window[1] >= this.data.length);
+    const begin = data.begin ?? 0;
+    if (!this.window || !this.data) this.window = [begin, data.length || 1];
+    else if (this.window[1] >= this.data.length) this.window = [this.window[0], data.length];
     this.data = data;
-    if (followed) this.window = [0, data.length || 1];
     const kinds = new Set(data.rows.flatMap((row) => row.spans.map((span) => span[2])));
     const marks = new Set(data.marks.map((mark) => mark.kind));
     const entry = (name, text, shape) => h("li", {}, h("span", { class: `swatch ${shape} ${name.slice(2)}`, "aria-hidden": "true" }), ` ${text}`);
