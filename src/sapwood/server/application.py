@@ -8,7 +8,6 @@ import functools
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -29,17 +28,16 @@ from sapwood.server.lines import Line, Lines, UnauthorizedError
 from sapwood.server.live import Streams
 from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
+from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
+from sapwood.views.page import STATIC
 
 COOKIE_LIFE: Final = 12 * 3600.0
 """Seconds for which a browser is let in at most."""
 
-STATIC: Final = Path(__file__).parent / "static"
-"""Pages, styles and scripts of the dashboard."""
-
 HEADERS: Final[Mapping[str, str]] = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
-    "'unsafe-inline'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
+    "object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "form-action 'self'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -89,7 +87,8 @@ class WebApplication:
         self._hosts = hosts
         self._no_token = no_token
         self._refusals = Refusals(self._tell_of_refused)
-        self._table = endpoints(self.streams)
+        self.pictures = Pictures(lines.own, version("sapwood"))
+        self._table = [*endpoints(self.streams), *self.pictures.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
             exception_handlers={
@@ -299,5 +298,6 @@ def _in_words(status: int) -> str:
 async def close(application: WebApplication, lines: Lines) -> None:
     """End the streams of an application, and its lines to the head."""
     application.streams.close()
+    application.pictures.close()
     await asyncio.sleep(0)
     await lines.close()

@@ -7,26 +7,23 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
 import uvicorn
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ConfigurationError
+from sapwood.environment.component import ComponentView
+from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import LedgerEvent, LedgerState
 from sapwood.nodes import messages
-from sapwood.server.pictures import Pictures
+from sapwood.server.application import WebApplication
+from sapwood.server.lines import Line, Lines
+from sapwood.server.origins import Hosts
 from sapwood.session.session_life import SessionState
-from sapwood.views.page import STATIC
 
 CORES = 16
 
@@ -98,6 +95,27 @@ class SimulatedHead:
             processes=2,
         )
 
+    def status(self, hosts: list[int]) -> calls.TreeStatus:
+        now = time.time()
+        nodes: list[calls.NodeStatus] = []
+        for host in hosts:
+            record = calls.NodeRecord(
+                host=host, name=f"n{host}", node=f"node-{host}", state="ready"
+            )
+            process = messages.ProcessActivity(pid=4000 + host, since=now - 60, memory=2**26)
+            place = messages.ProcessActivity(pid=5000 + host, since=now, memory=2**25, rank=host)
+            session = messages.SessionActivity(
+                session="sapwood-day", zygote=process, processes=[place]
+            )
+            activity = messages.NodeActivity(
+                clock=now, daemon=process, sessions=[session], commands=[]
+            )
+            parts = messages.NodeComponents(
+                components=[ComponentView(name="link", state="ready", since=now - 60)]
+            )
+            nodes.append(calls.NodeStatus(record=record, activity=activity, components=parts))
+        return calls.TreeStatus(time=now, nodes=nodes, refusals=[])
+
     async def ask(self, name: str, value: Any) -> Any:
         match name:
             case calls.HELLO:
@@ -123,65 +141,64 @@ class SimulatedHead:
                 raise ConfigurationError(f"no run begins with {value!r}")
             case calls.LIST_SESSIONS:
                 return msgspec.to_builtins(self.sessions)
+            case calls.STATUS:
+                return msgspec.to_builtins(self.status(value), builtin_types=(bytes,))
+            case calls.NODES:
+                return []
+            case calls.LOGS:
+                line = {
+                    "timestamp": "2026-11-24T18:00:00.123+00:00",
+                    "level": "info",
+                    "component": "nodes",
+                    "event": "node admitted",
+                    "host": "n1",
+                }
+                page = LogPage(ring="a", lines=[msgspec.json.encode(line)], next=1)
+                return messages.to_value(page)
             case calls.EVENTS:
                 found = [one for one in self.events if one.number > value["after"]]
                 if value["nodes"]:
                     found = [one for one in found if one.node in value["nodes"]]
                 state = LedgerState()
-                page = calls.EventPage(events=found, state=state)
-                return msgspec.to_builtins(page)
+                return msgspec.to_builtins(calls.EventPage(events=found, state=state))
         raise AssertionError(name)
 
 
-def application(head: SimulatedHead) -> Starlette:
-    """Return the pages over a simulated head, with the headers that the real server sends."""
+class SimulatedLine(Line):
+    """The server's own line, to a simulated head."""
 
-    async def allow(request: Request) -> None:
-        del request
-        if head.expired:
-            raise PermissionError
+    def __init__(self, head: SimulatedHead) -> None:
+        self.rights = None
+        self.users = 0
+        self.used = 0.0
+        self._listeners = []
+        self._head = head
 
-    async def whoami(request: Request) -> Response:
-        await allow(request)
-        return JSONResponse({})
+    @property
+    def is_over(self) -> bool:
+        return False
 
-    async def logs(request: Request) -> Response:
-        del request
-        line = {
-            "timestamp": "2026-11-24T18:00:00+00:00",
-            "node": "n1",
-            "level": "info",
-            "component": "nodes",
-            "event": "node admitted",
-            "host": "n1",
-        }
-        return JSONResponse({"lines": [line], "ring": "a", "next": 1, "more": False})
+    async def call(self, name: str, value: Any = None, timeout: float = 30.0) -> Any:
+        del timeout
+        return await self._head.ask(name, value)
 
-    async def refused(request: Request, error: Exception) -> Response:
-        del request, error
-        return JSONResponse({"detail": "the credential has ended"}, status_code=401)
 
-    async def failed(request: Request, error: Exception) -> Response:
-        del request
-        assert isinstance(error, SapwoodError)
-        return JSONResponse({"detail": error.what}, status_code=404)
+class _Application(WebApplication):
+    """The real application; whether who comes without a credential may is the test's to say."""
 
-    async def policy(request: Request, following: RequestResponseEndpoint) -> Response:
-        answer = await following(request)
-        answer.headers["content-security-policy"] = "default-src 'self'"
-        return answer
+    def __init__(self, head: SimulatedHead) -> None:
+        self._head = head
+        lines = Lines("lab", SimulatedLine(head))
+        super().__init__(lines, "sapwood-lab", Hosts(lambda: ["127.0.0.1"]), no_token=True)
 
-    pictures = Pictures(head.ask, "0.1.0", allow)
-    api = [*pictures.routes(), Route("/whoami", whoami), Route("/logs", logs)]
-    return Starlette(
-        routes=[
-            Mount("/api/v1", routes=api),
-            Mount("/static", StaticFiles(directory=STATIC)),
-            Mount("/", StaticFiles(directory=STATIC, html=True)),
-        ],
-        middleware=[Middleware(BaseHTTPMiddleware, dispatch=policy)],
-        exception_handlers={PermissionError: refused, SapwoodError: failed},
-    )
+    def refused(self, address: str, reason: str) -> None:
+        """Tell nobody: there is no ledger."""
+
+    @contextlib.asynccontextmanager
+    async def _line(self, request: Request, credential: str) -> AsyncIterator[Any]:
+        self._no_token = not self._head.expired
+        async with super()._line(request, credential) as line:
+            yield line
 
 
 class Served:
@@ -201,7 +218,7 @@ class Served:
         sock = socket.create_server(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
         config = uvicorn.Config(
-            application(self.head), log_config=None, timeout_graceful_shutdown=0, lifespan="off"
+            _Application(self.head), log_config=None, timeout_graceful_shutdown=0, lifespan="off"
         )
         self._server = server = uvicorn.Server(config)
 

@@ -32,7 +32,9 @@ function tell(state, error) {
       `The server says: ${error.message}. `,
       "Run ",
       h("code", {}, "sapwood dashboard"),
-      " where the cluster is: it prints a new link.",
+      " where the cluster is: it prints a new link. Or ",
+      h("a", { href: "login" }, "paste a credential"),
+      ".",
     ),
   );
 }
