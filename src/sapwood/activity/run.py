@@ -13,6 +13,8 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.checkpoint import (
+    DISK,
+    CheckpointFiles,
     CheckpointWriter,
     identity_of,
     read_checkpoint,
@@ -41,6 +43,7 @@ from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
     CancelledError,
+    DrainedError,
     InputError,
     ProgramError,
     SapwoodError,
@@ -118,7 +121,12 @@ class Run(StaysHere):
         data: What it runs over.
         cache: Where built libraries are kept.
         options: How.
+
+    Attributes:
+        files: Where checkpoints lie.
     """
+
+    files: CheckpointFiles = DISK
 
     def __init__(
         self,
@@ -137,6 +145,7 @@ class Run(StaysHere):
         self._future: Future[Any] = Future()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
+        self._draining = ""
         self._stream: StreamPort | None = None
         self._participants: RunParticipants | None = None
         self._built: Built | None = None
@@ -208,6 +217,24 @@ class Run(StaysHere):
         self._stop(CancelledError("the run was cancelled"))
         return True
 
+    def drain(self, reason: str) -> bool:
+        """Stop the run after the iteration that its agents work on, and keep its state.
+
+        The state is in the file of its checkpoints, if it has one; what waits for the run gets a
+        ``DrainedError``. Agents compute nothing twice when it goes on from there. An iteration is
+        finished in any case, so that a run with many short stops comes to its end.
+
+        Args:
+            reason: Why, for people.
+
+        Returns:
+            False if it had ended.
+        """
+        if self._future.done():
+            return False
+        self._draining = self._draining or reason
+        return True
+
     def _took_too_long(self) -> None:
         if self._future.done():
             return
@@ -271,7 +298,9 @@ class Run(StaysHere):
             if self._stopped is not None and isinstance(error, CancelledError):
                 error = self._stopped  # what was interrupted does not know why
             cancelled = isinstance(self._stopped or error, CancelledError)
-            self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
+            drained = isinstance(error, DrainedError)
+            state = RunState.CANCELLED if cancelled else RunState.FAILED
+            self._finish(RunState.DRAINED if drained else state)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
@@ -327,7 +356,7 @@ class Run(StaysHere):
         allow_nan = options.allow_nan or self.program.allow_nan
         identity = None
         if options.resume:
-            found = read_checkpoint(Path(options.resume))
+            found = read_checkpoint(Path(options.resume), self.files)
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
             require_same(found.identity, identity, options.resume)
             if 0 < options.max_iterations <= found.iteration:
@@ -348,6 +377,7 @@ class Run(StaysHere):
                 options.checkpoint_share,
                 lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
                 0 if identity is not None else self.data.hashed_bytes,
+                files=self.files,
             )
         except OSError as error:
             raise InputError(
@@ -472,6 +502,8 @@ class Run(StaysHere):
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
+                if self._draining and self._iterated > (self._resumed or 0):
+                    raise self._drained()
                 total = stream.exchange(state, meanwhile=self._meanwhile).total
                 begin = time.perf_counter()
                 what = "update"
@@ -517,6 +549,17 @@ class Run(StaysHere):
                         seconds=self._checkpoints.seconds - before[1],
                     )
                 )
+
+    def _drained(self) -> DrainedError:
+        """Keep the state between two iterations, and return what says so."""
+        wrong = "it writes no checkpoints"
+        if self._checkpoints is not None:
+            wrong = self._checkpoints.write(self._iterated, self._state)
+        what = f"the run stopped after iteration {self._iterated}: {self._draining}"
+        if wrong:
+            return DrainedError(f"{what}; its state is lost: {wrong}", where=self.program.name)
+        file = self._options.checkpoint
+        return DrainedError(what, where=file, hint=f"go on on other machines: --resume {file}")
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""

@@ -129,6 +129,7 @@ class RunRequest:
         checkpoint: Where to write checkpoints, or None.
         resume: The checkpoint to go on from, or None.
         report: Where to write a report of the run, or None.
+        go_on: Whether to go on from ``checkpoint`` where it is whole.
     """
 
     program: Path
@@ -147,3 +148,4 @@ class RunRequest:
     checkpoint: Path | None = None
     resume: Path | None = None
     report: Path | None = None
+    go_on: bool = False

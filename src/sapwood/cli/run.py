@@ -105,6 +105,18 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option(metavar="FILE", help="Write a report of the run there, as one HTML file."),
     ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option("--continue", help="Go on from --checkpoint if it is there, else begin."),
+    ] = False,
+    allocations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Allocations of Slurm that the run may have in turn; default: 1.",
+        ),
+    ] = None,
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
         typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
@@ -173,6 +185,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "limits.memory": memory_limit,
             "limits.check_memory": True if check_memory else None,
             "environment.packages": environment,
+            "nodes.allocations": allocations,
         }
         flags = {key: value for key, value in given.items() if value is not None}
         request = RunRequest(
@@ -192,11 +205,17 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             checkpoint=checkpoint,
             resume=resume,
             report=output_path(report),
+            go_on=go_on,
         )
-        if watch and (checkpoint or resume):
+        if go_on and (checkpoint is None or resume):
+            raise ConfigurationError(
+                "--continue goes on from the file of --checkpoint",
+                hint="give --checkpoint FILE, and leave out --resume",
+            )
+        if watch and (checkpoint or resume or allocations):
             raise ConfigurationError(
                 "--watch runs another program after each edit",
-                hint="leave out --checkpoint and --resume",
+                hint="leave out --checkpoint, --resume and --allocations",
             )
         if detach:
             if checkpoint or resume:
