@@ -66,6 +66,11 @@ class Pictures:
         self._version = version
         self._live = Live(self._ask, version)
 
+    @property
+    def followed(self) -> int:
+        """How many things are looked at for viewers now."""
+        return self._live.followed
+
     def close(self) -> None:
         """Tell nobody anything any more."""
         self._live.close()
@@ -192,7 +197,7 @@ def _must_observe(line: Line) -> None:
 async def _until_line_ends(
     line: Line, first: Message, told: AsyncIterator[Message]
 ) -> AsyncIterator[bytes]:
-    """Yield messages until the client's line is cut off: its credential has ended, or was revoked."""
+    """Yield messages until the client is cut off: its credential has ended, or was revoked."""
     over = asyncio.Event()
     end = line.listen(lambda name, _value: None if name else over.set())
     line.users += 1

@@ -198,8 +198,8 @@ def _of_node(node: calls.NodeGlance, now: float) -> Iterable[tuple[Level, str, s
     for one in node.trouble:
         yield Level.BAD, "not whole", one
     if abs(node.skew) > MAX_SKEW:
-        way = "ahead" if node.skew > 0 else "behind"
-        yield Level.POOR, "off", f"the clock is {abs(node.skew):.1f} s {way} of the head's"
+        way = "ahead of" if node.skew > 0 else "behind"
+        yield Level.POOR, "off", f"the clock is {abs(node.skew):.1f} s {way} the head's"
     if 0 < node.certificate_end < now + CERTIFICATE_LEFT:
         at = moment_shown(node.certificate_end, now)
         yield Level.BAD, "about to be cut off", f"the certificate ends at {at} and was not renewed"

@@ -40,6 +40,12 @@ export function timelineOf(record) {
       marks.push({ kind: "slow", time: end, agent: slowest.agent, cost: lost });
     }
   }
+  const last = record.iterations.findLast((one) => one.agents?.length)?.agents ?? [];
+  const over = Math.max(...last.map((share) => share.started + share.seconds));
+  for (const share of last) {
+    const stop = share.started + share.seconds;
+    if (stop < over) rowOf(share.agent).spans.push([stop, over, "wait", 0]);
+  }
   const order = [...rows.keys()].sort((one, other) => one - other);
   for (const mark of marks) mark.row = order.indexOf(mark.agent) + 1;
   for (const one of record.moves) marks.push({ kind: "moved", time: one.at, row: order.indexOf(one.target) + 1 });

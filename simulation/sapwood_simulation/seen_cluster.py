@@ -1,4 +1,4 @@
-"""A head that is simulated, behind the real pages of the dashboard: any number of nodes, that change."""
+"""A simulated head behind the real pages of the dashboard: any number of nodes, that change."""
 
 from __future__ import annotations
 
@@ -51,12 +51,14 @@ class SimulatedHead:
         self._looks = 0
 
     def note(self, kind: str, text: str, node: str = "") -> None:
+        """Note an event."""
         number = len(self.events) + 1
         self.events.append(
             LedgerEvent(number=number, time=time.time(), kind=kind, text=text, node=node)
         )
 
     def session(self, name: str, agents: int) -> None:
+        """Have one more session."""
         report = calls.SessionReport(id=name, state="ready", agents=agents, streams=1)
         self.sessions.append(
             calls.SessionRecord(
@@ -70,6 +72,7 @@ class SimulatedHead:
         )
 
     def glance(self) -> calls.ClusterGlance:
+        """Return how the nodes are in short; the loads of some are other ones each time."""
         self._looks += 1
         return calls.ClusterGlance(
             time=time.time(), nodes=[self._node(host) for host in range(1, self.count + 1)]
@@ -96,6 +99,7 @@ class SimulatedHead:
         )
 
     def status(self, hosts: list[int]) -> calls.TreeStatus:
+        """Return what exactly runs on some nodes."""
         now = time.time()
         nodes: list[calls.NodeStatus] = []
         for host in hosts:
@@ -116,7 +120,8 @@ class SimulatedHead:
             nodes.append(calls.NodeStatus(record=record, activity=activity, components=parts))
         return calls.TreeStatus(time=now, nodes=nodes, refusals=[])
 
-    async def ask(self, name: str, value: Any) -> Any:
+    async def ask(self, name: str, value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case a call
+        """Answer a call."""
         match name:
             case calls.HELLO:
                 return msgspec.to_builtins(
@@ -139,6 +144,9 @@ class SimulatedHead:
                     if one.id == value:
                         return msgspec.to_builtins(one)
                 raise ConfigurationError(f"no run begins with {value!r}")
+            case calls.FIND_SESSION:
+                found_session = next(one for one in self.sessions if one.id == value)
+                return msgspec.to_builtins(found_session)
             case calls.LIST_SESSIONS:
                 return msgspec.to_builtins(self.sessions)
             case calls.STATUS:
@@ -176,9 +184,11 @@ class SimulatedLine(Line):
 
     @property
     def is_over(self) -> bool:
+        """Say that it has not ended."""
         return False
 
-    async def call(self, name: str, value: Any = None, timeout: float = 30.0) -> Any:
+    async def call(self, name: str, value: Any = None, timeout: float = 30.0) -> Any:  # noqa: ASYNC109 - as its base has it
+        """Call the simulated head."""
         del timeout
         return await self._head.ask(name, value)
 
@@ -209,16 +219,25 @@ class Served:
         self.port = 0
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
+        self._application: _Application
+
+    @property
+    def followed(self) -> int:
+        """How many things the server looks at for viewers."""
+        return self._application.pictures.followed
 
     @property
     def url(self) -> str:
+        """Where it is."""
         return f"http://127.0.0.1:{self.port}/"
 
     def start(self) -> None:
+        """Begin to serve."""
         sock = socket.create_server(("127.0.0.1", self.port))
         self.port = sock.getsockname()[1]
+        self._application = _Application(self.head)
         config = uvicorn.Config(
-            _Application(self.head), log_config=None, timeout_graceful_shutdown=0, lifespan="off"
+            self._application, log_config=None, timeout_graceful_shutdown=0, lifespan="off"
         )
         self._server = server = uvicorn.Server(config)
 
@@ -231,6 +250,7 @@ class Served:
         self._thread.start()
 
     def stop(self) -> None:
+        """Serve no more."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join()
