@@ -331,10 +331,10 @@ class Run(StaysHere):
             check_program(program, each)
         self._recorder.hash = program.hash
         fields = _wanted_fields(program, self.data)
-        if not (self._options.allow_nan or program.allow_nan):
-            self.data.require_finite(fields)
-        self._find_checkpoint()
-        with self.data.publish(fields) as published:
+        finite = not (self._options.allow_nan or program.allow_nan)
+        published = self.data.published_for(fields, finite=finite)
+        with published:
+            self._find_checkpoint()
             try:
                 while not self._goes_through(built, published):
                     _log.info("agents left the run", run=self.name)
@@ -436,7 +436,8 @@ class Run(StaysHere):
     def _check_first_state(self, built: Built, state: Any) -> None:
         """Find what the map will not get before any agent does."""
         data = self.data
-        arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
+        inputs = self.program.inputs if data.fields else ()
+        arrays = {name: data.prototype(name) for name in inputs}
         check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
     def _gather(

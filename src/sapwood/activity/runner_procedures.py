@@ -28,7 +28,8 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.values import Pickled
 from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
-from sapwood.data.slice import Slice, SliceRef, in_content, open_slice
+from sapwood.data.opening import SliceOpener
+from sapwood.data.slice import Slice, SliceRef, in_content
 
 MAX_OPEN_PROGRAMS = 16
 """Programs and functions of tasks that a runner keeps loaded."""
@@ -202,6 +203,7 @@ class Procedures:
         self._affinity = affinity
         self._content = content
         self._streams = StreamProcedures(blocks, self._make_ready, content)
+        self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
@@ -231,8 +233,7 @@ class Procedures:
         reference = typed.unpacker(SliceRef)(argument["slice"])
         if argument["fetched"]:
             reference = in_content(reference, argument["fetched"])
-        # Mapped as long as the run is open.
-        part = open_slice(reference, MappedBlocks(), self._content)
+        part = self._slices.open(reference)
         self._close(run, None)
         self._runs[run] = (open_version(image, self._content), part)
         self._affinity.hold(run)

@@ -33,7 +33,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2.",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or "
+            "nodes:2 for trying things.",
         ),
     ] = None,
     agents: Annotated[

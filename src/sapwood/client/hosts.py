@@ -190,6 +190,8 @@ def connect(
         chosen.nodes.listen,
     )
     try:
+        with configure_logging(chosen.log):
+            head.warn_of_missing()
         made = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )

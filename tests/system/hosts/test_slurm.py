@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.system.hosts.cluster import Slurm
-from tests.system.hosts.network import until
+from tests.system.hosts.network import Network, until
 
 import sapwood
+from sapwood.contexts.launchers.slurm import SlurmLauncher
+from sapwood.testing.launchers import CHECKS
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = (str(ROOT / "examples" / "quantize"), "--json", "-p", "colours=8", "--agents", "4")
@@ -29,19 +32,60 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+POISON = {
+    "SLURM_NTASKS": "7",
+    "SLURM_NNODES": "9",
+    "SLURM_NODELIST": "n9",
+    "SLURM_JOB_NODELIST": "n9",
+    "SLURM_PARTITION": "nosuch",
+    "SLURM_GPUS": "3",
+    "SLURM_GPUS_ON_NODE": "3",
+    "SLURM_MEM_PER_CPU": "999999",
+    "SLURM_CPU_BIND": "x",
+    "SRUN_DEBUG": "x",
+    "SBATCH_TIMELIMIT": "x",
+}
+"""What a job around this one may have set: each would change what a step gets, or refuse it."""
+
+
+@pytest.mark.row("C1-RES-1")
+@pytest.mark.row("D-5")
 def test_the_result_is_that_of_one_machine(slurm: Slurm) -> None:
     alone = answer(slurm.sapwood("run", *PROGRAM))
-    poison = {
-        "SLURM_NTASKS": "7",
-        "SLURM_NODELIST": "n9",
-        "SRUN_DEBUG": "x",
-        "SBATCH_TIMELIMIT": "x",
-    }
-    environment = slurm.environment | poison
+    environment = slurm.environment | POISON
     several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:2", env=environment))
     assert several["result"] == alone["result"]
     assert several["progress"]["iteration"] == alone["progress"]["iteration"]
     assert not slurm.jobs()
+
+
+@pytest.mark.row("D-5")
+def test_conformance(slurm: Slurm) -> None:
+    """All checks in one allocation, which takes longer than each of them."""
+    with closing(SlurmLauncher(2, cores=1, environment=slurm.environment | POISON)) as launcher:
+        launcher.request()
+        for check in CHECKS:
+            check(launcher)
+    until(slurm.is_clean)
+
+
+@pytest.mark.nightly
+def test_nodes_are_hosts_of_their_own(slurm_over_hosts: tuple[Slurm, Network]) -> None:
+    """Each node of Slurm has an address of its own, and nothing is left when the job is gone."""
+    slurm, hosts = slurm_over_hosts
+    alone = answer(slurm.sapwood("run", *PROGRAM))
+    several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:4"))
+    assert several["result"] == alone["result"]
+    show = ("sh", "-c", "ip -4 -o addr show dev eth0 | awk '{print $4}'")
+    done = slurm.sapwood("exec", "--on", "slurm:4", "--", *show)
+    expected = {f"{name}: {hosts.address(name)}/24" for name in hosts.names}
+    assert set(done.stdout.splitlines()) == expected, done.stderr
+    with slurm.popen(sys.executable, "-c", ENDLESS) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        slurm.run("scancel", *slurm.jobs())
+        process.communicate(timeout=120)
+    until(slurm.is_clean)
 
 
 @pytest.mark.nightly
@@ -61,6 +105,7 @@ def test_inside_an_allocation_that_one_is_used_and_left(slurm: Slurm) -> None:
     assert Path(f"{told}.state").read_text() == "RUNNING\n"
 
 
+@pytest.mark.row("C1-RES-2")
 def test_an_allocation_that_waits_is_shown(slurm: Slurm) -> None:
     with (
         slurm.taken(4, "--exclusive") as blocker,
