@@ -20,7 +20,7 @@ from sapwood.core.errors import InputError, SapwoodError
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.views.page import report
-from sapwood.views.run_view import RunView, of_detached
+from sapwood.views.run_picture import RunPicture, of_detached
 
 STDOUT = Path("-")
 
@@ -60,7 +60,7 @@ def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
     """
     error = run.exception() if run.done() else None
     record = run.record
-    view = RunView(
+    view = RunPicture(
         program=run.program.name,
         state=run.progress.state.value,
         created=record.began,
@@ -80,7 +80,7 @@ def _plain(answer: RunAnswer) -> Any:
     return msgspec.json.decode(json_bytes(answer))
 
 
-def write_report(view: RunView, file: Path) -> int:
+def write_report(view: RunPicture, file: Path) -> int:
     """Write a report, and return how many bytes it has.
 
     Raises:

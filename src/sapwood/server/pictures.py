@@ -19,7 +19,7 @@ from sapwood.server.live import MEDIA_TYPE
 from sapwood.server.problems import HttpError
 from sapwood.views.live import KEEP, TOPICS, Live, Message, glance_of, overview_of, run_of
 from sapwood.views.overview import Overview
-from sapwood.views.run_view import RunView
+from sapwood.views.run_picture import RunPicture
 
 OBSERVES: Final = frozenset({"observe", "admin"})
 """Rights of which one lets a client see all that the head knows."""
@@ -112,7 +112,7 @@ class Pictures:
                 path=f"{prefix}/runs/{{run}}/picture",
                 handler=self._run,
                 about="All that a report shows of a detached run: who worked and who waited.",
-                answer=RunView,
+                answer=RunPicture,
                 right="observe",
                 parts={"run": "The id of a run, or the start of it."},
             ),
@@ -152,7 +152,7 @@ class Pictures:
         said = typed.convert(await self._ask(calls.STATUS, [found.host]), calls.TreeStatus)
         return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
 
-    async def _run(self, asked: Asked) -> RunView:
+    async def _run(self, asked: Asked) -> RunPicture:
         """Return one run."""
         _must_observe(asked.line)
         try:

@@ -25,7 +25,7 @@ from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.nodes import messages
 from sapwood.views.overview import Overview, RunAndProgress, overview
-from sapwood.views.run_view import RunView, of_detached, output_tail, progress_of, read_error
+from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
 
 _log = logger("views")
 
@@ -381,7 +381,7 @@ async def overview_of(ask: Ask) -> Overview:
     return overview(facts, await glance_of(ask), await sessions_of(ask), await runs_of(ask))
 
 
-async def run_of(ask: Ask, run: str, version: str) -> tuple[RunView, str]:
+async def run_of(ask: Ask, run: str, version: str) -> tuple[RunPicture, str]:
     """Return a detached run, and the end of what its agents printed.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood.views.run_view import RunView
+from sapwood.views.run_picture import RunPicture
 
 STATIC: Final = Path(__file__).parent / "static"
 """The folder of the files that a dashboard serves as they are."""
@@ -60,7 +60,7 @@ def _collect(name: str, parts: dict[str, str]) -> None:
     parts[name] = _EXPORT.sub("", _IMPORT.sub("", text))
 
 
-def report(run: RunView) -> str:
+def report(run: RunPicture) -> str:
     """Return a run as one HTML file that needs no network.
 
     Its own policy forbids it to load anything, and to execute anything but its own script.

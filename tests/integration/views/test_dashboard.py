@@ -279,10 +279,10 @@ def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: 
     from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
     from sapwood.core import typed  # noqa: PLC0415 - as above
     from sapwood.views.page import report  # noqa: PLC0415 - as above
-    from sapwood.views.run_view import RunView  # noqa: PLC0415 - as above
+    from sapwood.views.run_picture import RunPicture  # noqa: PLC0415 - as above
 
     record = typed.convert(work_record(), WorkRecord)
-    view = RunView(program="pi</script>", state="done", record=record, written=time.time())
+    view = RunPicture(program="pi</script>", state="done", record=record, written=time.time())
     file = tmp_path / "run.html"
     file.write_text(report(view), "utf-8")
     for width in (1200, 380):

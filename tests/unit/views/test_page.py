@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from sapwood.views.page import STATIC, bundled, report
-from sapwood.views.run_view import RunView
+from sapwood.views.run_picture import RunPicture
 
 _TOP = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 
@@ -40,7 +40,7 @@ def test_no_file_of_the_dashboard_names_another_host_or_runs_code_that_is_inline
 
 def test_what_a_run_says_of_itself_cannot_leave_its_element() -> None:
     evil = "</script><script>alert(1)</script>"
-    page = report(RunView(program=evil, state="done", answer={"result": evil}))
+    page = report(RunPicture(program=evil, state="done", answer={"result": evil}))
     assert "alert(1)</script>" not in page
     assert page.count("</script>") == 2
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
@@ -49,7 +49,7 @@ def test_what_a_run_says_of_itself_cannot_leave_its_element() -> None:
 
 
 def test_the_policy_of_a_report_lets_only_its_own_script_and_style_in() -> None:
-    page = report(RunView(program="pi", state="done"))
+    page = report(RunPicture(program="pi", state="done"))
     for tag, directive in (('script type="module"', "script-src"), ("style", "style-src")):
         name = tag.split()[0]
         found = re.search(rf"<{re.escape(tag)}>(.*?)</{name}>", page, re.DOTALL)

@@ -23,7 +23,7 @@ MAX_OUTPUT: Final = 64 * 2**10
 """Bytes of what agents printed that are shown: the end of it."""
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
     """A run, for dashboard and report; fields are only ever added.
 
     Attributes:
@@ -61,7 +61,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-def of_detached(run: RunRecord, version: str = "") -> RunView:
+def of_detached(run: RunRecord, version: str = "") -> RunPicture:
     """Return a detached run, from what it has written into its folder.
 
     Args:
@@ -74,7 +74,7 @@ def of_detached(run: RunRecord, version: str = "") -> RunView:
     if isinstance(answer, dict):
         with contextlib.suppress(msgspec.ValidationError):
             statistics = typed.convert(answer.get("statistics"), RunStatistics)
-    return RunView(
+    return RunPicture(
         program=run.program,
         state=run.state,
         id=run.id,
