@@ -43,4 +43,5 @@ def of_node(names: Iterable[str], state: str, since: float, reason: str, now: fl
 def of_refusal(refusal: RefusedMachine, now: float) -> str:
     """Return in one sentence who was not let in, when and why."""
     who = f"'{refusal.name}'" if refusal.name else refusal.address
-    return f"{who} was not let in at {moment_shown(refusal.time, now)}: {refusal.reason}"
+    often = f"{refusal.times} times, last " if refusal.times > 1 else ""
+    return f"{who} was not let in {often}at {moment_shown(refusal.time, now)}: {refusal.reason}"
