@@ -201,7 +201,7 @@ class _Application(WebApplication):
         lines = Lines("lab", SimulatedLine(head))
         super().__init__(lines, "sapwood-lab", Hosts(lambda: ["127.0.0.1"]), no_token=True)
 
-    def refused(self, address: str, reason: str) -> None:
+    def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         """Tell nobody: there is no ledger."""
 
     @contextlib.asynccontextmanager
