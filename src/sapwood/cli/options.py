@@ -114,7 +114,8 @@ class RunRequest:
 
     Attributes:
         program: Folder or Python file.
-        data: File of data, or None for the program's own.
+        data: File, folder, pattern or URL of data, or None for the program's own.
+        columns: The columns of a table that are used, or None for all.
         parameters: Texts by name.
         flags: Settings by dotted key: agents, fan-out, limits and ``--set``.
         chunk: Items that stay together, or None.
@@ -133,7 +134,8 @@ class RunRequest:
     """
 
     program: Path
-    data: Path | None = None
+    data: str | None = None
+    columns: tuple[str, ...] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str | int] = field(default_factory=dict)
     chunk: int | None = None

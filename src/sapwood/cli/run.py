@@ -23,11 +23,16 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         ),
     ],
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
-            help="Data to run over: .npy, .npz, .csv or an image; default: the program's own.",
+            help="Data to run over: .npy, .npz, .csv, .parquet, .arrow or an image; a folder or a "
+            "pattern of such files; a URL. Default: the program's own.",
         ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Columns of a table that are used; default: all."),
     ] = None,
     on: Annotated[
         str | None,
@@ -192,6 +197,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         request = RunRequest(
             program=program,
             data=data,
+            columns=None if columns is None else tuple(columns.split(",")),
             parameters=assignments(parameter or (), "-p"),
             flags=assignments(settings or (), "--set") | flags,
             chunk=chunk,
