@@ -129,6 +129,7 @@ class RunRequest:
         record: The folder in which the run of a driver leaves its progress, or None.
         checkpoint: Where to write checkpoints, or None.
         resume: The checkpoint to go on from, or None.
+        report: Where to write a report of the run, or None.
         go_on: Whether to go on from ``checkpoint`` where it is whole.
     """
 
@@ -148,4 +149,5 @@ class RunRequest:
     record: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
+    report: Path | None = None
     go_on: bool = False

@@ -107,6 +107,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         Path | None,
         typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a report of the run there, as one HTML file."),
+    ] = None,
     go_on: Annotated[
         bool,
         typer.Option("--continue", help="Go on from --checkpoint if it is there, else begin."),
@@ -207,6 +211,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             record=record,
             checkpoint=checkpoint,
             resume=resume,
+            report=output_path(report),
             go_on=go_on,
         )
         if go_on and (checkpoint is None or resume):
@@ -224,6 +229,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
                 raise ConfigurationError(
                     "a detached run keeps checkpoints of its own and goes on by itself",
                     hint="leave out --checkpoint and --resume",
+                )
+            if report:
+                raise ConfigurationError(
+                    "a detached run has not ended when the command does",
+                    hint="leave out --report; `sapwood report` writes it at any time",
                 )
             if watch or dry_run:
                 raise ConfigurationError(

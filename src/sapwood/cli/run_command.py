@@ -28,6 +28,7 @@ from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
+from sapwood.cli.report_command import write_of_run
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
 from sapwood.client.allocation_chain import AllocationChain
@@ -174,10 +175,15 @@ def run_once(
     )
     if begun is not None:
         begun(run)
-    if not follow(run, _display(run, request)):
+    whole = follow(run, _display(run, request))
+    if request.report is not None and not (whole and run.exception() is None):
+        write_of_run(run, None, request.report)
+    if not whole:
         return EXIT_INTERRUPTED
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
+    if request.report is not None:
+        write_of_run(run, answer, request.report)
     if request.output is not None:
         with _named(f"{program.name}.output", file=request.output), _whole(request.output):
             program.output(result, dataset, request.output)
