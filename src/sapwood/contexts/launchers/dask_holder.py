@@ -274,7 +274,10 @@ class DaskActor:
     async def ask(self, name: str, *args: Any) -> Any:
         """Have a method called."""
         actor = await asyncio.shield(self._ready)
-        return await getattr(actor, name)(*args)
+        try:
+            return await getattr(actor, name)(*args)
+        except OSError as error:  # of Dask, not of the streams here
+            raise RuntimeError(str(error)) from error
 
     def free(self) -> None:
         """Want it no more."""
@@ -283,8 +286,15 @@ class DaskActor:
         self._future.release()
 
     async def _begin(self) -> Any:
-        actor = await self._future
-        await actor.start()
+        try:
+            actor = await self._future
+            await actor.start()
+        except OSError as error:
+            raise RuntimeError(str(error)) from error
+        except asyncio.CancelledError:
+            if self._future.status in {"cancelled", "lost", "error"}:
+                raise RuntimeError("it has lost this machine, or its worker") from None
+            raise
         return actor
 
     async def _beat(self) -> None:
@@ -317,10 +327,6 @@ class DaskCommand(Command):
             if not carried.done():
                 raise RuntimeError("it has lost this machine, or its worker")
             return carried.result()
-        except OSError as error:
-            if type(error).__module__.startswith("distributed"):
-                raise RuntimeError(str(error)) from error  # not of the streams here
-            raise
         finally:
             for task in (carried, lost):
                 task.cancel()
@@ -335,7 +341,7 @@ class DaskCommand(Command):
             await asyncio.sleep(BEAT)
             info = await holder.client.scheduler.identity(n_workers=-1)
             if worker not in info["workers"]:
-                return
+                return  # an error ends this, too: the scheduler is gone
 
     async def _why(self, error: Exception) -> str:
         """Return why an actor is gone."""
