@@ -14,6 +14,7 @@ from sapwood.client.hosts import connect, dask, kubernetes, on, ray, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
+from sapwood.client.persistent import PersistentDataset
 from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
 from sapwood.client.submitting import TaskOptions
@@ -110,6 +111,7 @@ __all__ = [
     "NodeLostError",
     "NodeResult",
     "ParameterError",
+    "PersistentDataset",
     "PlaceReport",
     "ProcessSpentError",
     "Program",
