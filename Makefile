@@ -43,7 +43,7 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 # Then real kills of all kinds of processes over network namespaces (KILLS=…).
 # Then the tests that `make test` leaves out: long matrices of compilers, other examples of laws.
 # Last, mistakes made on purpose in the communication stack (MUTANTS=…, MUTANT_SEED=…): six in ten are to be found, and nine in ten is the aim.
-torture: $(VENV)/with-test
+torture: $(VENV)/with-torture
 	$(BIN)/python -m sapwood_simulation.fuzz --frames $(FRAMES)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 --pipelined 3 \
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01 --split 0.1
