@@ -38,6 +38,9 @@ class Program:
             or by an associative function of two values, a :class:`sapwood.Filter`, or a native
             function ``native("combine")`` that adds one array to another.
         allow_nan: Whether the data may hold NaN and infinite values; a run refuses them otherwise.
+        movable: Whether items may go to other agents between two iterations, and may be mapped by
+            two agents at a time when one is late; None where ``map`` does not seem to keep
+            anything.
 
     Raises:
         ParameterError: A parameter is unknown or its value does not fit.
@@ -59,6 +62,7 @@ class Program:
     inputs: ClassVar[Sequence[str]] = ("data",)
     reduce: ClassVar[Mapping[str, Reducer]] = {}
     allow_nan: ClassVar[bool] = False
+    movable: ClassVar[bool | None] = None
 
     class_bundle: ClassVar[Bundle | None] = None
     """The files that the class was read from; None for a class that Python itself imported."""
