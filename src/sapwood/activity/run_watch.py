@@ -82,7 +82,9 @@ class Help(msgspec.Struct, eq=False):
 
     Attributes:
         wave: The wave.
+        sent: When that was sent.
         rank: The late agent.
+        items: How many items it has.
         substitute: Collects the answers.
         asked: The requests to the others.
         notes: Their numbers in the record.
@@ -91,7 +93,9 @@ class Help(msgspec.Struct, eq=False):
     """
 
     wave: int
+    sent: float
     rank: int
+    items: int
     substitute: Substitute[Any]
     asked: dict[int, RequestFuture] = {}
     notes: list[int] = []
@@ -356,7 +360,7 @@ class RunWatch:
     ) -> None:
         """Have others map the items of a late agent."""
         merge = partial(_merged, self._reduce)
-        one = Help(wave.number, rank, Substitute(pieces, merge))
+        one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
         state = values.encode(wave.state)
         orders = [
             (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
@@ -421,6 +425,9 @@ class RunWatch:
         if answer == agent_requests.NOT_WANTED:
             one.delivering = False  # a new process may not have the wave yet: it is tried again
             return
+        if answer == agent_requests.USED:
+            # It would have taken longer still: who is always helped must be known as slow, too.
+            self.rates.note(one.rank, one.items, time.perf_counter() - one.sent)
         for note in one.notes:
             self._recorder.late_over(note, "used" if answer == agent_requests.USED else "late")
 
