@@ -1,11 +1,14 @@
 """Kill what a detached run consists of, at random moments, and compare its result.
 
 A head, two nodes on this machine, a session over them; run after run of k-means with reproducible
-sums. SIGKILL ends an agent or junction, a runner, a zygote, a node daemon, the driver of the run,
-the root of the session, the head, or two of them at once; what users would begin again (the head, a
-node that had joined) is begun again. The result must be that of an undisturbed run, bit by bit.
+sums. SIGKILL ends an agent, a junction, a runner, a zygote, a node daemon, the driver of the run,
+the root of the session, the head, or several of them at once; what users would begin again (the
+head, a node that had joined) is begun again. With ``--stops`` some are stopped for a while instead
+(SIGSTOP, then SIGCONT): they count as lost meanwhile, and come back. The result must be that of an
+undisturbed run, bit by bit. Nobody is attached meanwhile: the runs are detached.
 
     python benchmarks/kills.py --seconds 300 --seed 1
+    python benchmarks/kills.py --machines 4 --until 300 --stops 0.2      # network namespaces
 
 It prints a line for each run, and in the end how many kills there were of each kind. The exit code
 is 1 if a result was wrong, or a run did not end.
@@ -32,6 +35,7 @@ import msgspec
 import numpy as np
 
 import sapwood
+from machines import HEAD, Machines, machines
 from sapwood.activity.progress import Progress
 from sapwood.cli.head_connection import asked_head
 from sapwood.core import typed
@@ -44,9 +48,14 @@ PROGRAM = Path(__file__).with_name("programs") / "centres.py"
 SESSION = "kills"
 LABEL = "second"
 
-KINDS = ("agent", "runner", "zygote", "node", "driver", "root", "head")
-WEIGHTS = (4, 4, 2, 1, 3, 4, 2)
-DOUBLES = (
+KINDS = ("agent", "junction", "runner", "zygote", "node", "driver", "root", "head")
+WEIGHTS = (4, 3, 4, 2, 2, 3, 4, 2)
+SEVERAL = (
+    ("agent", "junction"),
+    ("agent", "agent", "runner"),
+    ("zygote", "driver"),
+    ("head", "node", "root"),
+    ("head", "root", "driver"),
     ("head", "root"),
     ("root", "driver"),
     ("head", "driver"),
@@ -60,6 +69,12 @@ AGENTS = 4
 STUCK = 150.0
 """Seconds after which a run that is not over counts as stuck."""
 
+STOPPED = 6.0
+"""Longest time for which something is stopped, seconds: twice that after which it is lost."""
+
+LISTENS = 0x10000
+"""Flag of a Unix socket that listens, in ``/proc/net/unix``."""
+
 
 class KilledCluster:
     """A head with nodes and a session, parts of which are killed.
@@ -68,20 +83,28 @@ class KilledCluster:
         folder: Its state lies there.
         agents: Of the session.
         nodes: Nodes, the head's own among them; 0 for a session on the head's machine alone.
+        places: Machines that are the nodes instead; this process is on their head.
     """
 
-    def __init__(self, folder: Path, agents: int = AGENTS, nodes: int = 2) -> None:
+    def __init__(
+        self, folder: Path, agents: int = AGENTS, nodes: int = 2, places: Machines | None = None
+    ) -> None:
         self.kills: Counter[str] = Counter()
+        self.stops: Counter[str] = Counter()
         self._agents = agents
         self._nodes = nodes
+        self._places = places
         self._mark = f"XDG_STATE_HOME={folder}\0".encode()
-        self._joined = 0
+        self._joined: dict[str, int] = {}
         self._environment = {
             **os.environ,
             "XDG_STATE_HOME": str(folder),
             "SAPWOOD_POLICY__RESTARTS__LIMIT": "1000000",
             "SAPWOOD_RESTART__LIMIT": "1000000",
             "SAPWOOD_CLUSTER__NODE_PATIENCE": "2s",
+            "SAPWOOD_COMM__HEARTBEAT": "0.5s",
+            "SAPWOOD_COMM__FAILURE_AFTER": "3s",
+            "SAPWOOD_NODES__LOSS_TIMEOUT": "3s",
             "OPENBLAS_NUM_THREADS": "1",
         }
 
@@ -89,16 +112,16 @@ class KilledCluster:
         os.environ["XDG_STATE_HOME"] = self._environment["XDG_STATE_HOME"]
         self.up()
         on = "head" if self._nodes else "local"
-        self._command("session", "create", SESSION, "--on", on, "--agents", str(self._agents))
+        words = ("--on", on, "--agents", str(self._agents), "--idle", "0")
+        self._command("session", "create", SESSION, *words)
         return self
 
     def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(subprocess.CalledProcessError, SapwoodError):
             self._command("down")
-        for pid in self._joined, *self._all():
-            if pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in *self._joined.values(), *self._all():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _command(self, *words: str) -> Any:
         done = subprocess.run(
@@ -111,25 +134,37 @@ class KilledCluster:
         return json.loads(done.stdout)
 
     def up(self) -> None:
-        """Begin the head, and the node that joins it."""
-        self._command("up", *["--no-node"] * (self._nodes == 0))
-        if self._nodes > 1:
-            self.join()
+        """Begin the head, and the nodes that join it."""
+        if self._places is not None:
+            self._command("up", "--no-node", "--listen", f"{self._places.address(HEAD)}:0")
+        else:
+            self._command("up", *["--no-node"] * (self._nodes == 0))
+        self.join()
 
     def join(self) -> None:
-        """Begin the node that joins, if it does not live."""
-        if self._joined and started_at(self._joined):
-            return
+        """Begin the nodes that join and do not live."""
+        if self._places is not None:
+            labels = self._places.names
+        else:
+            labels = [LABEL] if self._nodes > 1 else []
+        for label in labels:
+            if not started_at(self._joined.get(label, 0)):
+                self._joined[label] = self._join(label)
+
+    def _join(self, label: str) -> int:
+        """Begin a node, and return its process."""
         token = self._command("token", "create")["text"]
+        words = [sys.executable, "-m", "sapwood", "node", "join", "-", "--as", label]
+        words.append("--background")
         done = subprocess.run(
-            [sys.executable, "-m", "sapwood", "node", "join", "-", "--as", LABEL, "--background"],
+            words if self._places is None else self._places.command(label, words),
             input=token.encode(),
             env=self._environment,
             check=True,
             stdout=subprocess.PIPE,
             timeout=120,
         )
-        self._joined = int(done.stdout.split()[-1])
+        return int(done.stdout.split()[-1])
 
     def begin(self, words: Sequence[str]) -> calls.RunRecord:
         """Begin a detached run."""
@@ -176,7 +211,10 @@ class KilledCluster:
         if kind == "node":
             return [one for one, facts in known.items() if facts.is_daemon]
         below = {one: facts for one, facts in known.items() if facts.parent in zygotes}
-        return [one for one, facts in below.items() if facts.leads == (kind == "runner")]
+        if kind == "runner":
+            return [one for one, facts in below.items() if facts.leads]
+        found_places = [one for one, facts in below.items() if not facts.leads]
+        return [one for one in found_places if listens(one) == (kind == "junction")]
 
     def _all(self) -> dict[int, Facts]:
         found = {}
@@ -187,10 +225,27 @@ class KilledCluster:
                         found[int(entry.name)] = Facts(int(entry.name))
         return found
 
+    def stop(self, kind: str, run: calls.RunRecord, rng: random.Random) -> bool:
+        """Stop a process for a while; return whether there was one."""
+        found = sorted(self.targets(kind, run))
+        if not found:
+            return False
+        pid = rng.choice(found)
+        born = started_at(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(STOPPED * rng.random())
+        if born and started_at(pid) == born:  # it may have been killed, as it counted as lost
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.stops[kind] += 1
+        return True
+
     def kill(self, kinds: Sequence[str], run: calls.RunRecord, rng: random.Random) -> bool:
         """Kill one process of each kind at once; return whether there were any."""
         chosen = [(kind, self.targets(kind, run)) for kind in kinds]
-        pids = [(kind, rng.choice(sorted(found))) for kind, found in chosen if found]
+        picked = ((kind, rng.choice(sorted(found))) for kind, found in chosen if found)
+        pids = [(kind, pid) for pid, kind in {pid: kind for kind, pid in picked}.items()]
         for _, pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -208,10 +263,11 @@ class KilledCluster:
             alive = started_at(find_head().pid) != 0
         except SapwoodError:
             alive = False
-        if not alive:
-            self.up()
-        elif self._nodes > 1:
-            self.join()
+        with contextlib.suppress(subprocess.CalledProcessError):  # then the next call does it
+            if alive:
+                self.join()
+            else:
+                self.up()
 
 
 class Facts:
@@ -237,6 +293,17 @@ def started_at(pid: int) -> int:
     except OSError:
         return 0
     return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def listens(pid: int) -> bool:
+    """Return whether a process has a Unix socket that listens, as a junction has."""
+    try:
+        lines = Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]
+        own = {str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()}
+    except OSError:
+        return False
+    fields = (line.split() for line in lines)
+    return any(int(one[3], 16) & LISTENS and f"socket:[{one[6]}]" in own for one in fields)
 
 
 def undisturbed(words: Sequence[str], agents: int) -> dict[str, Any]:
@@ -273,10 +340,10 @@ def await_iteration(run: calls.RunRecord, wanted: int) -> None:
 def plans(rng: random.Random, only: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield what is killed at once, without end."""
     weights = [WEIGHTS[KINDS.index(kind)] for kind in only]
-    doubles = [pair for pair in DOUBLES if set(pair) <= set(only)]
+    several = [kinds for kinds in SEVERAL if set(kinds) <= set(only)]
     while True:
-        if doubles and rng.random() < 0.25:
-            yield rng.choice(doubles)
+        if several and rng.random() < 0.25:
+            yield rng.choice(several)
         else:
             yield tuple(rng.choices(only, weights))
 
@@ -288,6 +355,7 @@ def disturb(
     file: Path,
     kills: int,
     only: Sequence[str] = KINDS,
+    stops: float = 0.0,
 ) -> tuple[calls.RunRecord, list[str], str]:
     """Run once, killing meanwhile; return the run, what was killed, and what is wrong with it."""
     run = cluster.begin([*words, "--output", str(file)])
@@ -301,7 +369,10 @@ def disturb(
         if (Path(run.folder) / ANSWER).stat().st_size:
             break  # it is over
         kinds = next(planned)
-        if cluster.kill(kinds, run, rng):
+        if rng.random() < stops:
+            if cluster.stop(kinds[0], run, rng):
+                said.append(f"{kinds[0]} stopped@{iteration(run)}")
+        elif cluster.kill(kinds, run, rng):
             said.append(f"{'+'.join(kinds)}@{iteration(run)}")
         cluster.mend(wait=rng.choice((0.0, 0.5)) * rng.random())
     end = time.monotonic() + STUCK
@@ -320,24 +391,37 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=6, help="kills in each run, at most")
+    parser.add_argument("--until", type=int, default=0, help="kills; ends then, not by seconds")
+    parser.add_argument("--stops", type=float, default=0.0, help="share that is stopped instead")
     parser.add_argument("--nodes", type=int, default=2, choices=(0, 1, 2))
+    parser.add_argument("--machines", type=int, default=0, help="network namespaces as nodes")
     parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
     given = parser.parse_args()
+    if not given.machines:
+        return torture(given, None)
+    with machines(given.machines) as places:
+        return torture(given, places if places.prefix else None)
+
+
+def torture(given: argparse.Namespace, places: Machines | None) -> int:
+    """Kill until there were so many kills, or the time is over."""
     rng = random.Random(given.seed)  # noqa: S311 - no secret
     words = ["-p", "rounds=60"]
-    wanted = undisturbed(words, AGENTS)
-    end = time.monotonic() + given.seconds
+    agents = AGENTS if places is None else 2 * len(places.names)
+    wanted = undisturbed(words, agents)
+    begin = time.monotonic()
+    end = begin + given.seconds
     faults: list[str] = []
     done = 0
     with (
         tempfile.TemporaryDirectory(prefix="sapwood-kills-", ignore_cleanup_errors=True) as folder,
-        KilledCluster(Path(folder), nodes=given.nodes) as cluster,
+        KilledCluster(Path(folder), agents, given.nodes, places) as cluster,
     ):
-        while time.monotonic() < end:
+        while sum(cluster.kills.values()) < given.until if given.until else time.monotonic() < end:
             file = Path(folder) / f"result-{done}.npz"
             begun = time.monotonic()
             run, said, wrong = disturb(
-                cluster, rng, words, file, rng.randint(1, given.kills), given.only
+                cluster, rng, words, file, rng.randint(1, given.kills), given.only, given.stops
             )
             if not wrong and not same(file, wanted):
                 wrong = "its result is WRONG"
@@ -353,7 +437,12 @@ def main() -> int:
                 show_logs(run, Path(folder))
             if wrong and "stuck" in wrong:
                 break
-        print(f"{sum(cluster.kills.values())} kills in {done} runs: {dict(cluster.kills)}")
+        seconds = time.monotonic() - begin
+        where = "this machine" if places is None else f"{len(places.names)} namespaces"
+        print(
+            f"{sum(cluster.kills.values())} kills in {done} runs on {where}, {seconds:.0f} s:"
+            f" {dict(cluster.kills)}, stopped {dict(cluster.stops)}"
+        )
     print("\n".join(faults) or "no result was wrong")
     return 1 if faults else 0
 

@@ -12,7 +12,7 @@ from sapwood_simulation.kinds import KINDS, made
 from sapwood_simulation.node_simulation import NodeSimulation
 from sapwood_simulation.simulation import SimulationOptions
 
-SEEDS = 5
+SEEDS = 2
 """Of each kind of simulation."""
 
 

@@ -85,7 +85,7 @@ def test_messages_are_once_and_in_order(block: int, apart: Apart) -> None:
 
 
 def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
-    for seed in range(5):
+    for seed in range(2):
         faults = Faults(sever=0.01, drop=0.05, duplicate=0.05, reorder=0.05)
         simulation = MessageSimulation(SimulationOptions(seed=seed, agents=30, faults=faults))
         report = simulation.run()

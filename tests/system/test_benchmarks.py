@@ -19,16 +19,21 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
     [
         "startup",
         "tree",
-        "messages",
         "iterate",
-        "failure",
-        "links",
-        "native_code",
         "store",
-        "topology",
         *(
             pytest.param(one, marks=pytest.mark.nightly)
-            for one in ("hosts", "runs", "sessions", "staging")
+            for one in (
+                "failure",
+                "hosts",
+                "links",
+                "messages",
+                "native_code",
+                "runs",
+                "sessions",
+                "staging",
+                "topology",
+            )
         ),
     ],
 )

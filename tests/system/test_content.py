@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from PIL import Image
+from pyarrow import feather, parquet
 
 import sapwood
 from sapwood.compat.lizard.directory import read_directory
@@ -494,3 +496,31 @@ def test_two_hundred_megabytes_take_bounded_memory(strangers: Strangers) -> None
         assert embedded(cluster.session).content.sent.total() >= 200 * 2**20
     grown = {pid: most[pid] - before[pid] for pid in pids}
     assert max(grown.values()) < 64 * 2**20, grown
+
+
+@pytest.mark.row("A-DATA-1")
+@pytest.mark.parametrize("suffix", ["parquet", "feather", "csv"])
+def test_rows_of_files_that_agents_do_not_see(
+    standing: tuple[Strangers, sapwood.Cluster], suffix: str
+) -> None:
+    made, cluster = standing
+    x = np.random.default_rng(2).random(30_000)
+    folder = made.front / f"parts-{suffix}"
+    folder.mkdir()
+    for number, part in enumerate((x[:11_111], x[11_111:])):
+        table = pa.table({"x": part, "other": np.random.default_rng(number).random(len(part))})
+        if suffix == "parquet":
+            parquet.write_table(table, folder / f"{number}.parquet", row_group_size=4000)
+        elif suffix == "feather":
+            feather.write_feather(table, str(folder / f"{number}.feather"), chunksize=4000)
+        else:
+            text = "x,other\n" + "".join(f"{value!r},0\n" for value in part.tolist())
+            (folder / f"{number}.csv").write_text(text)
+    program = made.program()
+    cluster.run(program, x[:9]).result(LIMIT)  # its libraries are there
+    sent = embedded(cluster.session).content.sent
+    before = sent.total()
+    assert cluster.run(program, folder).result(LIMIT) == pytest.approx(x.sum())
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    if suffix == "parquet":  # of which only the row groups and columns that are wanted travel
+        assert sent.total() - before < 0.75 * size

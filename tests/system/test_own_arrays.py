@@ -88,6 +88,7 @@ def test_a_local_array_written_beyond_its_end(tmp_path: Path) -> None:
     assert result["out"].tolist() == [45, 1]
 
 
+@pytest.mark.nightly
 def test_address_sanitizer_finds_the_others(tmp_path: Path) -> None:
     gcc = shutil.which("gcc")
     if gcc is None:

@@ -13,9 +13,9 @@ import importlib.metadata
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -49,6 +49,58 @@ _log = logger("activity")
 
 class _Damage(Exception):  # noqa: N818 - users get a DataValueError
     """A file is no whole checkpoint."""
+
+
+class CheckpointFiles(Protocol):
+    """Where checkpoints lie: the disk, or what a simulation has in its place."""
+
+    def write(self, file: Path, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write a new file that only its user may read; it is whole on the disk in the end.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+
+    def read(self, file: Path) -> bytes:
+        """Return what is in a file.
+
+        Raises:
+            OSError: It cannot be read, or is not there.
+        """
+
+    def exists(self, file: Path) -> bool:
+        """Return whether a file is there."""
+
+    def rename(self, file: Path, to: Path) -> None:
+        """Put a file in the place of another one, in one step."""
+
+    def remove(self, file: Path) -> None:
+        """Remove a file if it is there."""
+
+
+class _Disk:
+    """The files of this machine."""
+
+    def write(self, file: Path, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+        with open(file, "wb", opener=_private) as target:
+            target.writelines(pieces)
+            target.flush()
+            os.fsync(target.fileno())
+
+    def read(self, file: Path) -> bytes:
+        return file.read_bytes()
+
+    def exists(self, file: Path) -> bool:
+        return file.exists()
+
+    def rename(self, file: Path, to: Path) -> None:
+        file.replace(to)
+
+    def remove(self, file: Path) -> None:
+        file.unlink(missing_ok=True)
+
+
+DISK: Final[CheckpointFiles] = _Disk()
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +180,11 @@ def previous(file: Path) -> Path:
 
 
 def write_checkpoint(
-    file: Path, identity: RunIdentity, iteration: int, state: dict[str, Any]
+    file: Path,
+    identity: RunIdentity,
+    iteration: int,
+    state: dict[str, Any],
+    files: CheckpointFiles = DISK,
 ) -> None:
     """Write a checkpoint; the one before is kept until the next but one.
 
@@ -153,15 +209,12 @@ def write_checkpoint(
     place = _PLACE.pack(FORMAT, len(header), len(payload), hasher.digest())
     half = _half(file)
     try:
-        with open(half, "wb", opener=_private) as target:
-            target.writelines((MAGIC, place, header, payload))
-            target.flush()
-            os.fsync(target.fileno())
-        if file.exists():
-            file.replace(previous(file))
-        half.replace(file)
+        files.write(half, (MAGIC, place, header, payload))
+        if files.exists(file):
+            files.rename(file, previous(file))
+        files.rename(half, file)
     except BaseException:
-        half.unlink(missing_ok=True)
+        files.remove(half)
         raise
 
 
@@ -176,7 +229,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
 
 
-def read_checkpoint(file: Path) -> Checkpoint:
+def read_checkpoint(file: Path, files: CheckpointFiles = DISK) -> Checkpoint:
     """Return the last whole checkpoint of a file: the one before it where the last is damaged.
 
     Raises:
@@ -186,7 +239,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     problems: list[DataValueError] = []
     for place in (file, previous(file)):
         try:
-            return _parse(bytearray(place.read_bytes()), str(place))
+            return _parse(bytearray(files.read(place)), str(place))
         except FileNotFoundError:
             continue
         except _Damage as damage:
@@ -207,7 +260,7 @@ def read_checkpoint(file: Path) -> Checkpoint:
     )
 
 
-def is_whole(file: Path) -> bool:
+def is_whole(file: Path, files: CheckpointFiles = DISK) -> bool:
     """Return whether a run can go on from a file: where all is damaged or missing, it begins anew.
 
     Raises:
@@ -216,7 +269,7 @@ def is_whole(file: Path) -> bool:
     found = False
     for place in (file, previous(file)):
         with contextlib.suppress(FileNotFoundError, _Damage):
-            _parse(bytearray(place.read_bytes()), str(place))
+            _parse(bytearray(files.read(place)), str(place))
             found = True
             break
     return found
@@ -354,6 +407,7 @@ class CheckpointWriter:
         identity: Returns what they belong to; asked once, when the first one is due.
         nbytes: Bytes that this has to hash.
         clock: Returns seconds.
+        files: Where it lies.
 
     Attributes:
         count: How many were written.
@@ -370,8 +424,10 @@ class CheckpointWriter:
         identity: Callable[[], RunIdentity],
         nbytes: int,
         clock: Callable[[], float] = time.perf_counter,
+        files: CheckpointFiles = DISK,
     ) -> None:
         self.file = file
+        self._files = files
         self.count = 0
         self.seconds = 0.0
         self._share = share
@@ -381,9 +437,8 @@ class CheckpointWriter:
         self._last = clock()
         self._cost = FIRST_COST + nbytes / HASHED
         half = _half(file)
-        with open(half, "wb", opener=_private):
-            pass
-        half.unlink()
+        files.write(half, ())
+        files.remove(half)
 
     def offer(self, iteration: int, state: dict[str, Any]) -> None:
         """Write the state after an iteration, if the last checkpoint is long enough ago.
@@ -393,12 +448,17 @@ class CheckpointWriter:
         begun = self._clock()
         if (begun - self._last) * self._share < self._cost * (1 - self._share):
             return
+        self.write(iteration, state)
+
+    def write(self, iteration: int, state: dict[str, Any]) -> str:
+        """Write the state after an iteration now; return why it cannot be written, if it cannot."""
+        begun = self._clock()
         wrong = ""
         try:
             if self._known is None:
                 self._known = self._identity()
             hashed = self._clock()
-            write_checkpoint(self.file, self._known, iteration, state)
+            write_checkpoint(self.file, self._known, iteration, state, self._files)
         except (OSError, SapwoodError) as error:
             wrong = str(error)
             hashed = begun
@@ -408,3 +468,4 @@ class CheckpointWriter:
         self._last = self._clock()
         self.seconds += self._last - begun
         self._cost = RETRY if wrong else self._last - hashed
+        return wrong

@@ -58,6 +58,9 @@ class OfferedContent:
             return ref, ()
         needed: list[ContentRef] = []
         fields = tuple(self._field(field, needed) for field in ref.fields)
+        for file, offset, nbytes in ref.rows.needed() if ref.rows is not None else ():
+            stamp = FileStamp(os.fsencode(file.path), file.size, file.mtime_ns)
+            needed.append(self._noted(self._session.content.offer_file(stamp, offset, nbytes)))
         return msgspec.structs.replace(ref, fields=fields), tuple(needed)
 
     def close(self) -> None:

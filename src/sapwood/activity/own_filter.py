@@ -7,6 +7,7 @@ import cloudpickle
 
 from sapwood.activity import agent_requests
 from sapwood.code.filter import Filter
+from sapwood.code.pickling import pickle_of
 from sapwood.code.program import Program
 from sapwood.code.reducers import has_reducers
 from sapwood.comm.content import ContentRef
@@ -74,9 +75,9 @@ def _by_value(own: Filter) -> bytes:
     name = module.__name__ if module is not None else ""
     known = cloudpickle.list_registry_pickle_by_value()
     if module is None or name in {"__main__", *known} or name.startswith("sapwood."):
-        return bytes(cloudpickle.dumps(own))
+        return pickle_of(own)
     cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(own))
+        return pickle_of(own)
     finally:
         cloudpickle.unregister_pickle_by_value(module)

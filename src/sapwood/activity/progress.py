@@ -8,10 +8,11 @@ import msgspec
 
 
 class RunState(enum.StrEnum):
-    """The states of a run; the last three are final.
+    """The states of a run; the last four are final.
 
     A run is first ``building`` its program, which takes no time where that was built before, then
-    ``preparing``: agents load the program and their slices. Then it is ``running``.
+    ``preparing``: agents load the program and their slices. Then it is ``running``. One that has
+    stopped after an iteration, because its machines go, is ``drained``: it can go on on others.
     """
 
     BUILDING = "building"
@@ -20,11 +21,12 @@ class RunState(enum.StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    DRAINED = "drained"
 
     @property
     def final(self) -> bool:
         """Whether a run in this state changes no more."""
-        return self in {RunState.DONE, RunState.FAILED, RunState.CANCELLED}
+        return self in {RunState.DONE, RunState.FAILED, RunState.CANCELLED, RunState.DRAINED}
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,8 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.checkpoint import (
+    DISK,
+    CheckpointFiles,
     CheckpointWriter,
     identity_of,
     read_checkpoint,
@@ -50,6 +52,7 @@ from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
     CancelledError,
+    DrainedError,
     ExecutionError,
     InputError,
     ProgramError,
@@ -130,7 +133,12 @@ class Run(StaysHere):
         data: What it runs over.
         cache: Where built libraries are kept.
         options: How.
+
+    Attributes:
+        files: Where checkpoints lie.
     """
+
+    files: CheckpointFiles = DISK
 
     def __init__(
         self,
@@ -149,6 +157,7 @@ class Run(StaysHere):
         self._future: Future[Any] = Future()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
+        self._draining = ""
         self._stream: StreamPort | None = None
         self._participants: RunParticipants | None = None
         self._built: Built | None = None
@@ -234,6 +243,24 @@ class Run(StaysHere):
         self._stop(CancelledError("the run was cancelled"))
         return True
 
+    def drain(self, reason: str) -> bool:
+        """Stop the run after the iteration that its agents work on, and keep its state.
+
+        The state is in the file of its checkpoints, if it has one; what waits for the run gets a
+        ``DrainedError``. Agents compute nothing twice when it goes on from there. An iteration is
+        finished in any case, so that a run with many short stops comes to its end.
+
+        Args:
+            reason: Why, for people.
+
+        Returns:
+            False if it had ended.
+        """
+        if self._future.done():
+            return False
+        self._draining = self._draining or reason
+        return True
+
     def _took_too_long(self) -> None:
         if self._future.done():
             return
@@ -297,7 +324,9 @@ class Run(StaysHere):
             if self._stopped is not None and isinstance(error, CancelledError):
                 error = self._stopped  # what was interrupted does not know why
             cancelled = isinstance(self._stopped or error, CancelledError)
-            self._finish(RunState.CANCELLED if cancelled else RunState.FAILED)
+            drained = isinstance(error, DrainedError)
+            state = RunState.CANCELLED if cancelled else RunState.FAILED
+            self._finish(RunState.DRAINED if drained else state)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
@@ -331,10 +360,10 @@ class Run(StaysHere):
         self._recorder.kept_in_place = self._why_in_place()
         self._watch.movable = not self._recorder.kept_in_place
         fields = _wanted_fields(program, self.data)
-        if not (self._options.allow_nan or program.allow_nan):
-            self.data.require_finite(fields)
-        self._find_checkpoint()
-        with self.data.publish(fields) as published:
+        finite = not (self._options.allow_nan or program.allow_nan)
+        published = self.data.published_for(fields, finite=finite)
+        with published:
+            self._find_checkpoint()
             try:
                 while not self._goes_through(built, published):
                     self._cuts += 1
@@ -356,7 +385,7 @@ class Run(StaysHere):
         allow_nan = options.allow_nan or self.program.allow_nan
         identity = None
         if options.resume:
-            found = read_checkpoint(Path(options.resume))
+            found = read_checkpoint(Path(options.resume), self.files)
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
             require_same(found.identity, identity, options.resume)
             if 0 < options.max_iterations <= found.iteration:
@@ -377,6 +406,7 @@ class Run(StaysHere):
                 options.checkpoint_share,
                 lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
                 0 if identity is not None else self.data.hashed_bytes,
+                files=self.files,
             )
         except OSError as error:
             raise InputError(
@@ -478,7 +508,8 @@ class Run(StaysHere):
     def _check_first_state(self, built: Built, state: Any) -> None:
         """Find what the map will not get before any agent does."""
         data = self.data
-        arrays = {name: data[name] for name in self.program.inputs} if data.fields else {}
+        inputs = self.program.inputs if data.fields else ()
+        arrays = {name: data.prototype(name) for name in inputs}
         check_program(self.program, built, state=state, arrays=arrays, fields=data.fields)
 
     def _gather(
@@ -570,13 +601,8 @@ class Run(StaysHere):
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
                 watch.wave_begins(iteration, state, ended)
-                result = stream.exchange(state, meanwhile=self._meanwhile)
+                total = self._total_of(stream, state)
                 begin = time.perf_counter()
-                if watch.helping:
-                    watch.wave_over()
-                if result.weight != len(self.data):
-                    raise _not_all(result.weight, len(self.data))
-                total = result.total
                 what = "update"
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
                     state = program.update(state, total)
@@ -610,6 +636,17 @@ class Run(StaysHere):
             self._note_iteration()
         return True
 
+    def _total_of(self, stream: StreamPort, state: dict[str, Any]) -> Any:
+        """Have the agents map the state, and return what all items together gave."""
+        if self._draining and self._iterated > (self._resumed or 0):
+            raise self._drained()
+        result = stream.exchange(state, meanwhile=self._meanwhile)
+        if self._watch.helping:
+            self._watch.wave_over()
+        if result.weight != len(self.data):
+            raise _not_all(result.weight, len(self.data))
+        return result.total
+
     def _meanwhile(self) -> None:
         """Note the last iteration and keep its state, while the agents have the next one."""
         iterated = self._unnoted is not None
@@ -625,6 +662,17 @@ class Run(StaysHere):
                         seconds=self._checkpoints.seconds - before[1],
                     )
                 )
+
+    def _drained(self) -> DrainedError:
+        """Keep the state between two iterations, and return what says so."""
+        wrong = "it writes no checkpoints"
+        if self._checkpoints is not None:
+            wrong = self._checkpoints.write(self._iterated, self._state)
+        what = f"the run stopped after iteration {self._iterated}: {self._draining}"
+        if wrong:
+            return DrainedError(f"{what}; its state is lost: {wrong}", where=self.program.name)
+        file = self._options.checkpoint
+        return DrainedError(what, where=file, hint=f"go on on other machines: --resume {file}")
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""

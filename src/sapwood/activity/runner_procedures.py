@@ -29,7 +29,8 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.values import Pickled
 from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
-from sapwood.data.slice import Slice, SliceRef, in_content, open_slice
+from sapwood.data.opening import SliceOpener
+from sapwood.data.slice import Slice, SliceRef, in_content
 
 MAX_OPEN_PROGRAMS = 16
 """Programs and functions of tasks that a runner keeps loaded."""
@@ -203,6 +204,7 @@ class Procedures:
         self._affinity = affinity
         self._content = content
         self._streams = StreamProcedures(blocks, self._make_ready, content)
+        self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._chunked: dict[str, ChunkedMap] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
@@ -233,8 +235,7 @@ class Procedures:
         reference = typed.unpacker(SliceRef)(argument["slice"])
         if argument["fetched"]:
             reference = in_content(reference, argument["fetched"])
-        # Mapped as long as the run is open.
-        part = open_slice(reference, MappedBlocks(), self._content)
+        part = self._slices.open(reference)
         self._close(run, None)
         program = open_version(image, self._content)
         self._runs[run] = (program, part)

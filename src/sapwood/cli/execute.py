@@ -22,7 +22,8 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2.",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or "
+            "nodes:2 for trying things.",
         ),
     ] = None,
     session: Annotated[

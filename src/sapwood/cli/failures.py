@@ -12,7 +12,13 @@ import typer
 
 from sapwood.cli import starting
 from sapwood.cli.present import answers_alone, print_json
-from sapwood.core.errors import EXCEPTION_TYPE, InputError, ResourceError, SapwoodError
+from sapwood.core.errors import (
+    EXCEPTION_TYPE,
+    DrainedError,
+    InputError,
+    ResourceError,
+    SapwoodError,
+)
 
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -26,6 +32,7 @@ EXIT_CODES: dict[int, str] = {
     6: "an agent, a node or a connection was lost",
     7: "a certificate, token or credential is not valid",
     EXIT_INTERNAL: "a fault in Sapwood itself",
+    DrainedError.exit_code: "a run stopped before its machines went, and can go on (--continue)",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
 """What each exit code of the command line means."""

@@ -43,6 +43,7 @@ from sapwood.head.folder import (
 )
 from sapwood.head.head import Head
 from sapwood.head.leadership import LOOK, HeadEntry, Leadership, Outcome
+from sapwood.head.web import HttpListen
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.port import places_of_port
 from sapwood.roots.making import session_options, site_variables
@@ -72,6 +73,8 @@ class UpRequest:
         announce: Whether it is announced on the local network.
         store: Where the head keeps what it must not forget; empty for what the settings say.
         flags: Settings by dotted key.
+        http: Where its HTTP server listens without TLS; empty for nowhere.
+        http_no_token: Whether that asks for no credential.
     """
 
     name: str
@@ -80,6 +83,19 @@ class UpRequest:
     announce: bool
     store: str
     flags: Mapping[str, str]
+    http: str = ""
+    http_no_token: bool = False
+
+    @property
+    def http_listen(self) -> HttpListen:
+        """The same for the head.
+
+        Raises:
+            ConfigurationError: Others could reach that.
+        """
+        made = HttpListen(address=self.http, no_token=self.http_no_token)
+        made.check()
+        return made
 
 
 class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +269,7 @@ class _HeadProcess:
                 leadership,
                 self._store,
                 announce=request.announce,
+                http=request.http_listen,
             )
         except StoreInUseError as error:  # it began a moment ago, or ends
             raise _second(request.name, error.what) from error
@@ -314,12 +331,15 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     """
     if not is_shared(request.store or load_configuration(request.flags).settings.head.store):
         _refuse_second(request.name)
+    _ = request.http_listen
     folder = head_folder(request.name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
     words.append("--node" if request.own_node else "--no-node")
     words += ["--announce"] if request.announce else []
     words += ["--store", request.store] if request.store else []
+    words += ["--http", request.http] if request.http else []
+    words += ["--http-no-token"] if request.http_no_token else []
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
     _show(_read_answer(line), as_json=as_json)

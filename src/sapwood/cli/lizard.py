@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,20 @@ Folder = Annotated[
     str, typer.Argument(metavar="DIR", help="Folder with config.yaml and what it names.")
 ]
 Checksum = Annotated[str, typer.Argument(metavar="CHECKSUM", help="What load printed.")]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port", "-p", metavar="PORT", min=0, max=65535, help="Its port; 0 for a free one."
+    ),
+]
+Token = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with the token that requests must show."),
+]
+Keep = Annotated[
+    bool, typer.Option("--keep", "-k", help="Keep the folder of registered programs at the end.")
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done, on stderr.")]
 Configured = Annotated[
     list[str] | None,
     typer.Option(
@@ -123,6 +137,153 @@ def load(
             print_json({"name": found.name, "checksum": found.checksum})
         else:
             typer.echo(f"Program registered, checksum: {found.checksum}")
+
+
+@app.command()
+def server(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Where it listens. Any but loopback needs --token, --certificate and --key.",
+        ),
+    ] = "127.0.0.1",
+    port: Port = 5000,
+    agents: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Agents of its own; default: one a processor core or GPU."
+        ),
+    ] = 0,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC", help="Machines of its own agents, as for `sapwood run`: ssh:n1,n2 …"
+        ),
+    ] = "local",
+    token: Token = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its certificate (PEM): it speaks TLS.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM).")
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, max=2**63 - 1, help="Seed of the random numbers of the programs."
+        ),
+    ] = 0,
+    keep: Keep = False,
+    verbose: Verbose = False,
+    configuration: Configured = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Serve lizard-slayer's API: programs are registered and run by HTTP.
+
+    Its agents run them, and those of its clients.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
+            ServerRequest,
+            run_server,
+        )
+
+        run_server(
+            ServerRequest(
+                host=host,
+                port=port,
+                agents=agents,
+                spec=on,
+                token=token,
+                certificate=certificate,
+                key=key,
+                seed=seed,
+                keep=keep,
+                flags=_logged(configuration, verbose=verbose),
+                as_json=as_json,
+            )
+        )
+
+
+@app.command()
+def client(  # noqa: PLR0913 - each parameter is one option of the command line
+    *,
+    port: Annotated[
+        int, typer.Option("--port", "-p", metavar="PORT", min=1, max=65535, help="The server's.")
+    ] = 5000,
+    address: Annotated[
+        str,
+        typer.Option(
+            "--addr", "-a", metavar="HOST", help="The server: a name, an address, or https://…"
+        ),
+    ] = "localhost",
+    agents: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Agents that it brings; default: one a GPU, or else a core."
+        ),
+    ] = 0,
+    no_gpu: Annotated[
+        bool, typer.Option("--no-gpu", "-n", help="Use the processor, not the GPU.")
+    ] = False,
+    cuda_bin: Annotated[
+        Path | None,
+        typer.Option("--bin", "-b", metavar="DIR", help="Folder of the CUDA compiler."),
+    ] = None,
+    cuda_lib: Annotated[
+        Path | None,
+        typer.Option(
+            "--include", "-i", metavar="DIR", help="Folder of the CUDA libraries (lib64)."
+        ),
+    ] = None,
+    token: Token = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The certificate that the server's is signed by (PEM)."),
+    ] = None,
+    client_port: Annotated[
+        int,
+        typer.Option(metavar="PORT", min=0, max=65535, help="Its own, on loopback; default: free."),
+    ] = 0,
+    keep: Keep = False,
+    verbose: Verbose = False,
+    configuration: Configured = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Bring the agents of this machine to a server, until one of both ends."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
+            ClientRequest,
+            run_client,
+        )
+
+        scheme = "http" if certificate is None else "https"
+        named = address if "//" in address else f"{scheme}://{address}:{port}"
+        run_client(
+            ClientRequest(
+                server=named,
+                port=client_port,
+                agents=agents,
+                gpu=not no_gpu,
+                cuda_bin=cuda_bin,
+                cuda_lib=cuda_lib,
+                token=token,
+                certificate=certificate,
+                keep=keep,
+                flags=_logged(configuration, verbose=verbose),
+                as_json=as_json,
+            )
+        )
+
+
+def _logged(configuration: list[str] | None, *, verbose: bool) -> dict[str, Any]:
+    """Return settings by which a server or a client says what it does, if that is wanted."""
+    level = {"log.console": "info"} if verbose else {}
+    return {**level, **assignments(configuration or (), "--config")}
 
 
 @app.command("list")

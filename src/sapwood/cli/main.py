@@ -13,6 +13,7 @@ from sapwood.cli import (
     cache,
     config,
     credential,
+    dashboard,
     events,
     execute,
     lizard,
@@ -55,6 +56,7 @@ app.command("build")(build.build)
 app.command("simulate", hidden=True)(simulate.simulate)
 app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)
+app.command("dashboard")(dashboard.dashboard)
 app.add_typer(program.app, name="program")
 app.add_typer(node.app, name="node")
 app.add_typer(stage.app, name="stage")

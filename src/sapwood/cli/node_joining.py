@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from sapwood.cli import starting
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
@@ -57,9 +58,9 @@ def join_here(
 
         be_node(*parse_line(line), label, ready_descriptor)
         return
-    parse_line(line)
+    _, places = parse_line(line)
     if behind:
-        _join_behind(line, words)
+        _join_behind(line, words, ", ".join(places))
     else:
         hide_line(line, words)
 
@@ -116,9 +117,14 @@ def hide_line(line: str, words: list[str]) -> None:
     os.execv(words[0], words)  # noqa: S606 - this program itself
 
 
-def _join_behind(line: str, words: list[str]) -> None:
+def _join_behind(line: str, words: list[str], places: str) -> None:
     """Start a node in the background, and wait until it has joined."""
+
+    def waiting(seconds: float) -> None:
+        starting.wait(f"waiting for the head at {places}", seconds)
+
     folder = state_folder() / "nodes"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / f"{os.getpid()}.log"
-    show_ready(_read_ready(background.start(words, log, line.encode(), READY_TIMEOUT)))
+    said = background.start(words, log, line.encode(), READY_TIMEOUT, waiting)
+    show_ready(_read_ready(said))

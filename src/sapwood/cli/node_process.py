@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 import typer
 
+from sapwood.cli import starting
 from sapwood.cli.head_connection import connected
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
@@ -44,7 +46,12 @@ def be_node(token: JoinToken, places: Sequence[str], label: str, ready_descripto
         if label:
             check_label(label)
         timeout = load_configuration().settings.nodes.rejoin_timeout
-        why = join_by_hand(token, places, label, say, timeout)
+        begun = time.monotonic()
+
+        def failed(reason: str) -> None:
+            starting.wait(f"waiting for the head at {reason}", time.monotonic() - begun)
+
+        why = join_by_hand(token, places, label, say, timeout, failed)
     except SapwoodError as error:
         background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise

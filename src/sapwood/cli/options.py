@@ -128,6 +128,7 @@ class RunRequest:
         record: The folder in which the run of a driver leaves its progress, or None.
         checkpoint: Where to write checkpoints, or None.
         resume: The checkpoint to go on from, or None.
+        go_on: Whether to go on from ``checkpoint`` where it is whole.
     """
 
     program: Path
@@ -145,3 +146,4 @@ class RunRequest:
     record: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
+    go_on: bool = False

@@ -33,7 +33,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         str | None,
         typer.Option(
             metavar="SPEC",
-            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2 or nodes:2.",
+            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or "
+            "nodes:2 for trying things.",
         ),
     ] = None,
     agents: Annotated[
@@ -100,6 +101,18 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
+    ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option("--continue", help="Go on from --checkpoint if it is there, else begin."),
+    ] = False,
+    allocations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Allocations of Slurm that the run may have in turn; default: 1.",
+        ),
     ] = None,
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
@@ -169,6 +182,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "limits.memory": memory_limit,
             "limits.check_memory": True if check_memory else None,
             "environment.packages": environment,
+            "nodes.allocations": allocations,
         }
         flags = {key: value for key, value in given.items() if value is not None}
         request = RunRequest(
@@ -187,11 +201,17 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             record=record,
             checkpoint=checkpoint,
             resume=resume,
+            go_on=go_on,
         )
-        if watch and (checkpoint or resume):
+        if go_on and (checkpoint is None or resume):
+            raise ConfigurationError(
+                "--continue goes on from the file of --checkpoint",
+                hint="give --checkpoint FILE, and leave out --resume",
+            )
+        if watch and (checkpoint or resume or allocations):
             raise ConfigurationError(
                 "--watch runs another program after each edit",
-                hint="leave out --checkpoint and --resume",
+                hint="leave out --checkpoint, --resume and --allocations",
             )
         if detach:
             if checkpoint or resume:

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import tempfile
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import present, starting
 from sapwood.cli.credential_variables import files_for
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
@@ -27,11 +30,13 @@ from sapwood.cli.program import parameter_table
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
+from sapwood.client.allocation_chain import AllocationChain
 from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
 from sapwood.code.watch import Version
-from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
+from sapwood.contexts.launchers.allocation import WaitCallback
+from sapwood.core.errors import DataMissingError, DrainedError, SapwoodError, UserCodeError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
@@ -54,12 +59,14 @@ def execute(request: RunRequest) -> int:
     if request.output is not None:
         program.check_output(request.output)
     dataset = load_data(program, request.data)
-    with (
-        termination_interrupts(),
-        configure_logging(settings.log),
-        starting_agents(settings) as cluster,
-    ):
-        return run_once(cluster, program, dataset, request)
+    file = request.checkpoint
+    if request.go_on and file is not None and is_whole(file):
+        request = dataclasses.replace(request, resume=file)
+    with termination_interrupts(), configure_logging(settings.log):
+        if settings.nodes.allocations > 1:
+            return run_through(settings, program, dataset, request)
+        with starting_agents(settings) as cluster:
+            return run_once(cluster, program, dataset, request)
 
 
 @contextmanager
@@ -69,22 +76,89 @@ def starting_agents(settings: Settings) -> Iterator[Cluster]:
     Raises:
         SapwoodError: It cannot be started.
     """
-    count = settings.cluster.agents
-    starting.say(
-        f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
-    )
+    _say_starting(settings)
     try:
-        spec = settings.cluster.on
-        credential, key = files_for(spec)
-        cluster = on(spec, settings=settings, on_wait=starting.wait, credential=credential, key=key)
+        cluster = _begin(settings, starting.wait)
     finally:
         starting.clear()
     with cluster:
         yield cluster
 
 
-def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunRequest) -> int:
+def _say_starting(settings: Settings) -> None:
+    count = settings.cluster.agents
+    starting.say(
+        f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
+    )
+
+
+def _begin(settings: Settings, on_wait: WaitCallback) -> Cluster:
+    spec = settings.cluster.on
+    credential, key = files_for(spec)
+    return on(spec, settings=settings, on_wait=on_wait, credential=credential, key=key)
+
+
+def run_through(settings: Settings, program: Program, dataset: Dataset, request: RunRequest) -> int:
+    """Run a program on several allocations, one after the other; return the exit code.
+
+    Each time the machines go, or are taken away, the run goes on on the next ones, from its last
+    checkpoint.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    with ExitStack() as stack:
+        made = request.checkpoint is None  # and gone with this command
+        if made:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sapwood-run-"))
+            request = dataclasses.replace(request, checkpoint=Path(folder) / "checkpoint")
+        file = request.checkpoint
+        assert file is not None  # noqa: S101 - set above
+        _say_starting(settings)
+        chain = AllocationChain(
+            lambda on_wait: _begin(settings, on_wait), settings.nodes, starting.wait
+        )
+        try:
+            stack.enter_context(chain)
+        finally:
+            starting.clear()
+        while True:
+            try:
+                return run_once(chain.cluster, program, dataset, request, chain.follow)
+            except SapwoodError as error:
+                why = chain.goes_on(error)
+                if not why:
+                    if isinstance(error, DrainedError) and made:
+                        error.hint = "allow more --allocations, or give a --checkpoint FILE"
+                        error.where = ""
+                    raise
+                _say(
+                    request,
+                    f"{why}; going on on machines {chain.count + 1} of "
+                    f"{settings.nodes.allocations}",
+                )
+            try:
+                chain.move()
+            finally:
+                starting.clear()
+            request = dataclasses.replace(request, resume=file if is_whole(file) else None)
+
+
+def run_once(
+    cluster: Cluster,
+    program: Program,
+    dataset: Dataset,
+    request: RunRequest,
+    begun: Callable[[Run], object] | None = None,
+) -> int:
     """Run a program on a cluster and show the answer; return the exit code.
+
+    Args:
+        cluster: The agents.
+        program: What runs.
+        dataset: What it runs over.
+        request: The options.
+        begun: Told of the run.
 
     Raises:
         SapwoodError: Anything that kept the run from finishing.
@@ -98,6 +172,8 @@ def run_once(cluster: Cluster, program: Program, dataset: Dataset, request: RunR
         checkpoint=request.checkpoint,
         resume=request.resume,
     )
+    if begun is not None:
+        begun(run)
     if not follow(run, _display(run, request)):
         return EXIT_INTERRUPTED
     result = run.result()

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
+import os
+import signal
+import struct
 import threading
 import time
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import starting
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
-from sapwood.cli.run_command import load_data, run_once, starting_agents
-from sapwood.client import Cluster, attach, load_program
+from sapwood.cli.run_command import load_data, run_once, run_through, starting_agents
+from sapwood.client import attach, load_program
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
-from sapwood.environment.settings import Settings
 from sapwood.head import calls
-from sapwood.head.runs import CHECKPOINT, SESSION_LOST, cluster_of, remove_checkpoints
+from sapwood.head.run_ends import SESSION_LOST
+from sapwood.head.runs import CHECKPOINT, LOCK, cluster_of, has_answer, remove_checkpoints
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
@@ -38,6 +41,9 @@ SESSION_PATIENCE = 150.0
 
 PAUSE = 0.1
 """Seconds between two looks at it."""
+
+_FLOCK = struct.Struct("hhqqi")
+"""How the kernel says who has locked a file: ``struct flock``."""
 
 _BEGINNING = frozenset({SessionState.REQUESTED, SessionState.STARTING})
 
@@ -53,6 +59,11 @@ def drive(request: RunRequest, record: Path) -> int:
     Raises:
         SapwoodError: Anything that kept the run from finishing.
     """
+    with only_driver(record):
+        return 0 if has_answer(record) else _drive(request, record)
+
+
+def _drive(request: RunRequest, record: Path) -> int:
     settings = load_configuration(request.flags).settings
     starting.clear()  # what follows is code of the program, which may print
     file = record / CHECKPOINT
@@ -64,27 +75,50 @@ def drive(request: RunRequest, record: Path) -> int:
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):
         if at_session:
-            _await_session(settings.cluster.on, cluster_of(record))
-        try:
-            with _agents(settings, record) as cluster:
+            session, cluster_name = settings.cluster.on.removeprefix(SESSION), cluster_of(record)
+            _await_session(settings.cluster.on, cluster_name)
+            try:
+                with attach(
+                    session, role="user", cluster=cluster_name, settings=settings
+                ) as cluster:
+                    code = run_once(cluster, program, dataset, request)
+            except CommunicationError as error:
+                if type(error) is not CommunicationError:
+                    raise
+                _log.warning("session lost", reason=error.what)
+                return SESSION_LOST
+        elif settings.nodes.allocations > 1:
+            code = run_through(settings, program, dataset, request)
+        else:
+            with starting_agents(settings) as cluster:
                 code = run_once(cluster, program, dataset, request)
-        except CommunicationError as error:
-            if not at_session or type(error) is not CommunicationError:
-                raise
-            _log.warning("session lost", reason=error.what)
-            return SESSION_LOST
     if code == 0:  # else it may be begun again, and goes on
         remove_checkpoints(record)
     return code
 
 
-def _agents(settings: Settings, record: Path) -> AbstractContextManager[Cluster]:
-    """Return the agents of a session of the run's cluster, or those that the settings name."""
-    on = settings.cluster.on
-    if not on.startswith(SESSION):
-        return starting_agents(settings)
-    name = on.removeprefix(SESSION)
-    return attach(name, role="user", cluster=cluster_of(record), settings=settings)
+def only_driver(record: Path) -> BinaryIO:
+    """Lock the folder of a run for this process; kill another driver that has it still.
+
+    A head that is killed when it has begun a driver, and has not noted it, leaves one that nobody
+    knows. The next head begins another one: two would write each other's checkpoints and answer.
+
+    Returns:
+        The lock: it is held until this is closed, or the process ends.
+    """
+    lock = (record / LOCK).open("ab")
+    pause = threading.Event()
+    while True:
+        with contextlib.suppress(OSError):  # somebody has it
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, holder = _FLOCK.unpack(fcntl.fcntl(lock, fcntl.F_GETLK, wanted))
+        if kind != fcntl.F_UNLCK and holder > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGKILL)
+            _log.warning("another driver of this run killed", pid=holder)
+        pause.wait(PAUSE)
 
 
 def _await_session(on: str, cluster: str) -> None:

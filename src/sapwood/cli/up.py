@@ -49,6 +49,21 @@ def up(  # noqa: PLR0913 - each parameter is one option of the command line
             "Default: SQLite on this machine.",
         ),
     ] = "",
+    http: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve HTTP (API, dashboard, metrics) also here, without TLS: an address of this "
+            "machine only, such as 127.0.0.1:8787. Default: with TLS, by the port of --listen.",
+        ),
+    ] = "",
+    http_no_token: Annotated[
+        bool,
+        typer.Option(
+            "--http-no-token",
+            help="Let everybody on this machine do everything there, without a credential.",
+        ),
+    ] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
     ] = False,
@@ -66,7 +81,14 @@ def up(  # noqa: PLR0913 - each parameter is one option of the command line
         from sapwood.cli import head_process  # noqa: PLC0415 - --help must load little
 
         request = head_process.UpRequest(
-            name, listen, own_node, announce, store, assignments(settings or (), "--set")
+            name=name,
+            listen=listen,
+            own_node=own_node,
+            announce=announce,
+            store=store,
+            flags=assignments(settings or (), "--set"),
+            http=http,
+            http_no_token=http_no_token,
         )
         if foreground:
             head_process.run_here(request, ready_descriptor, as_json=as_json)

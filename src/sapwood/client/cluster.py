@@ -432,6 +432,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         """
         if self._session.in_forked_child:
             return
+        if self.allocation is not None:
+            self.allocation.close()
         for watch in self._watches:
             watch.close()
         for topology in self._topologies:

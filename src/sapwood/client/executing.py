@@ -188,6 +188,7 @@ def commands_on(
                 None if credential is None else find_credential(credential),
                 None if key is None else find_holder_key(key),
             )
+            head.warn_of_missing()
             commands = Commands(lambda told: HeadCarrier(head, told))
         elif kind == "session":
             commands = Commands(partial(_carrier_of_session, name, open_head))

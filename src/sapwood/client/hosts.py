@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.activity.run import Run
+from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import Cluster
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.launchers.base import Launcher, LimitedLauncher
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
@@ -189,6 +190,8 @@ def connect(
         chosen.nodes.listen,
     )
     try:
+        with configure_logging(chosen.log):
+            head.warn_of_missing()
         made = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
@@ -448,12 +451,16 @@ def start_on(
     with configure_logging(settings.log):
         control.start()
     try:
-        return cluster_over(
+        made = cluster_over(
             control, agents, agents_per_node=agents_per_node, settings=settings, owned=True
         )
     except BaseException:
         control.close()
         raise
+    limited = launcher if isinstance(launcher, LimitedLauncher) else None
+    if limited is not None or settings.nodes.allocation_time:
+        made.allocation = AllocationEnd(limited, settings.nodes)
+    return made
 
 
 def _check_transport(settings: Settings) -> None:

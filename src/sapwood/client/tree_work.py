@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.run import Run, RunOptions
+from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import (
@@ -43,6 +44,10 @@ class TreeWork(StaysHere, abc.ABC):
         settings: All settings.
         variables: What builds find in their environment besides that of this process.
         printer: Shows what agents print.
+
+    Attributes:
+        settings: All settings.
+        allocation: Until when its machines are there; None where they have no end.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._variables = dict(variables)
         self._printer = printer
         self._runs: list[Run] = []
+        self.allocation: AllocationEnd | None = None
         self._tell_run: Callable[[Run], object] | None = None
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
@@ -168,6 +174,8 @@ class TreeWork(StaysHere, abc.ABC):
         run.add_done_callback(lambda _: self._printer.flush())
         if self._tell_run is not None:
             run.add_done_callback(self._tell_run)
+        if self.allocation is not None:
+            self.allocation.add(run)
         return run
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import msgspec
 
 from sapwood.activity.agent_requests import UserCode
@@ -195,7 +194,7 @@ class CodeMaker:
 
 def _pickled(function: Callable[..., Any]) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(function))
+        return pickling.pickle_of(function)
     except SapwoodError as error:  # it holds a cluster, a stream, a future
         raise error.located(name_of(function)) from None
     except Exception as error:

@@ -51,7 +51,10 @@ def _sources_folder(bases: tuple[type, ...]) -> Path:
 
 
 def _pickle_class(kind: type, bases: tuple[type, ...]) -> bytes:
-    import cloudpickle  # noqa: PLC0415 - only scripts and notebooks need it
+    # Only scripts and notebooks need it.
+    import cloudpickle  # noqa: PLC0415
+
+    from sapwood.code.pickling import pickle_of  # noqa: PLC0415
 
     # By value, with all that it refers to in its module: an edit does not reach a run.
     by_value = [
@@ -62,7 +65,7 @@ def _pickle_class(kind: type, bases: tuple[type, ...]) -> bytes:
     for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
-        return bytes(cloudpickle.dumps(kind))
+        return pickle_of(kind)
     except Exception as error:
         raise ProgramError(
             f"class {kind.__name__} cannot be sent to an agent: {error}",

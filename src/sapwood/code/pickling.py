@@ -4,8 +4,12 @@ Only runners and the front end that asked open them; in between they are bytes l
 """
 
 import contextlib
+import io
 import pickle
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
@@ -17,6 +21,42 @@ MAX_EXCEPTION = 32 * 1024
 """Bytes of a pickled exception; of a larger one only class and text arrive."""
 
 _PROTOCOL = 5
+
+_NO_FILE = "<dynamic-code>"
+"""What cloudpickle 3.1.3 and newer write in place of the file that a function comes from."""
+
+
+def _reduce_code(code: CodeType) -> Any:
+    """Keep the file of a function, which tracebacks name and whose lines they show."""
+    maker, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    return maker, tuple(code.co_filename if part == _NO_FILE else part for part in parts)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
+    dispatch_table: ClassVar = ChainMap(
+        {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
+    )
+
+
+def pickle_of(
+    value: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None
+) -> bytes:
+    """Pickle a value with the functions and classes that it needs.
+
+    Args:
+        value: Any object.
+        buffer_callback: That of :class:`pickle.Pickler`.
+
+    Raises:
+        Exception: It cannot be pickled.
+
+    Example:
+        >>> pickle.loads(pickle_of(lambda: 7))()
+        7
+    """
+    file = io.BytesIO()
+    _Pickler(file, _PROTOCOL, buffer_callback=buffer_callback).dump(value)
+    return file.getvalue()
 
 
 def dump(value: Any, what: str, hint: str) -> Pickled:
@@ -44,7 +84,7 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
         return False
 
     try:
-        data = cloudpickle.dumps(value, _PROTOCOL, buffer_callback=stays)
+        data = pickle_of(value, stays)
     except SapwoodError:
         raise
     except Exception as error:
@@ -111,6 +151,6 @@ def open_exception(data: bytes) -> Exception | None:
 def _one(value: Any) -> bytes:
     """Return the pickle of a value, or nothing if it cannot be pickled."""
     try:
-        return bytes(cloudpickle.dumps(value, _PROTOCOL))
+        return pickle_of(value)
     except Exception:  # noqa: BLE001 - whatever the user's objects raise
         return b""

@@ -23,6 +23,7 @@
     │   ├── CancelledError             SW205  also that of concurrent.futures
     │   └── ProcessSpentError          SW206
     ├── ResourceError                  SW300  the machine has not enough of something
+    │   └── DrainedError               SW301  a run stopped before its machines went
     ├── CommunicationError             SW400
     │   ├── ProtocolError              SW401
     │   ├── AgentLostError             SW402
@@ -293,6 +294,13 @@ class ResourceError(SapwoodError):
 
     code = "SW300"
     exit_code = 5
+
+
+class DrainedError(ResourceError):
+    """A run stopped after an iteration, as the time of its machines ends; it can go on later."""
+
+    code = "SW301"
+    exit_code = 75
 
 
 class CommunicationError(SapwoodError):

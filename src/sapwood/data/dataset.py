@@ -84,6 +84,37 @@ class Dataset:
     def __contains__(self, name: object) -> bool:
         return name in self._columns
 
+    def prototype(self, name: str) -> Array:
+        """Return an array that has the type and shape of a field, if not its values."""
+        return self.array(name)
+
+    def rows(self, start: int, stop: int, fields: Sequence[str] | None = None) -> dict[str, Array]:
+        """Return some rows of fields, by name.
+
+        Args:
+            start: The first of them, counted from 0.
+            stop: Where they end.
+            fields: The fields; None for all.
+
+        Raises:
+            DataShapeError: There are no such rows or fields.
+        """
+        if not 0 <= start <= stop <= self.length:
+            raise DataShapeError(
+                f"the dataset has no items {start}:{stop}",
+                where=self.origin,
+                hint=f"its items are 0:{self.length}",
+            )
+        names = self.fields if fields is None else fields
+        return {name: self.array(name)[start:stop] for name in names}
+
+    def check(
+        self, field: str, *, ndim: int | None = None, kind: str = "", columns: int | None = None
+    ) -> None:
+        """Check type and shape of a field as :meth:`require` does; its values are not read."""
+        array = self.prototype(field)
+        require_kind(array, ndim=ndim, kind=kind, columns=columns, where=self._where(field))
+
     def renamed(self, name: str) -> Dataset:
         """Return the same data with their one field renamed, if the source did not name it."""
         if self.named or len(self._columns) != 1 or name in self._columns:
@@ -159,9 +190,24 @@ class Dataset:
         Raises:
             DataShapeError: The field is missing or of another type or shape.
         """
-        array = self.array(field)
-        require_kind(array, ndim=ndim, kind=kind, columns=columns, where=self._where(field))
-        return array
+        self.check(field, ndim=ndim, kind=kind, columns=columns)
+        return self.array(field)
+
+    def published_for(self, fields: Sequence[str] | None, *, finite: bool) -> Published:
+        """Check the data that a run wants, and make them visible to agents.
+
+        Args:
+            fields: The fields; None for all.
+            finite: Whether NaN and infinite values are an error.
+
+        Raises:
+            DataShapeError: There is no such field.
+            DataValueError: There are values that are not finite.
+            ResourceError: The machine has not enough memory.
+        """
+        if finite:
+            self.require_finite(fields)
+        return self.publish(fields)
 
     def require_finite(self, fields: Sequence[str] | None = None) -> None:
         """Check that no value is NaN or infinite.

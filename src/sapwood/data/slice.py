@@ -19,6 +19,7 @@ from sapwood.comm.array_types import dtype_from
 from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
+from sapwood.data.stored import StoredContent, StoredRows
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -90,11 +91,13 @@ class SliceRef(msgspec.Struct, frozen=True, array_like=True):
         start: Index of the first item in the dataset.
         stop: Index after the last item; ``start == stop`` is an empty slice.
         fields: Where the bytes of each field lie; none for a range.
+        rows: Which rows of files the agent reads itself; None if all bytes lie ready.
     """
 
     start: int
     stop: int
     fields: tuple[FieldRef, ...] = ()
+    rows: StoredRows | None = None
 
 
 class Slice:
@@ -106,6 +109,7 @@ class Slice:
         start: Index of the first item in the dataset.
         stop: Index after the last item.
         arrays: The fields by name; the first axis counts the items of the slice.
+        read_bytes: Bytes that were read of files to open it; what is mapped does not count.
 
     Example:
         >>> part = Slice(10, 12, {"points": np.array([[1.0, 2.0], [3.0, 4.0]])})
@@ -113,11 +117,14 @@ class Slice:
         (2, (2, 2))
     """
 
-    __slots__ = ("arrays", "start", "stop")
+    __slots__ = ("arrays", "read_bytes", "start", "stop")
 
-    def __init__(self, start: int, stop: int, arrays: Mapping[str, Array]) -> None:
+    def __init__(
+        self, start: int, stop: int, arrays: Mapping[str, Array], read_bytes: int = 0
+    ) -> None:
         self.start = start
         self.stop = stop
+        self.read_bytes = read_bytes
         self.arrays: Mapping[str, Array] = MappingProxyType(dict(arrays))
 
     def __len__(self) -> int:
@@ -167,11 +174,20 @@ def in_content(ref: SliceRef, fetched: Iterable[tuple[bytes, int, str]]) -> Slic
         sha256 = hashes[place.path, place.offset]
         return msgspec.structs.replace(field, place=ContentPlace(sha256, 0, place.nbytes))
 
-    return msgspec.structs.replace(ref, fields=tuple(moved(field) for field in ref.fields))
+    rows = ref.rows
+    if rows is not None:
+        content = tuple(
+            StoredContent(file.path, offset, nbytes, hashes[file.path, offset])
+            for file, offset, nbytes in rows.needed()
+            if (file.path, offset) in hashes
+        )
+        rows = msgspec.structs.replace(rows, content=content)
+    fields = tuple(moved(field) for field in ref.fields)
+    return msgspec.structs.replace(ref, fields=fields, rows=rows)
 
 
 def open_slice(ref: SliceRef, blocks: MappedBlocks, content: ContentFolder = _NO_CONTENT) -> Slice:
-    """Open a slice that another process published.
+    """Open a slice whose bytes another process published; see :mod:`sapwood.data.opening`.
 
     Args:
         ref: The reference.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,36 +12,46 @@ import numpy as np
 
 from sapwood.core.errors import DataMissingError, DataShapeError
 from sapwood.core.suggest import suggestion
-from sapwood.data.codecs import codec_for
+from sapwood.data.codecs import all_codecs, codec_for
 from sapwood.data.column import Column, check_array
 from sapwood.data.dataset import Dataset
+from sapwood.data.formats import format_of
+from sapwood.data.stored_sources import is_pattern, is_url, load_stored
 from sapwood.data.tables import CSR_PARTS, frame_columns, is_frame, is_sparse, sparse_columns
 
 MAX_INDEX = 2**63 - 1
 """Native functions get indices of items as 64-bit numbers."""
 
 
-def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
-    """Return a dataset; files are mapped or read, arrays are looked at but not copied.
+def load(
+    source: Any, *, fields: Sequence[str] = ("data",), columns: Sequence[str] | None = None
+) -> Dataset:
+    """Return a dataset; arrays are looked at but not copied, large files are left where they are.
 
     Args:
         source: One of
 
             - a numpy array (or anything numpy makes one of), whose first axis counts the items;
             - a dictionary of such arrays, all of the same length;
-            - a data frame of pandas or polars: its columns by name, or as one field of two
+            - a data frame of pandas or polars, a table or record batch of pyarrow, or anything
+              else that exports Arrow data: its columns by name, or as one field of two
               dimensions;
             - a sparse matrix of scipy, whose rows are the items: the fields ``data``, ``indices``
               and ``indptr``; under the name ``A`` in a dictionary ``A_data``, ``A_indices`` and
               ``A_indptr``;
             - a path: ``.npy`` (memory-mapped), ``.npz`` (one array a field), ``.csv`` (numbers)
               or an image (one item a pixel);
+            - a path of a Parquet (``.parquet``) or Arrow file (``.arrow``, ``.feather``), a folder
+              or a pattern (``"parts/*.csv"``) of files of one kind, or a URL: agents read the rows
+              that they work on;
             - a ``range`` with step 1, whose items are indices without arrays;
             - a dataset.
         fields: The fields that are wanted. Data without names of their own get the first.
+        columns: The columns of a table that may be used, and their order in a field that has
+            several; all by default.
 
     Raises:
-        DataMissingError: The file is missing, a folder, unreadable or of an unknown format.
+        DataMissingError: The file is missing, unreadable or of an unknown format.
         DataShapeError: The data are empty, ragged, of different lengths or of Python objects.
         DataValueError: The file is damaged, or a cell is not a number.
 
@@ -51,6 +62,7 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
         >>> data.split(3)
         [range(0, 4), range(4, 7), range(7, 10)]
     """
+    columns = _checked_columns(columns, source)
     if isinstance(source, Dataset):
         return source.renamed(fields[0]) if len(fields) == 1 else source
     if isinstance(source, range):
@@ -62,11 +74,11 @@ def load(source: Any, *, fields: Sequence[str] = ("data",)) -> Dataset:
             "wants range(n) as its data",
         )
     if isinstance(source, str | Path):
-        return _from_file(Path(source), fields)
+        return _from_path(str(source), fields, columns)
     if isinstance(source, Mapping):
         return _from_mapping(source)
     if is_frame(source):
-        return _from_frame(source, fields)
+        return _from_frame(source, fields, columns)
     if is_sparse(source):
         return _from_sparse(source, fields)
     array = _as_array(source, "an array")
@@ -92,8 +104,8 @@ def _from_range(items: range) -> Dataset:
     return Dataset({}, items=items, origin=repr(items))
 
 
-def _from_frame(frame: Any, fields: Sequence[str]) -> Dataset:
-    columns, meta = frame_columns(frame, fields)
+def _from_frame(frame: Any, fields: Sequence[str], chosen: Sequence[str] | None = None) -> Dataset:
+    columns, meta = frame_columns(frame, fields, chosen)
     items = range(len(next(iter(columns.values())).array))
     return Dataset(columns, items=items, origin="a data frame", meta=meta, named=not meta)
 
@@ -138,6 +150,34 @@ def _from_mapping(source: Mapping[Any, Any]) -> Dataset:
     return Dataset(columns, items=range(length), origin="arrays", meta=meta, named=True)
 
 
+def _checked_columns(columns: Sequence[str] | None, source: Any) -> Sequence[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str):
+        raise DataShapeError(
+            f"columns is the text {columns!r}", hint=f"give a list: columns=[{columns!r}]"
+        )
+    table = isinstance(source, str | Path) or is_frame(source)
+    if not table:
+        raise DataShapeError(
+            "columns are chosen, and the data are no table", hint="leave columns out"
+        )
+    return tuple(columns)
+
+
+def _from_path(source: str, fields: Sequence[str], columns: Sequence[str] | None) -> Dataset:
+    source = source.removeprefix("file://")
+    if is_url(source) or is_pattern(source):
+        return load_stored(source, fields, columns)
+    path = Path(source).expanduser()
+    if os.path.isdir(path):  # noqa: PTH112 - is_dir() raises where the folder is closed to us
+        return load_stored(source, fields, columns)
+    path = _readable_file(path)
+    if columns is not None or not any(path.suffix.lower() in c.suffixes for c in all_codecs()):
+        return load_stored(source, fields, columns)
+    return _from_file(Path(source), fields)
+
+
 def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
     path = _readable_file(given.expanduser())
     decoded = codec_for(path).read(path, fields)
@@ -162,13 +202,10 @@ def _readable_file(path: Path) -> Path:
     """Return the absolute path of a file that exists, is not empty and can be read."""
     try:
         status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise DataMissingError(
-                "this is a folder, not a data file", where=str(path), hint="name a file in it"
-            )
         if not stat.S_ISREG(status.st_mode):
             raise DataMissingError("this is not a regular file", where=str(path))
-        codec_for(path)
+        if format_of(str(path)) is None:
+            codec_for(path)
         with path.open("rb"):
             pass
     except FileNotFoundError as error:

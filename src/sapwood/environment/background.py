@@ -25,6 +25,9 @@ LOG_END = 2000
 MAX_LOG = 2**20
 """Bytes of a log that goes on; a longer one is put aside, and the one before it is removed."""
 
+LOOK = 0.5
+"""Seconds between two words about a process that is waited for."""
+
 END_PATIENCE = 30.0
 """Seconds that it gets to end when the command is interrupted."""
 
@@ -43,7 +46,13 @@ def own_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "sapwood", *words]
 
 
-def start(words: Sequence[str], log: Path, given: bytes, timeout: float) -> bytes:
+def start(
+    words: Sequence[str],
+    log: Path,
+    given: bytes,
+    timeout: float,
+    waiting: Callable[[float], None] = lambda _seconds: None,
+) -> bytes:
     """Start a process that stays, and return the line that it says when it is ready.
 
     Args:
@@ -51,6 +60,7 @@ def start(words: Sequence[str], log: Path, given: bytes, timeout: float) -> byte
         log: What it writes is added to this file.
         given: Its standard input.
         timeout: Seconds until it must be ready.
+        waiting: Told every :data:`LOOK` seconds for how long it has been waited for.
 
     Raises:
         SapwoodError: It said why it cannot do this.
@@ -78,7 +88,7 @@ def start(words: Sequence[str], log: Path, given: bytes, timeout: float) -> byte
         assert process.stdin is not None  # noqa: S101 - it is a pipe
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(given)
-        line = _read_line(reading, time.monotonic() + timeout)
+        line = _read_line(reading, timeout, waiting)
     except BaseException:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -118,15 +128,22 @@ def _put_aside(log: Path) -> None:
             log.replace(log.with_name(f"{log.name}.1"))
 
 
-def _read_line(descriptor: int, end: float) -> bytes:
+def _read_line(descriptor: int, timeout: float, waiting: Callable[[float], None]) -> bytes:
     """Return the next line of a descriptor; nothing if the other side ends or is too slow."""
     data = b""
+    begun = time.monotonic()
     while not data.endswith(b"\n"):
-        ready, _, _ = select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
-        more = os.read(descriptor, 65536) if ready else b""
-        if not more:
+        waited = time.monotonic() - begun
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, min(LOOK, timeout - waited)))
+        if ready:
+            more = os.read(descriptor, 65536)
+            if not more:
+                return b""
+            data += more
+        elif waited >= timeout:
             return b""
-        data += more
+        else:
+            waiting(time.monotonic() - begun)
     return data
 
 

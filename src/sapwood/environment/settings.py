@@ -158,6 +158,32 @@ class NodeSettings(Section, frozen=True):
     srun: Annotated[
         list[str], about("Arguments for srun, which starts each node, where a site needs some.")
     ] = []
+    drain: Annotated[
+        Seconds,
+        about(
+            "How long before the end of an allocation a run stops after the iteration in progress, "
+            "and keeps its state: longer than an iteration; 0 means never."
+        ),
+    ] = 60.0
+    ahead: Annotated[
+        Seconds,
+        about(
+            "How long before that the next allocation is asked for, where a run may have several; "
+            "the run moves there as soon as it is there."
+        ),
+    ] = 300.0
+    allocations: Annotated[
+        int,
+        Meta(ge=1),
+        about("How many allocations `sapwood run` may have, one after the other, for one run."),
+    ] = 1
+    allocation_time: Annotated[
+        Seconds,
+        about(
+            "How long machines are there, where nobody says or for less than is allowed; 0 means "
+            "as Slurm says."
+        ),
+    ] = 0.0
     ray_timeout: Annotated[
         Seconds, about("How long machines that Ray does not have free may be waited for.")
     ] = 300.0
@@ -512,6 +538,14 @@ class RestartPolicy(Section, frozen=True):
 
     limit: Annotated[Count, about("Restarts of one of these within the window.")] = 5
     window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
+    root: Annotated[
+        Literal["again", "end"],
+        about("What follows when the root of a session is gone: it begins again, or ends."),
+    ] = "again"
+    run: Annotated[
+        Literal["again", "end"],
+        about("What follows when the process of a run is gone: it begins again, or fails."),
+    ] = "again"
 
 
 class IdlePolicy(Section, frozen=True):

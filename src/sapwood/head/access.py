@@ -60,6 +60,9 @@ as it may take for that."""
 CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
 
+_MISSING = frozenset({"disconnected", "lost", "closed"})
+"""States of nodes that nobody has taken out of the cluster, and that are no use all the same."""
+
 _PEER_CREDENTIALS = struct.Struct("3i")
 
 _log = logger("head")
@@ -168,6 +171,12 @@ class HeadAccess:
     def command_nodes(self) -> list[calls.NodeRecord]:
         """The nodes that commands of this side can begin on now."""
         return [one for one in self.records if one.takes_commands and self._may_use(one)]
+
+    def warn_of_missing(self) -> None:
+        """Name in the log the nodes of the cluster on which nothing can begin now, and why."""
+        for one in self.records:
+            if one.state in _MISSING and self._may_use(one):
+                _log.warning("node left out", node=one.name, state=one.state, reason=one.reason)
 
     def _may_use(self, node: calls.NodeRecord) -> bool:
         """Whether this side has rights on a node."""

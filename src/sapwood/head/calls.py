@@ -149,6 +149,24 @@ FIND_RUN = "run.find"
 CANCEL_RUN = "run.cancel"
 """Call: end a run. Value: its id. Answer: its record."""
 
+SPEAK_FOR = "visitor"
+"""Call: of the HTTP server on the head's machine, for whom it speaks. This connection has no rights
+from now on, until that one's credential is shown. Value: :class:`SpeakFor`."""
+
+SERVE_HTTP = "http.serve"
+"""Call: of the HTTP server, give connections that speak HTTP to whoever listens at a path. Value:
+:class:`ServeHttp`. Answer: :class:`FrontEndCertificate`, for browsers."""
+
+HTTP_REFUSED = "http.refused"
+"""Call: of the HTTP server, which request it has refused. Value: :class:`HttpRefused`."""
+
+OPEN_DASHBOARD = "http.open"
+"""Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
+
+REDEEM_TICKET = "http.redeem"
+"""Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
+text."""
+
 DOWN = "down"
 """Call: end, and all nodes with it."""
 
@@ -654,6 +672,77 @@ class DelegateLinks(msgspec.Struct, frozen=True):
     tree: str
     path: str
     session: bool = False
+
+
+class SpeakFor(msgspec.Struct, frozen=True):
+    """For whom the HTTP server speaks.
+
+    Attributes:
+        address: Where that one is; for the ledger.
+    """
+
+    address: str
+
+
+class ServeHttp(msgspec.Struct, frozen=True):
+    """Give connections that speak HTTP to a process.
+
+    Attributes:
+        path: Where it takes them.
+        request: Its request for a certificate, PEM.
+        listens: Where it listens itself, without TLS, ``host:port`` each.
+    """
+
+    path: str
+    request: bytes
+    listens: list[str] = []
+
+
+class HttpRefused(msgspec.Struct, frozen=True):
+    """The HTTP server has refused a request.
+
+    Attributes:
+        address: Where it came from.
+        reason: Why.
+        others: How many it has refused besides, since it told of one.
+    """
+
+    address: str
+    reason: str
+    others: int = 0
+
+
+class OpenDashboard(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a browser in.
+
+    Attributes:
+        rights: What it may do; empty for what a dashboard needs.
+        lifetime: For how many seconds.
+        subject: Who it is for, in words.
+    """
+
+    rights: list[str] = []
+    lifetime: float = 12 * 3600.0
+    subject: str = "dashboard"
+
+
+class DashboardTicket(msgspec.Struct, frozen=True, kw_only=True):
+    """What lets a browser in, once.
+
+    Attributes:
+        ticket: It; it is a secret.
+        urls: Where the browser shows it: those without TLS on this machine first.
+        expires: Until when, seconds since 1970.
+        credential: Id of the credential that the browser gets, by which it is revoked.
+        authority: Certificate of the cluster's authority, PEM: browsers and curl know the server
+            by it.
+    """
+
+    ticket: str
+    urls: list[str]
+    expires: float
+    credential: str
+    authority: bytes
 
 
 class NodeOrder(msgspec.Struct, frozen=True):

@@ -32,11 +32,11 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
-    calls.STATUS: r.ADMIN,  # it has the commands of everybody
-    calls.LOGS: r.ADMIN,
+    calls.STATUS: r.OBSERVE,  # it has the commands of everybody
+    calls.LOGS: r.OBSERVE,
     calls.COMPONENT: r.ADMIN,
-    calls.EVENTS: r.ADMIN,
-    calls.FOLLOW_EVENTS: r.ADMIN,
+    calls.EVENTS: r.OBSERVE,
+    calls.FOLLOW_EVENTS: r.OBSERVE,
     calls.SHOW_POLICY: r.CONNECT,
     calls.SET_POLICY: r.ADMIN,
     calls.POLICY_HISTORY: r.ADMIN,
@@ -58,9 +58,14 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.REPORT_SESSION: r.ADMIN,
     calls.REPORT_REFUSED: r.ADMIN,
     calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user
-    calls.LIST_RUNS: r.ADMIN,
-    calls.FIND_RUN: r.ADMIN,
+    calls.LIST_RUNS: r.OBSERVE,
+    calls.FIND_RUN: r.OBSERVE,
     calls.CANCEL_RUN: r.ADMIN,
+    calls.SPEAK_FOR: r.ADMIN,  # and only at the head's machine, as the next ones
+    calls.SERVE_HTTP: r.ADMIN,
+    calls.HTTP_REFUSED: r.ADMIN,
+    calls.OPEN_DASHBOARD: r.ADMIN,
+    calls.REDEEM_TICKET: r.ADMIN,
     calls.DOWN: r.ADMIN,
 }
 """The right that each call needs."""

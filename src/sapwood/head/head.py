@@ -73,6 +73,7 @@ from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import NodeCauses, tree_status
+from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.security.authority import Authority, new_cluster_id
@@ -85,6 +86,7 @@ from sapwood.security.rights import (
     CONNECT,
     DELETE,
     MERGE,
+    OBSERVE,
     RUN,
     SPAWN,
 )
@@ -175,6 +177,7 @@ class Head:
         leadership: That of this head, which serves now, where several heads share a store.
         store: Where what it keeps lies, if not in the folder.
         announce: Whether to announce the cluster on the local network.
+        http: Where its HTTP server listens besides the head's own port.
 
     Attributes:
         ended: Set when it is to end.
@@ -193,7 +196,7 @@ class Head:
         NodeLostError: The nodes of its own did not come.
     """
 
-    def __init__(  # noqa: PLR0913 - a head is made in one place, of things that have little in common
+    def __init__(  # noqa: PLR0913, PLR0915 - a head is made in one place, of things that have little in common
         self,
         name: str,
         folder: Path,
@@ -205,6 +208,7 @@ class Head:
         store: str = "",
         *,
         announce: bool = False,
+        http: HttpListen | None = None,
     ) -> None:
         self.name = name
         self._leadership = leadership
@@ -300,6 +304,11 @@ class Head:
                 calls.LIST_RUNS: self._list_runs,
                 calls.FIND_RUN: self._find_run,
                 calls.CANCEL_RUN: self._cancel_run,
+                calls.SPEAK_FOR: self._speak_for,
+                calls.SERVE_HTTP: self._serve_http,
+                calls.HTTP_REFUSED: self._http_refused,
+                calls.OPEN_DASHBOARD: self._open_dashboard,
+                calls.REDEEM_TICKET: self._redeem_ticket,
                 calls.DOWN: self._down,
             },
             self._thread,
@@ -326,6 +335,7 @@ class Head:
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
+        self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
         self._supervisor = self._new_supervisor(Settings(restart=options.restart))
@@ -340,6 +350,7 @@ class Head:
             HeadAuthority(self.control),
             NodeTree(self.control),
             self._socket,
+            self._web,
         ]
         if self._announcer is not None:
             parts.append(self._announcer)
@@ -752,7 +763,7 @@ class Head:
             raise ProtocolError("links are given to processes of the head's machine only")
         self._end_delegation(wanted.tree, caller.number)  # it may come again, with a new path
         end = self.control.delegate(
-            wanted.tree, partial(_send_socket, wanted.path), session=wanted.session
+            wanted.tree, partial(send_socket, wanted.path), session=wanted.session
         )
         forget = caller.when_gone(partial(self._abandon_delegation, wanted, caller.number))
 
@@ -1187,6 +1198,65 @@ class Head:
     def _policy_changed(self, rows: list[calls.PolicyRow]) -> None:
         self._tell_all(calls.POLICY_CHANGED, [_plain(one) for one in rows])
 
+    # --- the HTTP server -------------------------------------------------------------------------
+
+    def _speak_for(self, caller: ServiceCaller, value: Any) -> Any:
+        self._require_here(caller)
+        self._service.speaks_for(caller, _read(value, calls.SpeakFor).address)
+        return None
+
+    def _serve_http(self, caller: ServiceCaller, value: Any) -> Any:
+        self._require_here(caller)
+        made = self._web.serve(caller.number, _read(value, calls.ServeHttp))
+        caller.when_gone(partial(self._web.gone, caller.number))
+        return _plain(made)
+
+    def _http_refused(self, caller: ServiceCaller, value: Any) -> Any:
+        self._require_here(caller)
+        told = _read(value, calls.HttpRefused)
+        facts = {"address": told.address, "others": str(told.others or "")}
+        shown = {name: text for name, text in facts.items() if text}
+        self.ledger.note("request.refused", told.reason, facts=shown)
+        return None
+
+    def _open_dashboard(self, caller: ServiceCaller, value: Any) -> Any:
+        self._require_here(caller)
+        wanted = _read(value, calls.OpenDashboard)
+        longest = longest_of(self.policy.current.limits.credential_life)
+        issued = self.office.issue(
+            calls.IssueCredential(
+                subject=wanted.subject,
+                rights=wanted.rights or [CONNECT, OBSERVE, ATTACH, DELETE, ADMIN],
+                lifetime=min(wanted.lifetime, longest),
+            ),
+            caller.rights or ALL_RIGHTS,
+            self.places,
+            longest,
+        )
+        answer: Future[Any] = Future()
+
+        def served() -> None:
+            ticket, expires = self._web.new_ticket(issued.text)
+            made = calls.DashboardTicket(
+                ticket=ticket,
+                urls=self._web.urls(),
+                expires=expires,
+                credential=issued.facts.id,
+                authority=self.control.authority,
+            )
+            answer.set_result(_plain(made))
+
+        self._web.when_serving(served)
+        return answer
+
+    def _redeem_ticket(self, caller: ServiceCaller, value: Any) -> Any:
+        self._require_here(caller)
+        return self._web.redeem(_read(value, str))
+
+    def _require_here(self, caller: ServiceCaller) -> None:
+        if not caller.is_local:
+            raise ProtocolError("the HTTP server is on the head's machine")
+
     def _down(self, caller: ServiceCaller, value: Any) -> Any:
         del caller, value
         if self._leadership is not None:
@@ -1454,17 +1524,6 @@ class _RemoteCommands:
             told = calls.OfNode(host, messages.to_value(report))
             self._service.tell(owner[0], calls.COMMAND_ENDED, _plain(told))
         question.give(None, None)
-
-
-def _send_socket(path: str, sock: socket.socket, peer: str) -> None:
-    """Give a connection to the process that listens at a path; this process lets go of it."""
-    with sock, socket.socket(socket.AF_UNIX) as way:
-        way.settimeout(0)
-        try:
-            way.connect(path)
-            socket.send_fds(way, [peer.encode() or b"?"], [sock.fileno()])
-        except OSError as error:
-            _log.warning("connection not handed over", peer=peer, reason=str(error))
 
 
 COMMAND_ORDERS: dict[str, Any] = {

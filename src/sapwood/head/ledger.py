@@ -38,6 +38,7 @@ KINDS: Final = {
     "credential.refused": "a credential was refused, or did not give the right that was needed",
     "credential.revoked": "somebody revoked a credential",
     "credential.cut_off": "a front end was cut off: its credential was revoked, or has ended",
+    "request.refused": "the HTTP server refused a request",
     "session.created": "a session took nodes",
     "session.restarted": "the root of a session was killed, and begun again",
     "session.ended": "a session gave its nodes back",

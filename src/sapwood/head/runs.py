@@ -31,7 +31,7 @@ from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
-from sapwood.head.restarts import begun_again
+from sapwood.head.run_ends import how_ended, restarts_after
 from sapwood.head.watched import WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.loop_thread import LoopThread
@@ -48,11 +48,8 @@ WORK = "work.json"
 CHECKPOINT = "checkpoint"
 """File of a run from which it goes on when it is begun again."""
 
-SESSION_LOST = 75
-"""Exit code of a driver whose session was lost: it is to be begun again."""
-
-INTERRUPTED = 130
-"""Exit code of a driver that SIGTERM has ended: it is begun again, unless the run was cancelled."""
+LOCK = "driver.lock"
+"""File of a run that its driver has locked: there is one at a time."""
 
 MAX_RUNNING = 256
 """Runs that may go on at a time."""
@@ -229,17 +226,17 @@ class HeadRuns:
             status: What ``waitpid`` says; None where another head had begun it.
         """
         with self._lock:
-            killed = not has_answer(Path(record.folder)) and (
-                status is None
-                or os.WIFSIGNALED(status)
-                or os.waitstatus_to_exitcode(status) in {SESSION_LOST, INTERRUPTED}
+            end = how_ended(status, answered=has_answer(Path(record.folder)))
+            times = restarts_after(
+                end,
+                record.restarts,
+                self._policy().restarts,
+                time.time(),
+                cancelled=record.cancelled or self._closing,
             )
-            if not killed or record.cancelled or self._closing:
-                self._over(record)
-                return
-            times = begun_again(record.restarts, self._policy().restarts, time.time())
             if times is None:
-                _log.warning("run not begun again", run=record.id, restarts=len(record.restarts))
+                restarts = len(record.restarts)
+                _log.info("run not begun again", run=record.id, how=end.value, restarts=restarts)
                 self._over(record)
                 return
             try:

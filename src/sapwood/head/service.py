@@ -305,6 +305,17 @@ class ServiceServer:
         caller.connection.close()
         self._thread.loop.call_later(FAREWELL, caller.connection.abort)
 
+    def speaks_for(self, caller: ServiceCaller, address: str) -> None:
+        """Leave a front end no rights until it shows the credential of whom it speaks for.
+
+        Args:
+            caller: The HTTP server, on this machine.
+            address: Where that one is.
+        """
+        caller.rights, caller.address = None, address
+        caller.frames.limit = MAX_STRANGE_MESSAGE
+        self._thread.loop.call_later(STRANGER_PATIENCE, self._too_late, caller)
+
     def deny(self, ids: frozenset[str]) -> int:
         """Cut off those whose credential was revoked; return how many. On the loop's thread."""
         found = [

@@ -629,7 +629,10 @@ class SessionBook:
         """Return how a root is begun again, and when it was, now among it; None if it is not."""
         if self._closing or SessionState(record.state) is SessionState.DRAINING:
             return None
-        times = begun_again(record.restarts, self._policy().restarts, self._clock())
+        policy = self._policy().restarts
+        if policy.root == "end":
+            return None
+        times = begun_again(record.restarts, policy, self._clock())
         plan = self._opened().get(_PLANS + record.id)
         if times is None or plan is None:
             return None

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
@@ -553,6 +553,26 @@ class ControlTree:
         self._check_signs()
         life = min(seconds, self._life.total_seconds())
         return self._authority.issue(request, name, b"", dt.timedelta(seconds=life))
+
+    def certify_server(self, request: bytes, name: str, hosts: Sequence[str]) -> Credentials:
+        """Return the credentials of a server that browsers and scripts reach, without a key.
+
+        Args:
+            request: The request for a certificate, PEM.
+            name: What it is called, a DNS label.
+            hosts: Names and addresses under which it is reached.
+
+        Raises:
+            SecurityError: The request is malformed.
+            CommunicationError: The authority is stopped.
+        """
+        self._check_signs()
+        return Credentials(
+            node=self._authority.node_id(name),
+            certificate=self._authority.sign_server(request, name, hosts, self._life),
+            key=b"",
+            authority=self._authority.certificate,
+        )
 
     @property
     def authority(self) -> bytes:

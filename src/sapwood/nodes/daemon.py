@@ -413,6 +413,7 @@ def join_by_hand(
     name: str,
     joined: Callable[[Joined, int], None],
     rejoin_timeout: float,
+    failed: Callable[[str], None] = lambda _reason: None,
 ) -> str:
     """Be a node until the head says so, or a signal comes.
 
@@ -424,6 +425,7 @@ def join_by_hand(
         name: What the node calls itself; empty for the machine's name.
         joined: Told when the node has joined, with its place and its process id.
         rejoin_timeout: Seconds to look for a head that is gone.
+        failed: Told why the head was not reached yet.
 
     Returns:
         Why it ended.
@@ -433,7 +435,7 @@ def join_by_hand(
         CommunicationError: The head cannot be reached, or does not come back.
     """
     adopt_orphans()
-    place = join(token, addresses, name=name)
+    place = join(token, addresses, name=name, failed=failed)
 
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
         places = list(dict.fromkeys([*daemon.heads, *addresses]))

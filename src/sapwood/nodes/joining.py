@@ -416,6 +416,7 @@ def join(
     timeout: float = JOIN_TIMEOUT,
     name: str = "",
     answer: FirstAnswer | None = None,
+    failed: Callable[[str], None] = lambda _reason: None,
 ) -> Joined:
     """Join a cluster.
 
@@ -426,6 +427,7 @@ def join(
         timeout: Seconds to try.
         name: What this node calls itself; empty for the machine's name.
         answer: A connection that there is already, which is tried before all others.
+        failed: Told where and why an attempt came to nothing, if there will be another one.
 
     Raises:
         SecurityError: The head is not the one that made the token, or it refuses.
@@ -435,7 +437,7 @@ def join(
         with contextlib.suppress(OSError, _ImpostorError):
             left = min(timeout, MAX_ATTEMPT)
             return _join_at(token, name, answer.address, left, answer.sock)
-    return _try_each(addresses, timeout, partial(_join_at, token, name))
+    return _try_each(addresses, timeout, partial(_join_at, token, name), failed=failed)
 
 
 class JoinedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -524,6 +526,7 @@ def _try_each(
     attempt: Callable[[str, float], T],
     stop: Callable[[], bool] = lambda: False,
     answerer: str = "head",
+    failed: Callable[[str], None] = lambda _reason: None,
 ) -> T:
     """Try one address after the other until one answers, or the time is over."""
     end = time.monotonic() + timeout
@@ -543,10 +546,12 @@ def _try_each(
                 return attempt(address, min(left, longest))
             except _PutOffError as error:
                 put_off = CommunicationError(error.reason, where=address, hint=error.hint)
+                failed(f"{address}: {error.reason}")
             except _ImpostorError as error:
                 impostors[address] = error.error
             except OSError as error:
                 reasons[address] = error.strerror or str(error)
+                failed(f"{address}: {reasons[address]}")
         if impostors and len(impostors) == len(addresses):
             break
         time.sleep(pause)  # the head may be about to listen

@@ -325,6 +325,7 @@ class SessionZygotes:
         self._sessions: dict[str, SessionProcesses] = {}
         self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
         self._opened: list[SessionProcesses] = []  # also those that are being closed
+        self._stopped: list[SessionProcesses] = []  # those of an earlier life of the component
         self._port: NodePort | None = None
         self._denials = Denials()
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
@@ -345,9 +346,12 @@ class SessionZygotes:
         """Let sessions begin processes."""
 
     def check(self) -> State:
-        """Return READY, when the processes of an earlier life are gone."""
-        closing = any(not session.is_open for session in self._left())
-        return State.STARTING if closing and not self._sessions else State.READY
+        """Return READY, when the processes of an earlier life are gone.
+
+        A session that is closed because it is over says nothing about the component.
+        """
+        self._stopped = [session for session in self._stopped if not session.gone]
+        return State.STARTING if self._stopped else State.READY
 
     def receive(self, event: ComponentEvent) -> None:
         """Show other credentials, if the certificate was renewed."""
@@ -364,7 +368,8 @@ class SessionZygotes:
         """End all processes; that goes on when this returns."""
         self._sessions.clear()
         self._former.clear()
-        for session in self._left():
+        self._stopped = list(self._left())
+        for session in self._stopped:
             session.close(_nothing)
 
     # --- for the daemon ------------------------------------------------------------------------

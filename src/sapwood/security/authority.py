@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import ipaddress
 import secrets
+from collections.abc import Sequence
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -145,18 +147,19 @@ class Authority:
         Raises:
             SecurityError: The request is malformed, or not signed by its own key.
         """
-        if len(request) > MAX_REQUEST:
-            raise SecurityError(f"a certificate request has more than {MAX_REQUEST} bytes")
-        try:
-            asked = x509.load_pem_x509_csr(request)
-            valid = asked.is_signature_valid
-            public = asked.public_key()
-        except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
-            raise SecurityError("malformed certificate request") from error
-        if not valid or not isinstance(public, ec.EllipticCurvePublicKey):
-            raise SecurityError("a certificate request is not signed by its own key")
-        now = dt.datetime.now(dt.UTC)
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        named = [x509.DNSName(self.node_id(node))]
+        return self._signed(_requested_key(request), node, named, uses, life)
+
+    def _signed(
+        self,
+        public: ec.EllipticCurvePublicKey,
+        node: str,
+        named: Sequence[x509.GeneralName],
+        uses: Sequence[x509.ObjectIdentifier],
+        life: dt.timedelta,
+    ) -> bytes:
+        now = dt.datetime.now(dt.UTC)
         made = (
             x509.CertificateBuilder()
             .subject_name(_name(self.node_id(node)))
@@ -168,9 +171,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(
-                x509.SubjectAlternativeName([x509.DNSName(self.node_id(node))]), critical=False
-            )
+            .add_extension(x509.SubjectAlternativeName(named), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,
@@ -178,6 +179,31 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return made.public_bytes(Encoding.PEM)
+
+    def sign_server(
+        self, request: bytes, name: str, hosts: Sequence[str], life: dt.timedelta = NODE_LIFE
+    ) -> bytes:
+        """Return a certificate by which browsers and scripts know a server, PEM.
+
+        Trees take it for nobody's: it names several hosts, and is good for no client.
+
+        Args:
+            request: The certificate signing request, PEM.
+            name: Name of the server, a DNS label.
+            hosts: Names and addresses under which it is reached.
+            life: How long it is valid.
+
+        Raises:
+            SecurityError: See :meth:`sign`.
+        """
+        named: list[x509.GeneralName] = [x509.DNSName(self.node_id(name))]
+        for host in dict.fromkeys(hosts):
+            try:
+                named.append(x509.IPAddress(ipaddress.ip_address(host)))
+            except ValueError:
+                named.append(x509.DNSName(host))
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH]
+        return self._signed(_requested_key(request), name, named, uses, life)
 
     def issue(
         self, request: bytes, node: str, key: bytes, life: dt.timedelta = NODE_LIFE
@@ -269,6 +295,25 @@ def is_head(certificate: bytes, authority: bytes) -> bool:
     """
     head = f"{HEAD}.{_common_name(_load(authority))}"
     return is_issued_by(certificate, authority) and _common_name(_load(certificate)) == head
+
+
+def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
+    """Return the key of a request.
+
+    Raises:
+        SecurityError: The request is malformed, or not signed by its own key.
+    """
+    if len(request) > MAX_REQUEST:
+        raise SecurityError(f"a certificate request has more than {MAX_REQUEST} bytes")
+    try:
+        asked = x509.load_pem_x509_csr(request)
+        valid = asked.is_signature_valid
+        public = asked.public_key()
+    except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
+        raise SecurityError("malformed certificate request") from error
+    if not valid or not isinstance(public, ec.EllipticCurvePublicKey):
+        raise SecurityError("a certificate request is not signed by its own key")
+    return public
 
 
 def _load(certificate: bytes) -> x509.Certificate:

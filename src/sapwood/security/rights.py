@@ -19,6 +19,7 @@ RUN: Final = "run"
 MERGE: Final = "merge"
 ALLOCATE: Final = "allocate"
 SPAWN: Final = "spawn"
+OBSERVE: Final = "observe"
 ADMIN: Final = "admin"
 
 RIGHTS: Final = {
@@ -31,7 +32,9 @@ RIGHTS: Final = {
     MERGE: "have the agents of a session take part in streams of another one",
     ALLOCATE: "take nodes for a session",
     SPAWN: "begin processes on nodes",
-    ADMIN: "let machines join, remove them, issue and revoke credentials, end the cluster",
+    OBSERVE: "see what runs on nodes, also commands of others; logs, events, runs and metrics",
+    ADMIN: "all that observe lets one see; let machines join, remove them, issue and revoke "
+    "credentials, end the cluster",
 }
 """Every right, and what it lets its holder do."""
 
@@ -41,6 +44,7 @@ ROLES: Final = {
     "user": (CONNECT, CREATE, DELETE, ATTACH, RUN, MERGE, ALLOCATE, SPAWN),
     "operator": (CONNECT, DELETE, ADMIN),
     "watcher": (CONNECT, ATTACH),
+    "observer": (CONNECT, OBSERVE),
 }
 """Roles that every cluster has, and what they allow unless its policy says something else."""
 
@@ -115,7 +119,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         """
         if now >= self.not_after:
             raise SecurityError(f"{self._whose()} has expired", hint="ask for a new one")
-        if right not in self.names:
+        if right not in self.names and not (right == OBSERVE and ADMIN in self.names):
             raise SecurityError(
                 f"{self._whose()} does not give the right '{right}'",
                 hint=f"it gives {', '.join(sorted(self.names)) or 'no right at all'}",

@@ -1,10 +1,20 @@
-"""The folder of a session: its sockets lie there, and nothing else."""
+"""The folder of a session: its sockets lie there, and nothing else.
+
+Its name says which process has made it. If all processes of a session are killed at once, nobody is
+left to remove it: whoever makes the next one in the same place does.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
+import secrets
+import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +27,20 @@ LONGEST = 80
 
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the folder made there is ours alone
 """Where to go when the folders that the environment names cannot hold sockets."""
+
+EMPTY_FOR = 3600.0
+"""Seconds after which an empty folder of a process that is not seen counts as left."""
+
+_TRIAL = "try"
+"""A file by which it is tried whether there is room."""
+
+_MADE_BY = re.compile(re.escape(PREFIX) + r"([0-9a-f]{6})\w\w")
+"""Names of folders: the process in hexadecimal digits, and what tells its folders apart."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+_NAMES = 10_000
+"""Names that are tried; a process that has so many sessions at once does not exist."""
 
 
 def make_folder(owner: LocalUser | None = None) -> Path:
@@ -44,14 +68,15 @@ def make_folder(owner: LocalUser | None = None) -> Path:
         reason = tried[base] = _unfit(base)
         if reason:
             continue
+        _remove_abandoned(base)
         try:
-            made = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+            made = _made(base)
         except OSError as error:
             tried[base] = error.strerror or str(error)
             continue
         try:
-            (made / "try").touch()
-            (made / "try").unlink()
+            (made / _TRIAL).touch()
+            (made / _TRIAL).unlink()
         except OSError as error:
             tried[base] = error.strerror or str(error)
             made.rmdir()
@@ -64,6 +89,17 @@ def make_folder(owner: LocalUser | None = None) -> Path:
         hint="let TMPDIR name a folder that has a short path and some room",
         details={"tried": "\n".join(f"{base!a}: {reason}" for base, reason in tried.items())},
     )
+
+
+def _made(base: str) -> Path:
+    """Make a folder whose name says by whom."""
+    for _ in range(_NAMES):
+        one, other = secrets.choice(_LETTERS), secrets.choice(_LETTERS)
+        path = Path(base, f"{PREFIX}{os.getpid():06x}{one}{other}")
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            return path
+    raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 
 def _candidates() -> Iterator[str]:
@@ -83,3 +119,55 @@ def _unfit(base: str) -> str:
     except UnicodeEncodeError:
         return "its path is not UTF-8"
     return ""
+
+
+def _remove_abandoned(base: str) -> None:
+    """Remove folders that killed processes of this user have left, if nobody listens in them."""
+    with contextlib.suppress(OSError), os.scandir(base) as entries:
+        for entry in entries:
+            match = _MADE_BY.fullmatch(entry.name)
+            if (
+                match is not None
+                and _is_gone(int(match[1], 16))
+                and entry.is_dir(follow_symlinks=False)
+                and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+                and _has_nobody(Path(entry.path))
+            ):
+                shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether there is no such process; another one may have got its number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _has_nobody(folder: Path) -> bool:
+    """Whether nobody listens in a folder. One that is empty may have been made a moment ago."""
+    left = list(folder.iterdir())
+    if not left:
+        return time.time() - folder.stat().st_mtime > EMPTY_FOR
+    return all(map(_is_abandoned, left))
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether what lies there is of no use: a socket on which nobody listens.
+
+    That its process is not seen does not suffice: it may be in a container that shares the folder.
+    """
+    if not path.is_socket():
+        return path.name == _TRIAL
+    with socket.socket(socket.AF_UNIX) as tried:
+        tried.settimeout(0.0)  # a full queue is an answer, too
+        try:
+            tried.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False

@@ -108,7 +108,7 @@ class SessionHost:
         search = options.search_timeout or options.ready_timeout
         timing = msgspec.structs.replace(options.timing, give_up_after=search)
         configuration = MemberConfiguration(
-            cluster=self._folder.name if self._folder else f"sapwood-{secrets.token_hex(8)}",
+            cluster=f"sapwood-{secrets.token_hex(5)}",
             folder=str(self._folder or ""),
             keys=self._keys.root,
             machine=machine_id() if options.shared_memory else "",

@@ -738,7 +738,7 @@ class ProcessSupervisor:
             return  # all ends, and nobody takes it in
         record = self.places[rank]
         if record.state is PlaceState.DISCONNECTED and record.drifts == drifts:
-            self._repair([rank], "it was attached nowhere in time")
+            self._repair([rank], "it found no way back in time")
 
     def _look(self) -> None:
         """Look for those that hang: zygotes, and processes on their way into the tree."""

@@ -35,6 +35,7 @@ def memory(pid: int) -> int:
     return 0
 
 
+@pytest.mark.row("C3-IOF")
 def test_equal_lines_are_folded_and_different_ones_kept_apart(sapwood: Sapwood) -> None:
     script = "echo same; echo $$; echo bad >&2; exit 3"
     done = sapwood("exec", "--on", "nodes:2", "--", "sh", "-c", script)

@@ -280,6 +280,7 @@ def test_derived_arrays_stay_what_they_are(
     assert again.tolist() == array.tolist()
 
 
+@pytest.mark.nightly
 def test_an_estimator_is_fitted_on_an_agent(cluster: sapwood.Cluster) -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     x = np.arange(20.0).reshape(-1, 1)
@@ -514,7 +515,7 @@ def test_a_task_has_a_time_limit(make_cluster: MakeCluster) -> None:
         while True:
             signal.pause()
 
-    cluster = make_cluster(1, limits=LimitSettings(time=3.0))
+    cluster = make_cluster(1, limits=LimitSettings(time=6.0))
     error = cluster.submit(rest).exception(TIMEOUT)
     assert isinstance(error, TimeLimitError)
     assert error.details["output"] == "resting\n"

@@ -22,7 +22,7 @@ KERNELS = Path(__file__).parent / "kernels"
 COMPILERS = ("g++", "clang++")
 MODES = ("block", "fiber")
 WORKERS = (1, 2, 4)
-EVERY_TIME = {("clang++", "block", 1), ("clang++", "block", 4), ("g++", "fiber", 2)}
+EVERY_TIME = {("clang++", "block", 4), ("g++", "fiber", 2)}
 """Of all combinations those that are built and called in every run of the tests."""
 QUICK = "-O0 -g0"
 """Flags of builds whose results only have to be right."""

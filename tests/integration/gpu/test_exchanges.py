@@ -16,7 +16,7 @@ import pytest
 
 from sapwood.gpu.cuda.executable import build_executable
 
-EVERY_TIME = 8
+EVERY_TIME = 4
 NIGHTLY = (8, 100)
 """Sources, and kernels in each."""
 

@@ -19,7 +19,7 @@ import pytest
 
 from sapwood.gpu.cuda.executable import build_executable
 
-EVERY_TIME = 12
+EVERY_TIME = 6
 """Kernels that are compared in each run of the tests."""
 NIGHTLY = 100, 100
 """Batches of a night, and kernels of each."""

@@ -310,7 +310,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     # Another connection of that root, which another head gets, has no more.
     with contextlib.closing(HeadAccess(session=made["id"])) as again:
         assert again.rights is not None
-        with pytest.raises(SecurityError, match="right 'admin'"):
+        with pytest.raises(SecurityError, match="right 'observe'"):
             again.client.call(calls.STATUS, None, PATIENCE)
     rights = ("connect", "attach", "run", "delete")
     foreign = up.issue(*rights)

@@ -59,6 +59,8 @@ def test_a_cluster_outlives_its_certificates(own_cli: Cli, until: Until) -> None
         assert "the cluster is down" in node.stdout.read()
 
 
+@pytest.mark.row("A-ACT-1")
+@pytest.mark.row("C1-BOOT-2")
 def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     with sapwood.connect(agents=2) as cluster:

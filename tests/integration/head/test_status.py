@@ -178,7 +178,9 @@ def test_links_have_their_round_trips_and_clocks_and_certificates(
         cli.forget()
 
 
-def test_why_a_node_is_not_there_is_said(cli: Cli, head: Any, until: Until) -> None:
+def test_why_a_node_is_not_there_is_said(
+    cli: Cli, head: Any, until: Until, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Killed, removed, never let in: each with its cause, and since when."""
     n1 = cli.join(head["join"], "n1")
     cli.join(head["join"], "n2")
@@ -191,6 +193,8 @@ def test_why_a_node_is_not_there_is_said(cli: Cli, head: Any, until: Until) -> N
     until(lambda: nodes()["n1"].record.state == "lost")
     with sapwood.connect(agents=2) as cluster:  # on what is there
         assert len(cluster.agents) == 2
+    (left_out,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
+    assert "node=n1 " in left_out  # and not n2, which somebody has removed
     killed = nodes()["n1"]
     assert killed.link is None
     assert killed.record.reason

@@ -44,6 +44,8 @@ def zygotes(cluster: sapwood.Cluster) -> list[int]:
     return sorted({parent(pid) for rank, pid in places(cluster).items() if rank and pid})
 
 
+@pytest.mark.row("C1-EXEC-1")
+@pytest.mark.row("A-ENV-6")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("victim", ["agent", "junction", "zygote", "daemon"])
 def test_what_is_killed_comes_back_and_a_stream_goes_on(
@@ -112,6 +114,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.row("C1-BOOT-1")
 @pytest.mark.timeout(120)
 def test_nothing_is_left_when_the_front_end_is_killed(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
@@ -149,6 +152,7 @@ class Broken(LocalLauncher):
         return super().start(host, "echo no licence >&2; exit 1" if host == "local2" else command)
 
 
+@pytest.mark.row("C1-RES-1")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("launcher", "cause"),

@@ -48,4 +48,4 @@ def test_conformance(check: Check, ground: Callable[[], Ground]) -> None:
 
 @pytest.mark.row("C4-STORE")
 def test_it_follows_a_model(ground: Callable[[], Ground]) -> None:
-    follows_a_model(ground, examples=15)  # each call is a round trip
+    follows_a_model(ground, examples=8)  # each call is a round trip

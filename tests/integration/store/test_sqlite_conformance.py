@@ -56,7 +56,7 @@ def test_conformance(check: Check, ground: Callable[[], Ground]) -> None:
 
 @pytest.mark.row("C4-STORE")
 def test_it_follows_a_model(ground: Callable[[], Ground]) -> None:
-    follows_a_model(ground)
+    follows_a_model(ground, examples=20)
 
 
 class Unconditional(SqliteStore):

@@ -1,4 +1,8 @@
-"""A Slurm cluster for tests: munge, a controller and four nodes, all on loopback."""
+"""A Slurm cluster for tests: munge, a controller and four nodes.
+
+All are on loopback, or on hosts of their own (network namespaces): the controller on the head, a
+node on each host.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.system.hosts.network import until
+from tests.system.hosts.network import Network, until
 
 from sapwood.contexts.process import children
 
@@ -22,7 +26,7 @@ NODES = 4
 
 _CONFIG = """\
 ClusterName=sapwood{pid}
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
@@ -71,13 +75,15 @@ class Slurm:
 
     Args:
         folder: Where all that it keeps is.
+        hosts: The hosts that its nodes are; None for all on loopback.
 
     Attributes:
         environment: The variables by which Slurm's programs find it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: Network | None = None) -> None:
         self.folder = folder
+        self._hosts = hosts
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith("SLURM")
         } | {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -96,13 +102,15 @@ class Slurm:
         ports = _free_ports(NODES + 1)
         host = socket.gethostname().partition(".")[0]
         nodes = [
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
+            f"NodeName=n{number} NodeHostname={f'n{number}' if self._hosts else host} "
+            f"NodeAddr={self._address(f'n{number}')} Port={ports[number]}"
             for number in range(1, NODES + 1)
         ]
         Path(self.environment["SLURM_CONF"]).write_text(
             _CONFIG.format(
                 folder=self.folder,
                 host=host,
+                address=self._address("head"),
                 ports=ports,
                 nodes="\n".join(nodes),
                 count=NODES,
@@ -114,17 +122,34 @@ class Slurm:
         until((munge / "socket").exists)
         self._serve("slurmctld", "-D", "-c")
         for number in range(1, NODES + 1):
-            self._serve("slurmd", "-D", "-N", f"n{number}")
+            self._serve("slurmd", "-D", "-N", f"n{number}", on=f"n{number}")
         until(lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * NODES)
 
-    def _serve(self, *words: str) -> None:
+    def _address(self, name: str) -> str:
+        return self._hosts.address(name) if self._hosts else "127.0.0.1"
+
+    def _serve(self, *words: str, on: str = "head") -> None:
         log = (self.folder / f"{words[0]}.out").open("ab")
+        place: list[str] = []
+        if self._hosts:  # not `ip netns exec`: it hides the control groups that slurmd wants to see
+            place = ["nsenter", f"--net=/run/netns/{self._hosts.namespace(on)}"]
+        if self._hosts and on != "head":
+            named = f'hostname {on} && exec "$0" "$@"'
+            place += ["unshare", "--uts", "sh", "-c", named]
         with log:
             self._servers.append(
                 subprocess.Popen(
-                    words, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    [*place, *words],
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                 )
             )
+
+    def _placed(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command that runs on the head."""
+        return self._hosts.command("head", *words) if self._hosts else list(words)
 
     def down(self) -> None:
         """End it, with all that runs in it."""
@@ -150,7 +175,7 @@ class Slurm:
             "env": self.environment,
             **options,
         }
-        return subprocess.run(words, **chosen)  # noqa: PLW1510 - among them
+        return subprocess.run(self._placed(words), **chosen)  # noqa: PLW1510 - among them
 
     def ask(self, *words: str) -> str:
         """Return what a command says; empty where it fails."""
@@ -167,7 +192,7 @@ class Slurm:
             "start_new_session": True,
             **options,
         }
-        return subprocess.Popen(words, **chosen)
+        return subprocess.Popen(self._placed(words), **chosen)
 
     def sapwood(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """Run ``sapwood``."""
@@ -215,9 +240,9 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path) -> Iterator[Slurm]:
+def slurm_cluster(folder: Path, hosts: Network | None = None) -> Iterator[Slurm]:
     """Start a cluster and end it."""
-    made = Slurm(folder)
+    made = Slurm(folder, hosts)
     try:
         made.up()
         yield made

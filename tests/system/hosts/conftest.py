@@ -47,6 +47,22 @@ def slurm(_slurm: Slurm) -> Iterator[Slurm]:
     until(_slurm.is_clean)
 
 
+@pytest.fixture
+def slurm_over_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, Network]]:
+    """A Slurm cluster whose nodes are hosts with addresses of their own, and these hosts."""
+    reason = missing() or cluster.missing()
+    if reason:
+        pytest.skip(reason)
+    hosts = Network(tmp_path_factory.mktemp("slurm-hosts"), HOSTS, prefix="sws", ssh=False)
+    try:
+        hosts.up()
+        with slurm_cluster(tmp_path_factory.mktemp("slurm"), hosts) as made:
+            yield made, hosts
+            until(made.is_clean)
+    finally:
+        hosts.down()
+
+
 @pytest.fixture(scope="session")
 def _ray() -> Iterator[RayCluster]:
     reason = ray_cluster.missing()

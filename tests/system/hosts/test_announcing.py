@@ -116,6 +116,7 @@ def test_heads_are_found_that_announce_themselves_and_no_others(lan: Lan) -> Non
     assert found["lab"]["places"][0] in shown
 
 
+@pytest.mark.row("A-ACT-1")
 def test_a_machine_joins_by_the_token_alone(lan: Lan) -> None:
     lan.sapwood("n2", "node", "join", "-", "--find", "--background", given=lan.token("den"))
     nodes = json.loads(lan.sapwood("n1", "node", "list", "--name", "den", "--json"))["nodes"]

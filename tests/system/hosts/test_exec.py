@@ -19,6 +19,7 @@ def execute(hosts: Network, *words: str) -> subprocess.CompletedProcess[str]:
     return hosts.sapwood("exec", *hosts.on(), *words)
 
 
+@pytest.mark.row("C3-IOF")
 def test_equal_lines_of_all_hosts_are_one(hosts: Network) -> None:
     script = "echo same; ip -4 -o addr show dev eth0 | awk '{print $4}'; exit 4"
     done = execute(hosts, "--", "sh", "-c", script)
@@ -29,6 +30,7 @@ def test_equal_lines_of_all_hosts_are_one(hosts: Network) -> None:
     assert "sapwood: n[1-4]: exit code 4" in done.stderr
 
 
+@pytest.mark.row("C3-IOF")
 def test_standard_input_arrives_whole_on_all_hosts(hosts: Network, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_bytes(os.urandom(2**20) * 10)

@@ -85,6 +85,7 @@ def begun(hosts: Network) -> subprocess.Popen[str]:
 NIGHTLY = pytest.mark.nightly  # the way is the same, and other tests here take it, too
 
 
+@pytest.mark.row("D-9")
 @pytest.mark.parametrize(
     "closed",
     [

@@ -7,12 +7,19 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.system.hosts.cluster import Slurm
-from tests.system.hosts.network import until
+from tests.system.hosts.network import Network, until
+
+import sapwood
+from sapwood.contexts.launchers.slurm import SlurmLauncher
+from sapwood.testing.launchers import CHECKS
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = (str(ROOT / "examples" / "quantize"), "--json", "-p", "colours=8", "--agents", "4")
@@ -25,19 +32,60 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+POISON = {
+    "SLURM_NTASKS": "7",
+    "SLURM_NNODES": "9",
+    "SLURM_NODELIST": "n9",
+    "SLURM_JOB_NODELIST": "n9",
+    "SLURM_PARTITION": "nosuch",
+    "SLURM_GPUS": "3",
+    "SLURM_GPUS_ON_NODE": "3",
+    "SLURM_MEM_PER_CPU": "999999",
+    "SLURM_CPU_BIND": "x",
+    "SRUN_DEBUG": "x",
+    "SBATCH_TIMELIMIT": "x",
+}
+"""What a job around this one may have set: each would change what a step gets, or refuse it."""
+
+
+@pytest.mark.row("C1-RES-1")
+@pytest.mark.row("D-5")
 def test_the_result_is_that_of_one_machine(slurm: Slurm) -> None:
     alone = answer(slurm.sapwood("run", *PROGRAM))
-    poison = {
-        "SLURM_NTASKS": "7",
-        "SLURM_NODELIST": "n9",
-        "SRUN_DEBUG": "x",
-        "SBATCH_TIMELIMIT": "x",
-    }
-    environment = slurm.environment | poison
+    environment = slurm.environment | POISON
     several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:2", env=environment))
     assert several["result"] == alone["result"]
     assert several["progress"]["iteration"] == alone["progress"]["iteration"]
     assert not slurm.jobs()
+
+
+@pytest.mark.row("D-5")
+def test_conformance(slurm: Slurm) -> None:
+    """All checks in one allocation, which takes longer than each of them."""
+    with closing(SlurmLauncher(2, cores=1, environment=slurm.environment | POISON)) as launcher:
+        launcher.request()
+        for check in CHECKS:
+            check(launcher)
+    until(slurm.is_clean)
+
+
+@pytest.mark.nightly
+def test_nodes_are_hosts_of_their_own(slurm_over_hosts: tuple[Slurm, Network]) -> None:
+    """Each node of Slurm has an address of its own, and nothing is left when the job is gone."""
+    slurm, hosts = slurm_over_hosts
+    alone = answer(slurm.sapwood("run", *PROGRAM))
+    several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:4"))
+    assert several["result"] == alone["result"]
+    show = ("sh", "-c", "ip -4 -o addr show dev eth0 | awk '{print $4}'")
+    done = slurm.sapwood("exec", "--on", "slurm:4", "--", *show)
+    expected = {f"{name}: {hosts.address(name)}/24" for name in hosts.names}
+    assert set(done.stdout.splitlines()) == expected, done.stderr
+    with slurm.popen(sys.executable, "-c", ENDLESS) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        slurm.run("scancel", *slurm.jobs())
+        process.communicate(timeout=120)
+    until(slurm.is_clean)
 
 
 @pytest.mark.nightly
@@ -57,6 +105,7 @@ def test_inside_an_allocation_that_one_is_used_and_left(slurm: Slurm) -> None:
     assert Path(f"{told}.state").read_text() == "RUNNING\n"
 
 
+@pytest.mark.row("C1-RES-2")
 def test_an_allocation_that_waits_is_shown(slurm: Slurm) -> None:
     with (
         slurm.taken(4, "--exclusive") as blocker,
@@ -148,3 +197,96 @@ def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
     # Whoever hears of the end of its node first says that the job is over, not yet why.
     last = err.rstrip().rpartition("\n")[2]
     assert re.search(r"Slurm's job \d+ (was cancelled|is over)", last), err
+
+
+SLOW = """
+import time
+import numpy as np
+import sapwood
+
+
+class Slow(sapwood.Program):
+    reduce = {"sums": "sum:reproducible"}
+    inputs = ("x",)
+    rounds: int = sapwood.parameter(30)
+    pause: float = sapwood.parameter(0.1)
+    told: str = sapwood.parameter("")
+
+    def default_data(self):
+        return {"x": np.random.default_rng(5).normal(size=(400, 3))}
+
+    def init(self, data):
+        return {"table": np.ones((4, 3)), "round": 0}
+
+    def map(self, data, state):
+        time.sleep(self.pause)
+        if self.told:
+            with open(self.told, "a") as file:
+                file.write(f"{state['round']} {sapwood.here().rank}\\n")
+        return {"sums": np.sin(data["x"] @ state["table"].T).sum(axis=0)}
+
+    def update(self, state, total):
+        return {"table": state["table"] * 0.75 + total["sums"][:, None] / 400,
+                "round": state["round"] + 1}
+
+    def done(self, state):
+        return state["round"] >= self.rounds
+"""
+
+
+def slow(folder: Path, rounds: int, pause: float) -> tuple[list[str], Path, bytes]:
+    """Return a run of so many rounds, what its maps tell, and what it is to give."""
+    program, told = folder / "slow.py", folder / "told"
+    program.write_text(SLOW)
+    with sapwood.local(4) as cluster:
+        names = {"rounds": rounds, "pause": 0.0}
+        table = cluster.run(program, parameters=names).result(60)["table"]
+    words = ["run", str(program), "-p", f"told={told}", "-p", f"rounds={rounds}", "--json"]
+    words += ["-p", f"pause={pause}", "--agents", "4", "--output", str(folder / "result.npz")]
+    return words, told, np.asarray(table).tobytes()
+
+
+def found(folder: Path) -> bytes:
+    with np.load(folder / "result.npz") as result:
+        return np.asarray(result["table"]).tobytes()
+
+
+def rounds_told(told: Path) -> int:
+    return len(told.read_text().splitlines()) // 4 if told.exists() else 0
+
+
+@pytest.mark.row("D-10")
+def test_a_run_goes_on_when_its_job_is_taken_away(slurm: Slurm, tmp_path: Path) -> None:
+    words, told, wanted = slow(tmp_path, 30, 0.1)
+    every = ("--allocations", "2", "--set", "limits.checkpoints=1")
+    with slurm.popen(*slurm.program(*words, "--on", "slurm:2", *every)) as process:
+        until(lambda: rounds_told(told) > 5, 60.0)
+        slurm.run("scancel", *slurm.jobs())
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "going on on machines 2 of 2" in err
+    assert json.loads(out)["statistics"]["resumed_from"] > 0
+    assert found(tmp_path) == wanted
+
+
+@pytest.mark.row("D-10")
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("minutes", "nodes"), [(1, 2), (3, 4)])
+def test_a_run_goes_on_over_the_end_of_its_job(
+    slurm: Slurm, tmp_path: Path, minutes: int, nodes: int
+) -> None:
+    """With four nodes the next job can begin only when the first has ended."""
+    rounds = 80 * minutes
+    words, told, wanted = slow(tmp_path, rounds, 1.0)
+    limits = ("--set", f'nodes.slurm=["--time={minutes}", "--exclusive"]', "--set")
+    done = slurm.sapwood(
+        *(*words, "--on", f"slurm:{nodes}", "--allocations", "4", *limits),
+        f"nodes.drain={10 * minutes}s",
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "going on on machines 2 of 4" in done.stderr
+    assert found(tmp_path) == wanted
+    counted = Counter(told.read_text().splitlines())
+    assert counted == {f"{one} {rank}": 1 for one in range(rounds) for rank in range(1, 5)}

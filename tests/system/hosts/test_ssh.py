@@ -28,6 +28,9 @@ def answer(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.row("A-CI-1")
+@pytest.mark.row("C1-RES-1")
+@pytest.mark.row("D-5")
 def test_the_picture_is_that_of_one_machine(hosts: Network, tmp_path: Path) -> None:
     here, there = tmp_path / "here.png", tmp_path / "there.png"
     alone = answer(hosts.sapwood("run", *PROGRAM, "--agents", str(AGENTS), "-o", str(here)))
@@ -38,6 +41,7 @@ def test_the_picture_is_that_of_one_machine(hosts: Network, tmp_path: Path) -> N
     assert there.read_bytes() == here.read_bytes()
 
 
+@pytest.mark.row("A-DATA-3")
 def test_nothing_but_tls_passes_between_hosts(hosts: Network, tmp_path: Path) -> None:
     """What the bridge sees: ssh, and TLS records of version 1.3 on the port of the head."""
     seen = tmp_path / "seen"

@@ -221,6 +221,7 @@ def firewall(hosts: Network) -> Iterator[str]:
     subprocess.run(["ip", "netns", "exec", space, "nft", "flush", "ruleset"], check=True)
 
 
+@pytest.mark.row("C3-TOPO")
 def test_one_partial_result_leaves_each_machine(hosts: Network, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     capture = subprocess.Popen(
@@ -297,6 +298,7 @@ def test_a_machine_that_nobody_can_connect_to_has_nobody_below_it(
     assert "n3" in said
 
 
+@pytest.mark.row("A-CODE-4")
 @pytest.mark.nightly
 def test_content_leaves_the_root_once_for_each_machine_below_it(
     hosts: Network, front: Front, tmp_path: Path

@@ -2,10 +2,12 @@ import pytest
 
 from sapwood.activity.progress import Progress, RunState
 
+FINAL = {RunState.DONE, RunState.FAILED, RunState.CANCELLED, RunState.DRAINED}
+
 
 @pytest.mark.parametrize("state", list(RunState))
-def test_three_states_are_final(state: RunState) -> None:
-    assert state.final == (state in {RunState.DONE, RunState.FAILED, RunState.CANCELLED})
+def test_four_states_are_final(state: RunState) -> None:
+    assert state.final == (state in FINAL)
 
 
 def test_states_are_texts() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ events = st.lists(
 )
 
 
+@pytest.mark.row("C3-IOF")
 @given(events)
 def test_every_line_of_every_node_comes_out_once_and_in_order(
     happening: list[tuple[str, bytes] | float | str],

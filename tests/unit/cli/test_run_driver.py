@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from sapwood.cli import run_driver
 from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.cli.options import RunRequest
 from sapwood.head import calls
-from sapwood.head.runs import CHECKPOINT
+from sapwood.head.runs import ANSWER, CHECKPOINT, LOCK
 
 PROGRAM = """
 import numpy as np
@@ -73,4 +76,30 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
     assert asked == [("lab", calls.FIND_SESSION, "day"), ("lab", "attach", "day")]
     left = sorted(one.name for one in record.iterdir())
     kept = [f".{CHECKPOINT}.half", CHECKPOINT, f"{CHECKPOINT}.previous"] if code else []
-    assert left == [*kept, "output.log"]
+    assert left == [*kept, LOCK, "output.log"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from sapwood.cli.run_driver import only_driver
+
+lock = only_driver(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_driver_that_nobody_knows_ends_when_the_next_one_begins(record: Path) -> None:
+    words = [sys.executable, "-c", HOLDER, str(record)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as former:
+        assert former.stdout is not None
+        assert former.stdout.readline() == b"held\n"
+        with run_driver.only_driver(record):
+            assert former.wait(30) == -signal.SIGKILL
+
+
+def test_an_answer_of_the_driver_before_stays(record: Path, request_of: RunRequest) -> None:
+    (record / ANSWER).write_text('{"n": 1}')
+    assert run_driver.drive(request_of, record) == 0
+    assert (record / ANSWER).read_text() == '{"n": 1}'

@@ -19,14 +19,13 @@ from sapwood.comm.machine import machine_id
 from sapwood.core.errors import StoreError
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls, runs
+from sapwood.head.run_ends import INTERRUPTED, SESSION_LOST
 from sapwood.head.runs import (
     ANSWER,
     CANCELLED,
     CHECKPOINT,
     DONE,
-    INTERRUPTED,
     RUNNING,
-    SESSION_LOST,
     HeadRuns,
 )
 from sapwood.head.watched import started

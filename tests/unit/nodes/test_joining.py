@@ -149,9 +149,11 @@ def test_nobody_there_is_told_with_each_address() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
     token = JoinToken("a" * 8, "b" * 52, "0" * 64)
+    failed: list[str] = []
     with pytest.raises(CommunicationError, match="cannot be reached") as caught:
-        join(token, [nobody], SHORT)
+        join(token, [nobody], SHORT, failed=failed.append)
     assert f"{nobody}: Connection refused" in caught.value.where
+    assert set(failed) == {f"{nobody}: Connection refused"}  # who waits is told meanwhile
 
 
 def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import SecurityError
+from sapwood.environment.lifecycle import State
 from sapwood.nodes import messages
 from sapwood.nodes.session_processes import SessionZygotes
 from sapwood.security.denials import DenialUpdate
@@ -18,7 +19,7 @@ class OneRequest:
     """A request of the head."""
 
     def __init__(self, value: Any) -> None:
-        self._value = messages.to_value(value)
+        self._value = value if isinstance(value, str) else messages.to_value(value)
         self.answers: list[Any] = []
 
     def value(self) -> Any:
@@ -39,6 +40,17 @@ def begun_by(*credential: str) -> tuple[SessionZygotes, Any]:
     )
     zygotes._former["s"] = cast("Any", session)
     return zygotes, session
+
+
+class Closing:
+    """A session whose processes take a while to end."""
+
+    is_open = True
+    gone = False
+    credential = ()
+
+    def close(self, _done: Any) -> None:
+        self.is_open = False
 
 
 def ask(zygotes: SessionZygotes, handler: str, value: Any) -> list[Any]:
@@ -74,3 +86,25 @@ def test_what_was_revoked_meanwhile_is_not_resumed() -> None:
     ask(zygotes, messages.DENY, DenialUpdate(since=0, epoch=1, ids=["a"], generation=1))
     with pytest.raises(SecurityError, match="revoked"):
         ask(zygotes, messages.RESUME, messages.ResumeProcesses("s", 1, ("a",)))
+
+
+def test_a_session_that_is_over_is_no_failure_of_the_component() -> None:
+    zygotes = SessionZygotes(cast("Any", None), lambda _report: None)
+    session = Closing()
+    zygotes._opened.append(cast("Any", session))
+    zygotes._sessions["s"] = cast("Any", session)
+    ask(zygotes, messages.CLOSE, "s")
+    assert not session.is_open
+    assert zygotes.check() is State.READY
+
+
+def test_it_starts_again_when_the_processes_of_its_earlier_life_are_gone() -> None:
+    zygotes = SessionZygotes(cast("Any", None), lambda _report: None)
+    session = Closing()
+    zygotes._opened.append(cast("Any", session))
+    zygotes._sessions["s"] = cast("Any", session)
+    zygotes.stop()
+    zygotes.start(cast("Any", None))
+    assert zygotes.check() is State.STARTING
+    session.gone = True
+    assert zygotes.check() is State.READY

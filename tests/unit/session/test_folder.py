@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import stat
 import tempfile
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from sapwood.core.errors import ResourceError
 from sapwood.session import folder as module
-from sapwood.session.folder import make_folder
+from sapwood.session.folder import PREFIX, make_folder
 
 
 @pytest.fixture(autouse=True)
@@ -58,3 +60,50 @@ def test_where_there_is_none_all_are_named(tmp_path: Path, monkeypatch: pytest.M
         make_folder()
     assert "longer than 80 bytes" in caught.value.details["tried"]
     assert "No such file" in caught.value.details["tried"]
+
+
+def _made_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, alive: bool) -> Path:
+    """A folder that another process has made, with a socket that has its name there."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    other = os.fork()
+    if not other:
+        signal.pause()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: other)
+        made = make_folder()
+    if not alive:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+    return made
+
+
+@pytest.mark.row("C1-BOOT-1")
+def test_what_killed_processes_have_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = _made_by_another(tmp_path, monkeypatch, alive=False)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(left / "0.sock"))
+        listening.listen()
+        make_folder().rmdir()
+        assert left.exists()  # somebody of the session is there
+    make_folder().rmdir()
+    assert not left.exists()
+
+
+def test_what_others_have_put_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = _made_by_another(tmp_path, monkeypatch, alive=False)
+    (left / "file").touch()
+    make_folder().rmdir()
+    assert left.exists()
+
+
+def test_folders_of_those_that_live_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = _made_by_another(tmp_path, monkeypatch, alive=True)
+    other = int(made.name.removeprefix(PREFIX)[:6], 16)
+    try:
+        make_folder().rmdir()
+        assert made.exists()
+    finally:
+        os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)

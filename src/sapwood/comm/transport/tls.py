@@ -124,7 +124,7 @@ def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.hostname_checks_common_name = False
     try:
-        with _memory_file(credentials.certificate + b"\n" + credentials.key) as path:
+        with memory_file(credentials.certificate + b"\n" + credentials.key) as path:
             context.load_cert_chain(path, password=_refuse_password)
         context.load_verify_locations(cadata=credentials.authority.decode("ascii"))
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -1329,7 +1329,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextmanager
-def _memory_file(content: bytes) -> Iterator[str]:
+def memory_file(content: bytes) -> Iterator[str]:
     """Put content where only this process finds it, as long as the block runs: ssl wants a path."""
     fd = os.memfd_create("sapwood-credentials", os.MFD_CLOEXEC)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from sapwood.compat.lizard.dataset import LizardDataset
 from sapwood.compat.lizard.extension_program import plain
 from sapwood.compat.lizard.layout import read_entry_points
 from sapwood.compat.lizard.module import AbsentExtension
+from sapwood.compat.lizard.parts import Coordinator
 from sapwood.compat.lizard.program import LizardProgram
 from sapwood.compat.lizard.registration import Registration
 from sapwood.compat.lizard.shared_state import shares_state
@@ -90,7 +91,15 @@ def check(
     return found
 
 
-def start(cluster: Cluster, checked: Checked, params: Any, dataset: Any, *, seed: int = 0) -> Run:
+def start(
+    cluster: Cluster,
+    checked: Checked,
+    params: Any,
+    dataset: Any,
+    *,
+    seed: int = 0,
+    coordinated: Callable[[LizardProgram], Coordinator] | None = None,
+) -> Run:
     """Start a run of a checked program.
 
     Args:
@@ -99,6 +108,7 @@ def start(cluster: Cluster, checked: Checked, params: Any, dataset: Any, *, seed
         params: The global parameters, encoded; of a C extension plain values.
         dataset: The dataset, in the same form.
         seed: Of the random numbers of the first global state.
+        coordinated: Returns what works at the root, where that is not the program itself.
 
     Returns:
         The run; its result has ``end_aggregate`` and ``end_global_state``, encoded.
@@ -106,7 +116,10 @@ def start(cluster: Cluster, checked: Checked, params: Any, dataset: Any, *, seed
     together = shares_state(checked.program.definition, checked.module)
     more = {"global_params": _as_json(params), "seed": seed, "together": together}
     program = LizardProgram(**{**checked.program.parameters, **more})
-    coordinator = program.coordinator(checked.module, params, dataset)
+    if coordinated is not None:
+        coordinator = coordinated(program)
+    else:
+        coordinator = program.coordinator(checked.module, params, dataset)
     origin = f"the data of {program.name}"
     return cluster.run(program, LizardDataset(coordinator, origin=origin))
 

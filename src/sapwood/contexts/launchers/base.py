@@ -43,6 +43,23 @@ class Launcher(Protocol):
 
 
 @runtime_checkable
+class LimitedLauncher(Launcher, Protocol):
+    """A launcher whose machines are there for a time only."""
+
+    owns_job: bool
+    """Whether it has asked for the machines itself, so that it may ask for others later."""
+
+    def seconds_left(self) -> float | None:
+        """Return for how long the machines are there still; None where nobody knows."""
+
+    def is_gone(self) -> bool:
+        """Return whether the machines were taken away, or their time is over."""
+
+    def fate(self) -> str:
+        """Return what became of them, for people."""
+
+
+@runtime_checkable
 class ForwardingLauncher(Launcher, Protocol):
     """A launcher that can also lead connections from a machine to this one."""
 

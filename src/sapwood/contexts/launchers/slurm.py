@@ -362,6 +362,19 @@ class SlurmLauncher:
             return JobView.parse(said)
         return None
 
+    def seconds_left(self) -> float | None:
+        """Return for how long the job has its machines still; None where Slurm sets no limit.
+
+        Slurm is asked each time, as the limit may be changed. It counts by its own clock, so it
+        does not matter what that of this machine shows.
+        """
+        words = ("--noheader", "--states=all", f"--jobs={self.job}", "--format=%L")
+        return time_left(self._ask("squeue", *words).strip())
+
+    def is_gone(self) -> bool:
+        """Return whether the job is over; ``salloc`` may stay when somebody has ended it."""
+        return self.state is AllocationState.RELEASED or not self._is_alive()
+
     def _is_alive(self) -> bool:
         view = self.look()
         return view is not None and view.state in {"PENDING", "CONFIGURING", "RUNNING"}
@@ -468,6 +481,25 @@ class SlurmLauncher:
         for stream in (held.stdout, held.stderr):
             if stream is not None:
                 stream.close()
+
+
+def time_left(text: str) -> float | None:
+    """Return the seconds that Slurm's ``[days-][[hours:]minutes:]seconds`` stands for.
+
+    Example:
+        >>> time_left("2:58"), time_left("1-02:03:04"), time_left("59:00:00"), time_left("0:00")
+        (178.0, 93784.0, 212400.0, 0.0)
+        >>> time_left("UNLIMITED"), time_left("INVALID"), time_left("")
+        (None, None, None)
+    """
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdecimal() for part in parts) or (dash and not days.isdecimal()):
+        return None
+    seconds = 0
+    for part in parts:
+        seconds = 60 * seconds + int(part)
+    return float(seconds + 86400 * int(days or 0))
 
 
 def stripped(environment: Mapping[str, str]) -> dict[str, str]:

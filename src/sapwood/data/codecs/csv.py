@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -92,27 +93,69 @@ def find_layout(path: Path) -> Layout:
     Raises:
         DataShapeError: The file holds no rows of numbers.
     """
-    lines: list[tuple[int, str]] = []
     with path.open(encoding=ENCODING) as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                lines.append((number, line))
-            if len(lines) > SAMPLE_ROWS:
-                break
+        return layout_of(file, str(path))[0]
+
+
+def layout_of(file: Iterable[str], where: str) -> tuple[Layout, int]:
+    """Find the delimiter and the header by the first lines, and how many columns there are.
+
+    Args:
+        file: The lines.
+        where: The file, for messages.
+
+    Raises:
+        DataShapeError: There are no rows of numbers.
+    """
+    lines: list[tuple[int, str]] = []
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            lines.append((number, line))
+        if len(lines) > SAMPLE_ROWS:
+            break
     if not lines:
-        raise DataShapeError("the file holds no rows", where=str(path), hint="give at least one")
+        raise DataShapeError("the file holds no rows", where=where, hint="give at least one")
     texts = [line for _number, line in lines]
     delimiter = max(DELIMITERS, key=lambda one: _fitness(texts, one))
     first = [cell.strip() for cell in _cells(texts[0], delimiter)]
     if any(_is_number(cell) for cell in first):
-        return Layout(delimiter, None, 0)
+        return Layout(delimiter, None, 0), len(first)
     if len(lines) == 1:
         raise DataShapeError(
             "the file holds a header but no rows of numbers",
-            where=f"{path}:{lines[0][0]}",
+            where=f"{where}:{lines[0][0]}",
             hint="give at least one row",
         )
-    return Layout(delimiter, tuple(first), lines[0][0])
+    return Layout(delimiter, tuple(first), lines[0][0]), len(first)
+
+
+def parse_lines(
+    text: str, layout: Layout, wanted: list[int], *, width: int, where: str, line: int
+) -> Array:
+    """Return the wanted columns of some lines of a file.
+
+    Args:
+        text: The lines.
+        layout: How the file is laid out.
+        wanted: Which columns.
+        width: How many each line must have.
+        where: The file, for messages.
+        line: Number of the first line, for messages.
+
+    Raises:
+        DataShapeError: A line has more or fewer cells.
+        DataValueError: A wanted cell is not a number; the message has its line and column.
+    """
+    try:
+        table = _load(io.StringIO(text), layout, None)
+        if table.shape[1] == width:
+            return table[:, wanted]
+    except ValueError:
+        pass
+    rows = ((line + index, one) for index, one in enumerate(text.splitlines()) if one.strip())
+    cells = ((number, _cells(one, layout.delimiter)) for number, one in rows)
+    _explain(where, cells, layout, wanted, width)
+    return _load(io.StringIO(text), layout, wanted)
 
 
 def _fitness(lines: list[str], delimiter: str) -> tuple[float, float, bool, bool]:
@@ -153,7 +196,7 @@ def _parse(path: Path, layout: Layout, wanted: list[int] | None) -> Array:
     except UnicodeDecodeError:
         raise
     except ValueError as error:
-        _explain(path, layout, wanted)
+        _explain(str(path), _rows(path, layout), layout, wanted, len(layout.header or ()))
         if wanted is not None:
             return _load(path, layout, wanted)
         raise DataValueError(
@@ -162,13 +205,13 @@ def _parse(path: Path, layout: Layout, wanted: list[int] | None) -> Array:
             hint="every cell must be a number",
         ) from error
     if layout.header is not None and table.shape[1] != len(layout.header):
-        raise _ragged(path, layout.skip + 1, table.shape[1], len(layout.header))
+        raise _ragged(str(path), layout.skip + 1, table.shape[1], len(layout.header))
     return table if wanted is None else table[:, wanted]
 
 
-def _load(path: Path, layout: Layout, columns: list[int] | None) -> Array:
+def _load(file: Path | io.StringIO, layout: Layout, columns: list[int] | None) -> Array:
     return np.loadtxt(
-        path,
+        file,
         delimiter=None if layout.delimiter == " " else layout.delimiter,
         skiprows=layout.skip,
         comments=None,
@@ -179,16 +222,21 @@ def _load(path: Path, layout: Layout, columns: list[int] | None) -> Array:
     )
 
 
-def _explain(path: Path, layout: Layout, wanted: list[int] | None) -> None:
+def _explain(
+    where: str,
+    rows: Iterable[tuple[int, list[str]]],
+    layout: Layout,
+    wanted: list[int] | None,
+    width: int,
+) -> None:
     """Raise the error that names the first bad line and column, reading line by line."""
-    width = len(layout.header) if layout.header else 0
-    for number, cells in _rows(path, layout):
+    for number, cells in rows:
         width = width or len(cells)
         if len(cells) != width:
-            raise _ragged(path, number, len(cells), width)
+            raise _ragged(where, number, len(cells), width)
         for column in range(width) if wanted is None else wanted:
             if not _is_number(cells[column]):
-                raise _bad_cell(path, layout, number, column + 1, cells[column])
+                raise _bad_cell(where, layout, number, column + 1, cells[column])
 
 
 def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
@@ -198,7 +246,7 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
                 yield number, _cells(line, layout.delimiter)
 
 
-def _ragged(path: Path, line: int, found: int, expected: int) -> DataShapeError:
+def _ragged(path: str, line: int, found: int, expected: int) -> DataShapeError:
     return DataShapeError(
         f"a row has {found} cells where {expected} are expected",
         where=f"{path}:{line}",
@@ -206,7 +254,7 @@ def _ragged(path: Path, line: int, found: int, expected: int) -> DataShapeError:
     )
 
 
-def _bad_cell(path: Path, layout: Layout, line: int, column: int, cell: str) -> DataValueError:
+def _bad_cell(path: str, layout: Layout, line: int, column: int, cell: str) -> DataValueError:
     name = f" ({layout.header[column - 1]!r})" if layout.header else ""
     text = cell if len(cell) <= 40 else f"{cell[:40]}…"
     if not cell.strip():

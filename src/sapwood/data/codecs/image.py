@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from sapwood.core.errors import DataError, DataShapeError, DataValueError, ResourceError
-from sapwood.data.column import Column, Decoded, check_array
+from sapwood.data.column import Array, Column, Decoded, check_array
 from sapwood.environment.memory import available_memory
 from sapwood.environment.units import describe_size
 
@@ -22,6 +23,7 @@ BYTES_A_PIXEL = 8
 """Memory that a pixel takes while its picture is decoded and converted: four channels, twice."""
 
 CONVERTED = {"1": "L", "LA": "RGBA", "La": "RGBA", "RGBa": "RGBA", "PA": "RGBA", "RGBX": "RGB"}
+CHANNELS = {"L": 1, "RGB": 3, "RGBA": 4}
 TO_RGB = {"CMYK", "YCbCr", "LAB", "HSV"}
 
 
@@ -46,32 +48,80 @@ class ImageCodec:
             DataValueError: It is damaged or not a picture.
             ResourceError: The memory of this machine does not hold it.
         """
-        try:
-            from PIL import Image, ImageOps  # noqa: PLC0415 - an optional package
-        except ImportError as error:
-            raise DataError(
-                "reading images needs the package Pillow, which is not installed",
-                where=str(path),
-                hint="pip install 'sapwood[examples]' or pip install pillow",
-            ) from error
-        try:
-            with _any_size(), Image.open(path) as opened:
-                if getattr(opened, "n_frames", 1) > 1:
-                    raise DataShapeError(
-                        "the image has several frames", where=str(path), hint="save one of them"
-                    )
-                _check_memory(opened, path)
-                image = _eight_bits(ImageOps.exif_transpose(opened), path)
-        except (OSError, SyntaxError, ValueError) as error:
-            raise DataValueError(
-                f"the image cannot be decoded: {error}",
-                where=str(path),
-                hint="check that it opens elsewhere",
-            ) from error
-        pixels = np.asarray(image)
-        flat = pixels.reshape(image.height * image.width, -1)
+        flat, image = decode_image(path, str(path))
         meta = {"height": image.height, "width": image.width, "mode": image.mode}
         return Decoded({fields[0]: Column(check_array(flat, str(path)))}, meta)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ImageHeader:
+    """What a picture says of itself before it is decoded.
+
+    Attributes:
+        height: Its height, pixels; perhaps its width, if it has to be turned upright.
+        width: Its width.
+        channels: Numbers a pixel that it has when it is decoded.
+    """
+
+    height: int
+    width: int
+    channels: int
+
+
+def image_header(file: Path | BinaryIO, where: str) -> ImageHeader:
+    """Return what a picture says of itself.
+
+    Raises:
+        DataError: Pillow is not installed, or it is no picture, or one of more than 8 bits.
+    """
+    with _opened(file, where) as image:
+        mode = image.mode
+        if mode == "P":
+            mode = "RGBA" if "transparency" in image.info else "RGB"
+        mode = "RGB" if mode in TO_RGB else CONVERTED.get(mode, mode)
+        if mode not in AS_THEY_ARE:
+            raise _too_many_bits(mode, where)
+        return ImageHeader(image.height, image.width, CHANNELS[mode])
+
+
+def decode_image(file: Path | BinaryIO, where: str) -> tuple[Array, Image]:
+    """Return the pixels of a picture, and the picture.
+
+    Raises:
+        DataError: Pillow is not installed, or it is no picture, damaged or of more than 8 bits.
+        ResourceError: The memory of this machine does not hold it.
+    """
+    with _opened(file, where) as opened:
+        from PIL import ImageOps  # noqa: PLC0415 - an optional package
+
+        _check_memory(opened, where)
+        image = _eight_bits(ImageOps.exif_transpose(opened), where)
+    return np.asarray(image).reshape(image.height * image.width, -1), image
+
+
+@contextmanager
+def _opened(file: Path | BinaryIO, where: str) -> Iterator[Image]:
+    try:
+        from PIL import Image  # noqa: PLC0415 - an optional package
+    except ImportError as error:
+        raise DataError(
+            "reading images needs the package Pillow, which is not installed",
+            where=where,
+            hint="pip install 'sapwood[examples]' or pip install pillow",
+        ) from error
+    try:
+        with _any_size(), Image.open(file) as opened:
+            if getattr(opened, "n_frames", 1) > 1:
+                raise DataShapeError(
+                    "the image has several frames", where=where, hint="save one of them"
+                )
+            yield opened
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DataValueError(
+            f"the image cannot be decoded: {error}",
+            where=where,
+            hint="check that it opens elsewhere",
+        ) from error
 
 
 @contextmanager
@@ -87,7 +137,7 @@ def _any_size() -> Iterator[None]:
         Image.MAX_IMAGE_PIXELS = limit
 
 
-def _check_memory(image: Image, path: Path) -> None:
+def _check_memory(image: Image, where: str) -> None:
     """Refuse a picture by the size in its header, before a byte of it is decoded."""
     needed = image.width * image.height * BYTES_A_PIXEL
     free = available_memory()
@@ -95,12 +145,12 @@ def _check_memory(image: Image, path: Path) -> None:
         raise ResourceError(
             f"a picture of {image.width} times {image.height} pixels needs about "
             f"{describe_size(needed)} of memory, {describe_size(free)} are free",
-            where=str(path),
+            where=where,
             hint="make it smaller, or cut it into pieces",
         )
 
 
-def _eight_bits(image: Image, path: Path) -> Image:
+def _eight_bits(image: Image, where: str) -> Image:
     """Return the image in one of the modes L, RGB and RGBA."""
     mode = image.mode
     if mode in AS_THEY_ARE:
@@ -112,8 +162,12 @@ def _eight_bits(image: Image, path: Path) -> Image:
         return image.convert(CONVERTED[mode])
     if mode in TO_RGB:
         return image.convert("RGB")
-    raise DataShapeError(
+    raise _too_many_bits(mode, where)
+
+
+def _too_many_bits(mode: str, where: str) -> DataShapeError:
+    return DataShapeError(
         f"images of mode {mode!r} have more than 8 bits per channel",
-        where=str(path),
+        where=where,
         hint="convert the image to 8 bits, or load it yourself and give the array",
     )

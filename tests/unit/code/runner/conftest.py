@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cloudpickle
 import pytest
 
+from sapwood.code.pickling import pickle_of
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import values
@@ -113,7 +113,7 @@ class Bench:
 
 def argument_of(function: Callable[..., Any], *args: Any) -> tuple[bytes, Payload | None]:
     """Return what the procedure ``call`` wants, encoded."""
-    code = bytes(cloudpickle.dumps(function))
+    code = pickle_of(function)
     encoded = values.encode({"code": code, "arguments": [list(args), {}]})
     return encoded.body, Payload(encoded.payload()) if encoded.nbytes else None
 

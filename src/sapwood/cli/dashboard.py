@@ -1,0 +1,56 @@
+"""``sapwood dashboard``: lets a browser in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapwood.cli.failures import reported
+from sapwood.cli.options import Debug, Json
+from sapwood.cli.present import print_json
+from sapwood.cli.up import Cluster
+
+
+def dashboard(
+    *,
+    name: Cluster = "default",
+    lifetime: Annotated[
+        str, typer.Option("--ttl", metavar="TIME", help="For how long the browser is let in.")
+    ] = "12h",
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Let it see everything, and change nothing.")
+    ] = False,
+    authority: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the certificate of the cluster's authority there: browsers and "
+            "`curl --cacert` know the server by it.",
+        ),
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the browser of this machine.")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show a link that lets a browser in, once, within five minutes.
+
+    The browser gets a credential as a cookie; `sapwood credential list` shows it, and
+    `sapwood credential revoke` takes it back.
+    """
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import dashboard_command  # noqa: PLC0415 - --help must load little
+
+        made = dashboard_command.ticket(name, lifetime, read_only=read_only)
+        if authority is not None:
+            authority.write_bytes(made.authority)
+        links = dashboard_command.links(made)
+        if open_browser:
+            typer.launch(links[0])
+        if as_json:
+            print_json({"links": links, "expires": made.expires, "credential": made.credential})
+        else:
+            dashboard_command.show(made)

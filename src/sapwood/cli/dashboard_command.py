@@ -1,0 +1,53 @@
+"""What ``sapwood dashboard`` does."""
+
+from __future__ import annotations
+
+import msgspec
+import typer
+
+from sapwood.cli.head_connection import asked_head
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+from sapwood.environment.units import parse_duration
+from sapwood.head import calls
+from sapwood.security.rights import ATTACH, CONNECT, OBSERVE
+
+START_TIMEOUT = 60.0
+"""Seconds until the HTTP server must be there, if nobody has asked for it before."""
+
+
+def ticket(cluster: str, lifetime: str, *, read_only: bool) -> calls.DashboardTicket:
+    """Ask the head for a ticket.
+
+    Raises:
+        InputError: The life is no time.
+        NodeLostError: No such head is up here.
+    """
+    try:
+        seconds = parse_duration(lifetime)
+    except ValueError:
+        raise InputError(f"--ttl cannot be {lifetime!r}", hint="write 30min, 12h or 1d") from None
+    rights = [CONNECT, OBSERVE, ATTACH] if read_only else []
+    wanted = calls.OpenDashboard(rights=rights, lifetime=seconds)
+    made = asked_head(cluster, calls.OPEN_DASHBOARD, msgspec.to_builtins(wanted), START_TIMEOUT)
+    return typed.convert(made, calls.DashboardTicket)
+
+
+def links(made: calls.DashboardTicket) -> list[str]:
+    """Return the links that let a browser in: one of them, once."""
+    return [f"{url}/login#{made.ticket}" for url in made.urls]
+
+
+def show(made: calls.DashboardTicket) -> None:
+    """Show the links."""
+    found = links(made)
+    typer.echo(found[0])
+    if found[0].startswith("https:"):
+        typer.echo(
+            "The browser does not know the cluster's own authority and asks whether you trust it: "
+            "--authority FILE\nwrites it for import, and `sapwood up --http 127.0.0.1:8787` "
+            "serves this machine without TLS.",
+            err=True,
+        )
+    for other in found[1:]:
+        typer.echo(f"or {other}")

@@ -1,0 +1,685 @@
+"""The HTTP API, version 1: one table of endpoints, from which routes and reference are made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sapwood.activity.progress import Progress
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
+from sapwood.environment.log_ring import LogPage
+from sapwood.head import calls
+from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
+from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING
+from sapwood.head.service import plain
+from sapwood.nodes import messages
+from sapwood.nodes.messages import ReadLogs
+from sapwood.server.endpoints import Asked, Endpoint
+from sapwood.server.lines import Line, read
+from sapwood.server.live import MEDIA_TYPE, Streams, resumed_after
+from sapwood.server.problems import HttpError
+
+PREFIX: Final = "/api/v1"
+"""How the paths of this version begin."""
+
+MAX_ANSWER: Final = 4 * 2**20
+"""Bytes of the answer of a run that is shown."""
+
+MAX_OUTPUT: Final = 256 * 1024
+"""Bytes of output that are given out at once."""
+
+LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+"""Levels of log lines, the least important first; ten apart, as Python counts them."""
+
+_RUN = re.compile(r"[0-9a-f]{1,32}")
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many of something there are.
+
+    Attributes:
+        total: All of them.
+        states: How many are in which state.
+    """
+
+    total: int
+    states: dict[str, int]
+
+    @classmethod
+    def of(cls, states: Iterable[str]) -> Counts:
+        """Count states."""
+        found = Counter(states)
+        return cls(sum(found.values()), dict(sorted(found.items())))
+
+
+class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster at a glance.
+
+    Attributes:
+        head: Its head.
+        rights: What the client may do here; None for all.
+        nodes: Its nodes.
+        sessions: Its sessions, those that have ended lately, too.
+        runs: Its detached runs, those that are over, too; None without the right ``observe``.
+    """
+
+    head: calls.HeadFacts
+    rights: calls.RightsFacts | None
+    nodes: Counts
+    sessions: Counts
+    runs: Counts | None
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """Nodes.
+
+    Attributes:
+        nodes: Each of them.
+    """
+
+    nodes: list[calls.NodeRecord]
+
+
+class SessionList(msgspec.Struct, frozen=True):
+    """Sessions.
+
+    Attributes:
+        sessions: Each of them.
+    """
+
+    sessions: list[calls.SessionRecord]
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A detached run.
+
+    Attributes:
+        record: What the head knows.
+        progress: How far it has come; None before it has said so.
+        answer: What it gave, or its error; None while it goes on, or where that is too large.
+    """
+
+    record: calls.RunRecord
+    progress: Progress | None = None
+    answer: Any = None
+
+
+class RunList(msgspec.Struct, frozen=True):
+    """Detached runs.
+
+    Attributes:
+        runs: Each of them.
+    """
+
+    runs: list[RunView]
+
+
+class ProgramView(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that detached runs are of.
+
+    Attributes:
+        name: What it is called.
+        path: Where it lies on the head's machine.
+        runs: Its runs.
+        last: The id of the run that began last.
+    """
+
+    name: str
+    path: str
+    runs: Counts
+    last: str
+
+
+class ProgramList(msgspec.Struct, frozen=True):
+    """Programs.
+
+    Attributes:
+        programs: Each of them.
+    """
+
+    programs: list[ProgramView]
+
+
+class OutputPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of what a run has printed.
+
+    Attributes:
+        text: The piece; bytes that are no UTF-8 are replaced.
+        next: What to ask for next.
+        more: Whether there is more already.
+        over: Whether the run is over, so that no more will come behind that.
+    """
+
+    text: str
+    next: int
+    more: bool
+    over: bool
+
+
+class LogView(msgspec.Struct, frozen=True, kw_only=True):
+    """Lines of the log of a daemon, or of the head.
+
+    Attributes:
+        ring: Names what the numbers count: that of another process has another name.
+        lines: Each line, with its fields.
+        next: What to ask for next.
+        dropped: Lines that came after those that were asked for, and are not there any more.
+        more: Whether there are more.
+    """
+
+    ring: str
+    lines: list[msgspec.Raw]
+    next: int
+    dropped: int
+    more: bool
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """What happened.
+
+    Attributes:
+        events: The events, the oldest first.
+        ledger: How the ledger is.
+    """
+
+    events: list[LedgerEvent]
+    ledger: LedgerState
+
+
+class RunQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs?
+
+    Attributes:
+        over: Also those that are over.
+    """
+
+    over: bool = True
+
+
+class OutputQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which piece?
+
+    Attributes:
+        after: From which byte on; less than 0: so many bytes before the end.
+    """
+
+    after: int = 0
+
+
+class LogQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines?
+
+    Attributes:
+        after: Those behind this number.
+        level: Those of this level, or more important: debug, info, warning, error or critical.
+    """
+
+    after: int = 0
+    level: str = "debug"
+
+
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events?
+
+    Attributes:
+        since: Those from this time on, seconds since 1970.
+        after: Those behind this number.
+        node: Those about these nodes; none: about any, or no node.
+        session: Those about this session; empty: about any, or no session.
+        kind: Those of these kinds, or of all kinds that begin so; none: of any.
+        limit: The last ones, at most so many.
+    """
+
+    since: float = 0.0
+    after: int = 0
+    node: list[str] = []
+    session: str = ""
+    kind: list[str] = []
+    limit: int = 1000
+
+    @property
+    def query(self) -> EventQuery:
+        """The same for the head."""
+        return EventQuery(
+            since=self.since,
+            after=self.after,
+            nodes=self.node,
+            session=self.session,
+            kinds=self.kind,
+            limit=self.limit,
+        )
+
+
+class LiveFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events, as they happen?
+
+    Attributes:
+        after: First those behind this number; 0: only what happens from now on.
+        node: Those about these nodes; none: about any, or no node.
+        session: Those about this session; empty: about any, or no session.
+        kind: Those of these kinds, or of all kinds that begin so; none: of any.
+        nodes: Whether to tell also how nodes are, when that changes.
+    """
+
+    after: int = 0
+    node: list[str] = []
+    session: str = ""
+    kind: list[str] = []
+    nodes: bool = True
+
+
+# --- the cluster and its nodes ------------------------------------------------------------------
+
+
+async def cluster(asked: Asked) -> ClusterView:
+    """The cluster at a glance."""
+    line = asked.line
+    head = read(await line.call(calls.HELLO), calls.HeadFacts)
+    runs: Counts | None = None
+    if may_observe(line):
+        runs = Counts.of(one.state for one in await _runs(line))
+    return ClusterView(
+        head=head,
+        rights=line.rights,
+        nodes=Counts.of(one.state for one in await _nodes(line)),
+        sessions=Counts.of(one.state for one in await _sessions(line)),
+        runs=runs,
+    )
+
+
+def may_observe(line: Line) -> bool:
+    """Say whether a client can expect to see what needs the right ``observe``; the head decides."""
+    return line.rights is None or bool({"observe", "admin"} & set(line.rights.names))
+
+
+async def _nodes(line: Line) -> list[calls.NodeRecord]:
+    found: list[calls.NodeRecord] = read(await line.call(calls.NODES), list[calls.NodeRecord])
+    return found
+
+
+async def nodes(asked: Asked) -> NodeList:
+    """All nodes."""
+    return NodeList(await _nodes(asked.line))
+
+
+async def _node(asked: Asked) -> calls.NodeRecord:
+    name = asked.path["node"]
+    found = [one for one in await _nodes(asked.line) if one.name == name]
+    if not found:
+        raise HttpError(404, "there is no such node", where=name, hint=f"see {PREFIX}/nodes")
+    return found[-1]  # one that is leaving may have the same name
+
+
+async def node(asked: Asked) -> calls.NodeRecord:
+    """One node."""
+    return await _node(asked)
+
+
+async def status(asked: Asked) -> calls.TreeStatus:
+    """How all nodes are, asked now."""
+    found: calls.TreeStatus = read(await asked.line.call(calls.STATUS), calls.TreeStatus)
+    return found
+
+
+async def node_logs(asked: Asked) -> LogView:
+    """The log of a node's daemon."""
+    return await _logs(asked, (await _node(asked)).host)
+
+
+async def head_logs(asked: Asked) -> LogView:
+    """The log of the head."""
+    return await _logs(asked, 0)
+
+
+async def _logs(asked: Asked, host: int) -> LogView:
+    wanted: LogQuery = asked.query
+    if wanted.level not in LEVELS:
+        raise HttpError(
+            400, f"there is no level {wanted.level[:20]!r}", hint=f"levels are {', '.join(LEVELS)}"
+        )
+    level = 10 * (LEVELS.index(wanted.level) + 1)
+    order = calls.LogsOf(host, ReadLogs(wanted.after, level))
+    page = messages.from_value(await asked.line.call(calls.LOGS, plain(order)), LogPage)
+    return LogView(
+        ring=page.ring,
+        lines=[msgspec.Raw(one) for one in page.lines],
+        next=page.next,
+        dropped=page.dropped,
+        more=page.more,
+    )
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+async def _sessions(line: Line) -> list[calls.SessionRecord]:
+    found = read(await line.call(calls.LIST_SESSIONS), list[calls.SessionRecord])
+    return list(found)
+
+
+async def sessions(asked: Asked) -> SessionList:
+    """All sessions."""
+    return SessionList(await _sessions(asked.line))
+
+
+async def session(asked: Asked) -> calls.SessionRecord:
+    """One session."""
+    name = asked.path["session"]
+    return _session(await _or_404(asked.line, calls.FIND_SESSION, name))
+
+
+async def end_session(asked: Asked) -> calls.SessionRecord:
+    """End a session."""
+    found = await session(asked)
+    return _session(await asked.line.call(calls.END_SESSION, found.handle))
+
+
+def _session(value: Any) -> calls.SessionRecord:
+    found: calls.SessionRecord = read(value, calls.SessionRecord)
+    return found
+
+
+async def _or_404(line: Line, call: str, name: str) -> Any:
+    try:
+        return await line.call(call, name)
+    except ConfigurationError as error:
+        raise HttpError(404, error.what, where=name[:100], hint=error.hint) from error
+
+
+# --- runs and programs ---------------------------------------------------------------------------
+
+
+async def _runs(line: Line) -> list[calls.RunRecord]:
+    return list(read(await line.call(calls.LIST_RUNS), list[calls.RunRecord]))
+
+
+async def runs(asked: Asked) -> RunList:
+    """Detached runs."""
+    wanted: RunQuery = asked.query
+    found = [one for one in await _runs(asked.line) if wanted.over or one.state == RUNNING]
+    return RunList(await asyncio.to_thread(lambda: [_seen(one) for one in found]))
+
+
+async def _run(asked: Asked) -> calls.RunRecord:
+    name = asked.path["run"]
+    if _RUN.fullmatch(name) is None:
+        raise HttpError(404, "there is no such run", where=name[:100], hint=f"see {PREFIX}/runs")
+    return _checked(await _or_404(asked.line, calls.FIND_RUN, name))
+
+
+def _checked(value: Any) -> calls.RunRecord:
+    found: calls.RunRecord = read(value, calls.RunRecord)
+    return found
+
+
+async def run(asked: Asked) -> RunView:
+    """One detached run."""
+    record = await _run(asked)
+    return await asyncio.to_thread(_seen, record, whole=True)
+
+
+async def cancel_run(asked: Asked) -> RunView:
+    """Cancel a detached run."""
+    record = await _run(asked)
+    cancelled = _checked(await asked.line.call(calls.CANCEL_RUN, record.id, 60.0))
+    return await asyncio.to_thread(_seen, cancelled)
+
+
+async def run_output(asked: Asked) -> OutputPiece:
+    """What the agents of a detached run have printed."""
+    record = await _run(asked)
+    return await asyncio.to_thread(_piece, record, asked.query.after)
+
+
+async def programs(asked: Asked) -> ProgramList:
+    """The programs that detached runs are of."""
+    found: dict[tuple[str, str], list[calls.RunRecord]] = {}
+    for one in await _runs(asked.line):
+        path = one.words[0] if one.words else ""
+        found.setdefault((one.program, path), []).append(one)
+    return ProgramList(
+        [
+            ProgramView(
+                name=name,
+                path=path,
+                runs=Counts.of(one.state for one in records),
+                last=records[-1].id,
+            )
+            for (name, path), records in sorted(found.items())
+        ]
+    )
+
+
+def _seen(record: calls.RunRecord, *, whole: bool = False) -> RunView:
+    """Return a run with what it has written of itself, which lies on this machine."""
+    folder = Path(record.folder)
+    progress: Progress | None = None
+    try:
+        progress = typed.json_reader(Progress)((folder / PROGRESS).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        progress = None
+    answer: Any = None
+    if whole and record.state != RUNNING:
+        answer = _answer(folder)
+    return RunView(record=record, progress=progress, answer=answer)
+
+
+def _answer(folder: Path) -> Any:
+    try:
+        with (folder / ANSWER).open("rb") as file:
+            data = file.read(MAX_ANSWER + 1)
+        return None if len(data) > MAX_ANSWER else msgspec.json.decode(data)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
+    over = record.state != RUNNING
+    try:
+        with (Path(record.folder) / OUTPUT).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = min(after, size) if after >= 0 else max(size + after, 0)
+            file.seek(start)
+            data = file.read(MAX_OUTPUT)
+    except OSError:
+        return OutputPiece(text="", next=0, more=False, over=over)
+    end = start + len(data)
+    return OutputPiece(text=data.decode("utf-8", "replace"), next=end, more=end < size, over=over)
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+async def events(asked: Asked) -> EventList:
+    """What happened."""
+    wanted: EventFilter = asked.query
+    page = read(await asked.line.call(calls.EVENTS, plain(wanted.query)), calls.EventPage)
+    return EventList(page.events, page.state)
+
+
+def endpoints(streams: Streams) -> list[Endpoint]:
+    """Return the endpoints of the API.
+
+    Args:
+        streams: Holds the streams that are open.
+    """
+
+    async def live(asked: Asked) -> Any:
+        """What happens, as it happens."""
+        wanted: LiveFilter = asked.query
+        query = EventQuery(
+            after=resumed_after(asked.request.headers.get("last-event-id"), wanted.after),
+            nodes=wanted.node,
+            session=wanted.session,
+            kinds=wanted.kind,
+        )
+        return await streams.events(asked.line, query, nodes=wanted.nodes)
+
+    async def whoami(asked: Asked) -> Any:
+        """What the client may do."""
+        rights = asked.line.rights
+        if rights is not None:
+            return rights
+        return calls.RightsFacts(
+            names=["all"], session="", nodes="", not_after=0.0, subject="the head's user", id=""
+        )
+
+    run_part = {"run": "The id of a run, or the start of it."}
+    node_part = {"node": "The name of a node."}
+    session_part = {"session": "The name of a session, its id, or NAME#ID, written NAME%23ID."}
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/cluster",
+            handler=cluster,
+            about="The cluster at a glance: its head, and how many nodes, sessions and runs there "
+            "are.",
+            answer=ClusterView,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/whoami",
+            handler=whoami,
+            about="What the credential of this request allows.",
+            answer=calls.RightsFacts,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/nodes",
+            handler=nodes,
+            about="The nodes, those that were removed lately, too.",
+            answer=NodeList,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/nodes/{{node}}",
+            handler=node,
+            about="One node.",
+            answer=calls.NodeRecord,
+            parts=node_part,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/nodes/{{node}}/logs",
+            handler=node_logs,
+            about="What the daemon of a node has logged.",
+            answer=LogView,
+            query=LogQuery,
+            right="observe",
+            parts=node_part,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/status",
+            handler=status,
+            about="How the nodes are: each is asked now, and has two seconds to answer.",
+            answer=calls.TreeStatus,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/logs",
+            handler=head_logs,
+            about="What the head has logged.",
+            answer=LogView,
+            query=LogQuery,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/sessions",
+            handler=sessions,
+            about="The sessions that have a process of their own, those that ended lately, too.",
+            answer=SessionList,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/sessions/{{session}}",
+            handler=session,
+            about="One session.",
+            answer=calls.SessionRecord,
+            parts=session_part,
+        ),
+        Endpoint(
+            method="DELETE",
+            path=f"{PREFIX}/sessions/{{session}}",
+            handler=end_session,
+            about="End a session.",
+            answer=calls.SessionRecord,
+            right="delete",
+            parts=session_part,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/runs",
+            handler=runs,
+            about="The detached runs, with their progress.",
+            answer=RunList,
+            query=RunQuery,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/runs/{{run}}",
+            handler=run,
+            about="One detached run, with its progress and its answer.",
+            answer=RunView,
+            right="observe",
+            parts=run_part,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/runs/{{run}}/output",
+            handler=run_output,
+            about="What the agents of a detached run have printed, piece by piece.",
+            answer=OutputPiece,
+            query=OutputQuery,
+            right="observe",
+            parts=run_part,
+        ),
+        Endpoint(
+            method="POST",
+            path=f"{PREFIX}/runs/{{run}}/cancel",
+            handler=cancel_run,
+            about="Cancel a detached run.",
+            answer=RunView,
+            right="admin",
+            parts=run_part,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/programs",
+            handler=programs,
+            about="The programs that detached runs are of.",
+            answer=ProgramList,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/events",
+            handler=events,
+            about="What happened, out of the ledger.",
+            answer=EventList,
+            query=EventFilter,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/events/stream",
+            handler=live,
+            about="What happens, as server-sent events: `event` has an event of the ledger, "
+            "`nodes` how nodes are now. `Last-Event-ID` goes on where a client was cut off.",
+            answer=str,
+            query=LiveFilter,
+            right="observe",
+            media=MEDIA_TYPE,
+        ),
+    ]

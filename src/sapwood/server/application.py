@@ -1,0 +1,303 @@
+"""The application that the HTTP server of a head runs: who asks, whether they may, and what for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from sapwood.core.errors import SapwoodError, SecurityError
+from sapwood.head import calls
+from sapwood.nodes.port import Refusals
+from sapwood.security.capabilities import Capability
+from sapwood.server.api import PREFIX, endpoints
+from sapwood.server.endpoints import Asked, Endpoint, answer_of, read_body, read_query
+from sapwood.server.lines import Line, Lines, UnauthorizedError
+from sapwood.server.live import Streams
+from sapwood.server.openapi import document
+from sapwood.server.origins import Hosts, check_origin
+from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
+
+COOKIE_LIFE: Final = 12 * 3600.0
+"""Seconds for which a browser is let in at most."""
+
+STATIC: Final = Path(__file__).parent / "static"
+"""Pages, styles and scripts of the dashboard."""
+
+HEADERS: Final[Mapping[str, str]] = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
+    "'unsafe-inline'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+"""Headers of each answer: pages load nothing from elsewhere, and nobody frames them."""
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Let a browser in.
+
+    Attributes:
+        ticket: Of the link that ``sapwood dashboard`` shows; it is good once.
+        credential: Or a credential.
+    """
+
+    ticket: str = ""
+    credential: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """How the server is.
+
+    Attributes:
+        status: ``ok``, or ``no head``.
+    """
+
+    status: str
+
+
+class WebApplication:
+    """Answers requests by asking the head.
+
+    Args:
+        lines: The lines to the head.
+        cookie: What the cookie of this cluster is called.
+        hosts: The names under which the server is reached.
+        no_token: Whether who comes without TLS needs no credential.
+    """
+
+    def __init__(self, lines: Lines, cookie: str, hosts: Hosts, *, no_token: bool = False) -> None:
+        self.streams = Streams()
+        self._lines = lines
+        self._cookie = cookie
+        self._hosts = hosts
+        self._no_token = no_token
+        self._refusals = Refusals(self._tell_of_refused)
+        self._table = endpoints(self.streams)
+        self.application = Starlette(
+            routes=[*self._routes()],
+            exception_handlers={
+                HttpError: self._failed,
+                SapwoodError: self._failed,
+                HTTPException: self._failed,
+            },
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request; each answer has the headers that keep browsers safe."""
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        await self.application(scope, receive, with_headers)
+
+    def refused(self, address: str, reason: str) -> None:
+        """Have the ledger tell of a client that was refused, not more often than is of use."""
+        self._refusals(address, reason)
+
+    def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
+        told = calls.HttpRefused(address, reason, left_out)
+        self._lines.own.client.ask(calls.HTTP_REFUSED, msgspec.to_builtins(told))
+
+    # --- routes ----------------------------------------------------------------------------------
+
+    def _routes(self) -> Iterable[Route | Mount]:
+        for path, methods in _by_path(self._table).items():
+            yield Route(
+                path, functools.partial(self._answer, methods), methods=[*methods], name=path
+            )
+        yield Route(f"{PREFIX}/login", self._login, methods=["POST"])
+        yield Route(f"{PREFIX}/logout", self._logout, methods=["POST"])
+        yield Route("/healthz", self._health)
+        yield Route("/openapi.json", self._reference)
+        yield Route("/", self._page("index.html"))
+        yield Route("/login", self._page("login.html"))
+        yield Mount("/static", StaticFiles(directory=STATIC))
+
+    async def _answer(self, methods: Mapping[str, Endpoint], request: Request) -> Response:
+        endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        self._hosts.check(request.headers)
+        credential, by_cookie = self._shown(request)
+        check_origin(request.method, request.url.scheme, request.headers, by_cookie=by_cookie)
+        async with self._line(request, credential) as line:
+            asked = Asked(
+                line=line,
+                path=request.path_params,
+                query=read_query(request, endpoint.query),
+                body=await read_body(request, endpoint.body),
+                request=request,
+            )
+            return _fresh(answer_of(await endpoint.handler(asked)))
+
+    def _shown(self, request: Request) -> tuple[str, bool]:
+        """Return the credential of a request, and whether a browser has added it by itself."""
+        header = request.headers.get("authorization")
+        if header is not None:
+            scheme, _, text = header.partition(" ")
+            if scheme.lower() != "bearer" or not text.strip():
+                raise UnauthorizedError(
+                    "the Authorization header is none of ours",
+                    hint="send `Authorization: Bearer CREDENTIAL`",
+                )
+            return text.strip(), False
+        return request.cookies.get(self._cookie, ""), True
+
+    @contextlib.asynccontextmanager
+    async def _line(self, request: Request, credential: str) -> Any:
+        if credential:
+            async with self._lines.of(credential, _peer(request)) as line:
+                yield line
+        elif self._no_token and request.url.scheme == "http":
+            yield self._lines.own
+        else:
+            raise UnauthorizedError(
+                "this server wants to see a credential",
+                hint="send `Authorization: Bearer CREDENTIAL`; `sapwood credential issue` makes "
+                "one, and `sapwood dashboard` lets a browser in",
+            )
+
+    # --- browsers --------------------------------------------------------------------------------
+
+    async def _login(self, request: Request) -> Response:
+        self._hosts.check(request.headers)
+        check_origin(request.method, request.url.scheme, request.headers, by_cookie=True)
+        body: Login = await read_body(request, Login)
+        if bool(body.ticket) == bool(body.credential):
+            raise HttpError(400, "a ticket or a credential is needed, and one of them only")
+        text = body.credential
+        if body.ticket:
+            try:
+                text = await self._lines.own.call(calls.REDEEM_TICKET, body.ticket)
+            except SecurityError as error:
+                raise UnauthorizedError(error.what, hint=error.hint) from error
+        else:
+            less = Capability.parse(text).attenuate(not_after=time.time() + COOKIE_LIFE)
+            text = less.text
+        line: Line
+        async with self._lines.of(text, _peer(request)) as line:
+            rights = line.rights
+        response = _fresh(answer_of(rights))
+        left = COOKIE_LIFE if rights is None else min(rights.not_after - time.time(), COOKIE_LIFE)
+        response.set_cookie(
+            self._cookie,
+            text,
+            max_age=max(int(left), 1),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        self._hosts.check(request.headers)
+        check_origin(request.method, request.url.scheme, request.headers, by_cookie=True)
+        response = Response(status_code=204)
+        response.delete_cookie(
+            self._cookie,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    def _page(self, name: str) -> Callable[[Request], Awaitable[Response]]:
+        async def page(request: Request) -> Response:
+            self._hosts.check(request.headers)
+            return FileResponse(STATIC / name, headers={"cache-control": "no-cache"})
+
+        return page
+
+    async def _health(self, _request: Request) -> Response:
+        there = not self._lines.own.is_over
+        response = _fresh(answer_of(Health("ok" if there else "no head")))
+        response.status_code = 200 if there else 503
+        return response
+
+    async def _reference(self, _request: Request) -> Response:
+        return answer_of(self.reference)
+
+    @functools.cached_property
+    def reference(self) -> dict[str, Any]:
+        """The reference of the API."""
+        return document(self._table, version("sapwood"))
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        headers: Mapping[str, str] = {}
+        if isinstance(error, UnauthorizedError):
+            found = problem_of(error, 401)
+            headers = {"www-authenticate": "Bearer"}
+        elif isinstance(error, HttpError):
+            found, headers = error.problem, error.headers
+        elif isinstance(error, SapwoodError):
+            found = problem_of(error)
+        elif isinstance(error, HTTPException):
+            found = Problem(
+                title=title_of(error.status_code),
+                status=error.status_code,
+                detail=_in_words(error.status_code),
+                where=request.url.path[:200],
+                hint="/openapi.json says what there is",
+            )
+            headers = error.headers or {}
+        else:
+            raise error
+        if found.status in {401, 421} or (found.status == 403 and isinstance(error, HttpError)):
+            self.refused(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
+        return Response(
+            msgspec.json.encode(found),
+            found.status,
+            {**headers, "cache-control": "no-store"},
+            MEDIA_TYPE,
+        )
+
+
+def _by_path(table: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
+    found: dict[str, dict[str, Endpoint]] = {}
+    for one in table:
+        found.setdefault(one.path, {})[one.method] = one
+    return found
+
+
+def _peer(request: Request) -> str:
+    return f"{request.client.host}:{request.client.port}" if request.client else "here"
+
+
+def _fresh(response: Response) -> Response:
+    response.headers.setdefault("cache-control", "no-store")
+    return response
+
+
+def _in_words(status: int) -> str:
+    return {404: "there is nothing at this path", 405: "this path has no such method"}.get(
+        status, title_of(status)
+    )
+
+
+async def close(application: WebApplication, lines: Lines) -> None:
+    """End the streams of an application, and its lines to the head."""
+    application.streams.close()
+    await asyncio.sleep(0)
+    await lines.close()

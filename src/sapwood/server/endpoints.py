@@ -1,0 +1,128 @@
+"""The form of an endpoint: what it takes, what it gives, and how a request becomes a call of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sapwood.core import typed
+from sapwood.server.lines import Line
+from sapwood.server.problems import HttpError
+
+JSON = "application/json"
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters, or an empty body."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A request, with all that was read of it.
+
+    Attributes:
+        line: The line to the head that speaks for the client.
+        path: The parts of its path that vary.
+        query: Its parameters.
+        body: Its body.
+        request: The request itself.
+    """
+
+    line: Line
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    request: Request
+
+
+Handler = Callable[[Asked], Awaitable[Any]]
+"""Returns the answer: a structure that becomes JSON, or a whole response."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A route of the API.
+
+    Attributes:
+        method: ``GET``, ``POST`` or ``DELETE``.
+        path: Its path; parts in braces vary.
+        handler: What answers.
+        about: What it does, one sentence; it is shown in the reference.
+        answer: The type of the answer.
+        query: The type of its parameters.
+        body: The type of its body.
+        right: The right that it needs, for the reference; the head decides.
+        media: The media type of the answer.
+        parts: What the parts of the path that vary mean.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    about: str
+    answer: Any
+    query: type[msgspec.Struct] = Nothing
+    body: type[msgspec.Struct] | None = None
+    right: str = "connect"
+    media: str = JSON
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
+    """Return the parameters of a request.
+
+    Raises:
+        HttpError: They are not what they should be.
+    """
+    fields = {one.name: one.type for one in msgspec.structs.fields(kind)}
+    given: dict[str, Any] = {}
+    for name in request.query_params:
+        if name not in fields:
+            raise HttpError(
+                400,
+                f"there is no parameter {name[:40]!r}",
+                where=request.url.path,
+                hint=f"there is {', '.join(sorted(fields))}" if fields else "it takes none",
+            )
+        values = request.query_params.getlist(name)
+        several = isinstance(fields[name], types.GenericAlias)
+        if len(values) > 1 and not several:
+            raise HttpError(400, f"the parameter {name} is given twice", where=request.url.path)
+        given[name] = values if several else values[0]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise HttpError(400, f"a parameter is wrong: {error}", where=request.url.path) from error
+
+
+async def read_body(request: Request, kind: type[msgspec.Struct] | None) -> Any:
+    """Return the body of a request.
+
+    Raises:
+        HttpError: It is not what it should be.
+    """
+    data = await request.body()
+    if kind is None:
+        if data:
+            raise HttpError(400, "this request takes no body", where=request.url.path)
+        return None
+    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent != JSON:
+        raise HttpError(415, f"the body must be {JSON}", where=sent[:100])
+    try:
+        return typed.json_reader(kind)(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise HttpError(400, f"the body is wrong: {error}", where=request.url.path) from error
+
+
+def answer_of(value: Any) -> Response:
+    """Return an answer as a response."""
+    if isinstance(value, Response):
+        return value
+    return Response(msgspec.json.encode(value), media_type=JSON)

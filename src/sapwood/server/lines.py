@@ -1,0 +1,291 @@
+"""Lines to the head: each speaks for one client, and has the rights of that one's credential.
+
+The head decides who may call what, by the same table as for every front end. The server itself has
+one more line, by which it serves and tells what it has refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final
+
+from sapwood.core import typed
+from sapwood.core.errors import SapwoodError, SecurityError
+from sapwood.head import calls
+from sapwood.head.folder import find_head
+from sapwood.head.ledger import EventQuery
+from sapwood.head.remote import show
+from sapwood.head.service import ServiceClient, UnixWay, plain
+from sapwood.security.capabilities import Capability
+
+MAX_LINES: Final = 48
+"""Lines that are kept; of more, one that nobody uses goes."""
+
+MAX_OPENING: Final = 8
+"""Lines that are opened at a time; more wait."""
+
+IDLE: Final = 60.0
+"""Seconds until a line that nobody uses goes."""
+
+CALL_TIMEOUT: Final = 30.0
+"""Seconds in which the head answers."""
+
+MAX_FORGOTTEN: Final = 1024
+"""Credentials that were refused lately, and are refused again without a question."""
+
+REFUSED_FOR: Final = 10.0
+"""Seconds for which they are."""
+
+Heard = Callable[[str, Any], None]
+"""``heard(name, value)`` is told of a notice of the head; no name: the line has ended."""
+
+
+class UnauthorizedError(SecurityError):
+    """Who asks has shown no credential, or none that is good."""
+
+
+class Line:
+    """A line to the head.
+
+    Args:
+        client: The connection.
+        rights: What it may do; None for all.
+        loop: The loop of the server.
+
+    Attributes:
+        rights: What it may do; None for all.
+        used: When it was used last, by a monotonic clock.
+        users: How many use it now.
+    """
+
+    def __init__(
+        self,
+        client: ServiceClient,
+        rights: calls.RightsFacts | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.client = client
+        self.rights = rights
+        self.used = time.monotonic()
+        self.users = 0
+        self._loop = loop
+        self._listeners: list[Heard] = []
+        self._follows: asyncio.Future[Any] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.client.is_over
+
+    async def call(self, name: str, value: Any = None, seconds: float = CALL_TIMEOUT) -> Any:
+        """Call the head and return its answer.
+
+        Raises:
+            SapwoodError: What the head says.
+        """
+        answer = asyncio.wrap_future(self.client.ask(name, value), loop=self._loop)
+        try:
+            return await asyncio.wait_for(answer, seconds)
+        except TimeoutError:
+            raise SapwoodError(
+                f"the head did not answer within {seconds:g} s", hint="try again"
+            ) from None
+
+    def listen(self, heard: Heard) -> Callable[[], None]:
+        """Have a function told of notices on the server's loop; return what ends that."""
+        self._listeners.append(heard)
+
+        def end() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(heard)
+
+        return end
+
+    async def follow(self) -> None:
+        """Be told of events from now on.
+
+        Raises:
+            SecurityError: The credential does not give that right.
+        """
+        if self._follows is None:
+            wanted = plain(EventQuery())
+            self._follows = asyncio.ensure_future(self.call(calls.FOLLOW_EVENTS, wanted))
+        try:
+            await asyncio.shield(self._follows)
+        except SapwoodError:
+            self._follows = None
+            raise
+
+    def tell(self, name: str, value: Any) -> None:
+        """Pass a notice on; on any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._told, name, value)
+
+    def _told(self, name: str, value: Any) -> None:
+        for heard in list(self._listeners):
+            heard(name, value)
+
+
+class Lines:
+    """The lines of a server.
+
+    Args:
+        cluster: What the user calls the cluster.
+        own: The server's own line.
+    """
+
+    def __init__(self, cluster: str, own: Line) -> None:
+        self._cluster = cluster
+        self.own = own
+        self._lines: OrderedDict[bytes, Line] = OrderedDict()
+        self._opening: dict[bytes, asyncio.Task[Line]] = {}
+        self._refused: OrderedDict[bytes, tuple[float, SapwoodError]] = OrderedDict()
+        self._room = asyncio.Semaphore(MAX_OPENING)
+
+    @contextlib.asynccontextmanager
+    async def of(self, credential: str, address: str) -> Any:
+        """Give the line that speaks for a client during the block.
+
+        Args:
+            credential: What the client shows.
+            address: Where it is.
+
+        Raises:
+            UnauthorizedError: The head refuses the credential.
+            SapwoodError: The head cannot be reached.
+        """
+        line = await self._find(credential, address)
+        line.users += 1
+        try:
+            yield line
+        finally:
+            line.users -= 1
+            line.used = time.monotonic()
+
+    async def _find(self, credential: str, address: str) -> Line:
+        self.sweep()
+        key = hashlib.sha256(f"{address.rpartition(':')[0]} {credential}".encode()).digest()
+        found = self._lines.get(key)
+        if found is not None and not found.is_over:
+            self._lines.move_to_end(key)
+            return found
+        known = self._refused.get(key)
+        if known is not None and known[0] > time.monotonic():
+            raise known[1]
+        task = self._opening.get(key)
+        if task is None:
+            task = asyncio.ensure_future(self._open(key, credential, address))
+            self._opening[key] = task
+            task.add_done_callback(lambda _: self._opening.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _open(self, key: bytes, credential: str, address: str) -> Line:
+        async with self._room:
+            try:
+                loop = asyncio.get_running_loop()
+                line = await asyncio.to_thread(
+                    open_line, self._cluster, loop, (credential, address)
+                )
+            except SecurityError as error:
+                self._refused[key] = (time.monotonic() + REFUSED_FOR, error)
+                while len(self._refused) > MAX_FORGOTTEN:
+                    self._refused.popitem(last=False)
+                raise
+        self._lines[key] = line
+        self.sweep()
+        return line
+
+    def sweep(self) -> None:
+        """Close lines that nobody uses: those that are idle, have ended, or are too many."""
+        late = time.monotonic() - IDLE
+        for key, line in list(self._lines.items()):
+            if line.users:
+                continue
+            if line.is_over or line.used < late or len(self._lines) > MAX_LINES:
+                del self._lines[key]
+                _close(line)
+
+    async def close(self) -> None:
+        """Close all of them, but not the server's own."""
+        for task in list(self._opening.values()):
+            with contextlib.suppress(Exception):
+                await task
+        lines, self._lines = list(self._lines.values()), OrderedDict()
+        await asyncio.gather(*(asyncio.to_thread(line.client.close) for line in lines))
+
+
+def _close(line: Line) -> None:
+    asyncio.get_running_loop().run_in_executor(None, line.client.close)
+
+
+def open_line(
+    cluster: str,
+    loop: asyncio.AbstractEventLoop,
+    client: tuple[str, str] | None = None,
+    ended: Callable[[str], None] | None = None,
+) -> Line:
+    """Open a line to the head of this machine; this waits for the head.
+
+    Args:
+        cluster: What the user calls the cluster.
+        loop: The loop of the server.
+        client: Credential and address of the client that it is to speak for; None for the server
+            itself.
+        ended: Told why it ended, on a thread of its own.
+
+    Raises:
+        UnauthorizedError: The head refuses the credential.
+        SapwoodError: The head cannot be reached.
+    """
+    shown = None
+    if client is not None:
+        try:
+            shown = Capability.parse(client[0])
+        except SecurityError as error:
+            raise UnauthorizedError(error.what, hint=error.hint) from error
+        if shown.claims.holder:
+            raise UnauthorizedError(
+                "this credential is bound to the key of its holder, and a header cannot prove that",
+                hint="for HTTP, issue one without --holder, with few rights and a short life: "
+                "`sapwood credential issue --role observer --ttl 1h`",
+            )
+    made: list[Line] = []
+
+    def noticed(name: str, value: Any) -> None:
+        if made:
+            made[0].tell(name, value)
+
+    def over(reason: str) -> None:
+        if made:
+            made[0].tell("", reason)
+        if ended is not None:
+            ended(reason)
+
+    link = ServiceClient(UnixWay(find_head(cluster).socket), noticed, over)
+    try:
+        rights = None
+        if client is not None and shown is not None:
+            link.call(calls.SPEAK_FOR, plain(calls.SpeakFor(client[1])), CALL_TIMEOUT)
+            rights = _shown(link, shown)
+        made.append(Line(link, rights, loop))
+    except BaseException:
+        link.close()
+        raise
+    return made[0]
+
+
+def _shown(link: ServiceClient, credential: Capability) -> calls.RightsFacts:
+    try:
+        return show(link, credential, None, None, CALL_TIMEOUT)
+    except SecurityError as error:
+        raise UnauthorizedError(error.what, where=error.where, hint=error.hint) from error
+
+
+def read(value: Any, kind: Any) -> Any:
+    """Return an answer of the head as its type."""
+    return typed.convert(value, kind)

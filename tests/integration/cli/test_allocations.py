@@ -1,0 +1,172 @@
+"""Runs whose machines go before they are done: they stop in time, and go on on others."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import sapwood
+from sapwood.activity.progress import RunState
+from sapwood.cli.main import app
+
+pytestmark = pytest.mark.row("D-10")
+
+PROGRAM = """
+import os
+import time
+import numpy as np
+import sapwood
+
+
+class Means(sapwood.Program):
+    reduce = {"sums": "sum:reproducible"}
+    inputs = ("x",)
+    rounds: int = sapwood.parameter(12)
+    pause: float = sapwood.parameter(0.1)
+    told: str = sapwood.parameter("")
+
+    def default_data(self):
+        return {"x": np.random.default_rng(5).normal(size=(400, 3))}
+
+    def init(self, data):
+        return {"table": np.ones((4, 3)), "round": 0}
+
+    def map(self, data, state):
+        time.sleep(self.pause)
+        if self.told:
+            with open(self.told, "a") as file:
+                file.write(f"{state['round']} {sapwood.here().rank}\\n")
+        return {"sums": np.sin(data["x"] @ state["table"].T).sum(axis=0)}
+
+    def update(self, state, total):
+        return {"table": state["table"] * 0.75 + total["sums"][:, None] / 400,
+                "round": state["round"] + 1}
+
+    def done(self, state):
+        return state["round"] >= self.rounds
+"""
+
+
+def called(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words), prog_name="sapwood")
+
+
+def written(folder: Path) -> tuple[Path, Path]:
+    program, told = folder / "means.py", folder / "told"
+    program.write_text(PROGRAM)
+    return program, told
+
+
+def wanted(program: Path, **names: Any) -> bytes:
+    with sapwood.local(2) as cluster:
+        result = cluster.run(program, parameters={"pause": 0.0, **names}).result(60)
+    return np.asarray(result["table"]).tobytes()
+
+
+def require_each_once(told: Path, rounds: int) -> None:
+    """Check that each slice was computed once in each iteration."""
+    counted = Counter(told.read_text().splitlines())
+    assert counted == {f"{one} {rank}": 1 for one in range(rounds) for rank in (1, 2)}
+
+
+def test_a_run_goes_on_over_the_end_of_its_machines(tmp_path: Path) -> None:
+    program, told = written(tmp_path)
+    limits = ("nodes.allocation_time=1.6s", "nodes.drain=0.6s", "nodes.ahead=0s")
+    output = tmp_path / "result.npz"
+    words = [word for limit in limits for word in ("--set", limit)]
+    done = called(
+        *("run", str(program), "-p", f"told={told}", "-p", "rounds=8", "-p", "pause=0.2"),
+        *(
+            "--on",
+            "nodes:2",
+            "--agents",
+            "2",
+            "--allocations",
+            "9",
+            *words,
+            "--json",
+            "--output",
+            str(output),
+        ),
+    )
+    assert done.exit_code == 0, done.output
+    assert "going on on machines 2 of 9" in done.stderr
+    statistics = json.loads(done.stdout)["statistics"]
+    assert statistics["resumed_from"] > 0
+    with np.load(output) as found:
+        assert found["table"].tobytes() == wanted(program, rounds=8)
+    require_each_once(told, 8)
+
+
+def test_without_other_machines_it_stops_and_is_continued(tmp_path: Path) -> None:
+    program, told = written(tmp_path)
+    file, output = tmp_path / "state", tmp_path / "result.npz"
+    words = ["run", str(program), "-p", f"told={told}", "--on", "nodes:2", "--agents", "2"]
+    words += ("--json", "--checkpoint", str(file), "--continue", "--output", str(output))
+    limits = ("--set", "nodes.allocation_time=1.5s", "--set", "nodes.drain=0.7s")
+    first = called(*words, *limits)
+    assert first.exit_code == 75, first.output
+    error = json.loads(first.stdout)["error"]
+    assert error["code"] == "SW301"
+    assert error["where"] == str(file)
+    assert not output.exists()
+    last = called(*words)
+    assert last.exit_code == 0, last.output
+    assert json.loads(last.stdout)["statistics"]["resumed_from"] > 0
+    with np.load(output) as found:
+        assert found["table"].tobytes() == wanted(program)
+    require_each_once(told, 12)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--allocations", "2"), "no other machines can be had"),
+        (("--continue",), "--continue goes on from the file of --checkpoint"),
+        (("--allocations", "2", "--watch"), "--watch runs another program"),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    program, _ = written(tmp_path)
+    done = called("run", str(program), "--agents", "1", *words)
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+
+
+def test_a_run_is_drained(tmp_path: Path) -> None:
+    program, told = written(tmp_path)
+    file = tmp_path / "state"
+    with sapwood.local(2) as cluster:
+        names = {"told": str(told), "pause": 0.05}
+        run = cluster.run(program, parameters=names, checkpoint=file)
+        while not told.exists():
+            assert not run.wait(0.01)
+        assert run.drain("it is wanted")
+        error = run.exception(60)
+        assert isinstance(error, sapwood.DrainedError)
+        assert "it is wanted" in error.what
+        assert run.progress.state is RunState.DRAINED
+        assert run.progress.iteration < 12
+        assert not run.drain("again")
+        again = cluster.run(program, parameters=names, resume=file)
+        assert np.asarray(again.result(60)["table"]).tobytes() == wanted(program)
+        assert again.statistics.resumed_from == run.progress.iteration
+    require_each_once(told, 12)
+
+
+def test_a_drained_run_without_checkpoints_says_that_its_state_is_lost(tmp_path: Path) -> None:
+    program, told = written(tmp_path)
+    with sapwood.local(1) as cluster:
+        run = cluster.run(program, parameters={"told": str(told), "pause": 0.05})
+        while not (told.exists() and len(told.read_text().splitlines()) > 1):
+            assert not run.wait(0.01)
+        run.drain("it is wanted")
+        error = run.exception(60)
+    assert isinstance(error, sapwood.DrainedError)
+    assert "its state is lost" in error.what

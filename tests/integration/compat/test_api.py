@@ -1,0 +1,358 @@
+"""lizard-slayer's API: the requests of its programs, and the answers that they expect."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.system.hosts.network import until
+
+import sapwood
+from sapwood.code.cache import BuildCache
+from sapwood.compat.lizard.client import LizardClient
+from sapwood.compat.lizard.directory import read_directory
+from sapwood.compat.lizard.gate import ApiGate
+from sapwood.compat.lizard.programs import RegisteredPrograms
+from sapwood.compat.lizard.runner_module import RunnerModule
+from sapwood.compat.lizard.server import LizardServer
+from sapwood.compat.lizard.serving import LIMITS
+from sapwood.compat.lizard.store import ProgramStore
+from sapwood.environment.configuration import load_configuration
+from sapwood.server.connections import HttpServer
+
+from .conftest import EXAMPLES
+
+TREE = (2, 0)
+TOKEN = "0123456789abcdef" * 4
+KMEANS = {
+    "dims": 2,
+    "max_iterations": 20,
+    "num_centroids": 3,
+    "threshold": 0.01,
+    "input_file": EXAMPLES / "kmeans" / "points.txt",
+}
+SUMS = {"dims": 3, "max_iterations": 10, "input_file": EXAMPLES / "column_sums" / "points.csv"}
+
+pytestmark = pytest.mark.row("B-API-1")
+
+
+class Asked:
+    """An API, asked as lizard-slayer's programs do."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self.http = http
+
+    def get(self, path: str) -> httpx.Response:
+        return self.http.get(path)
+
+    def post(self, path: str, **data: Any) -> httpx.Response:
+        return self.http.post(path, json=data)
+
+    def event(self, path: str, **data: Any) -> dict[str, Any]:
+        """Have something done, and return the event when it is final."""
+        answer = self.post(path, **data)
+        assert answer.status_code == 200, answer.text
+        (event_id,) = answer.json().values()
+        assert list(answer.json()) == ["event_id"]
+        assert len(event_id) == 32
+        until(lambda: self.get(f"/events/{event_id}").json()["status"] in {"success", "failure"})
+        found: dict[str, Any] = self.get(f"/events/{event_id}").json()
+        assert found["event_id"] == event_id
+        return found
+
+    def register(self, folder: Path) -> dict[str, Any]:
+        """Do what the loader does."""
+        found = read_directory(folder)
+        return self.event("/programs", name=found.name, data=found.data, checksum=found.checksum)
+
+
+@contextlib.contextmanager
+def asked(application: Any) -> Iterator[Asked]:
+    """Serve an application at a port of loopback, and ask it with the token."""
+    ports: queue.SimpleQueue[int] = queue.SimpleQueue()
+    stops: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    async def serve() -> None:
+        stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+        served = HttpServer(application, LIMITS)
+        stops.put(lambda: loop.call_soon_threadsafe(stopped.set))
+        ports.put((await served.listen("127.0.0.1", 0))[0][1])
+        await stopped.wait()
+        await served.close()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{ports.get(timeout=30)}",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            trust_env=False,
+            timeout=60,
+        ) as http:
+            yield Asked(http)
+    finally:
+        stops.get(timeout=30)()
+        thread.join()
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> RegisteredPrograms:
+    cache = load_configuration({}).settings.cache
+    return RegisteredPrograms(
+        ProgramStore(tmp_path / "programs"), BuildCache(cache.path(), size_limit=cache.size)
+    )
+
+
+@pytest.fixture
+def server(standing: sapwood.Cluster, programs: RegisteredPrograms) -> Iterator[Asked]:
+    """A server over two agents."""
+    made = LizardServer(standing, programs, ApiGate(TOKEN))
+    with contextlib.closing(made), asked(made.application) as api:
+        yield api
+
+
+@pytest.fixture
+def client(programs: RegisteredPrograms) -> Iterator[Asked]:
+    """A client."""
+    made = LizardClient(lambda: sapwood.local(1), programs, ApiGate(TOKEN))
+    with contextlib.closing(made), asked(made.application) as api:
+        yield api
+
+
+def prepared(name: str, settings: dict[str, Any]) -> tuple[RunnerModule, dict[str, Any]]:
+    """Return a runner module, and what it has a program run over."""
+    runner = RunnerModule(EXAMPLES / name / "runner.py")
+    params, data = runner.inputs(settings, extension=False)
+    return runner, {"global_params_enc": params, "dataset_enc": data}
+
+
+def test_a_program_is_registered_and_run(server: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    event = server.register(EXAMPLES / "kmeans")
+    checksum = read_directory(EXAMPLES / "kmeans").checksum
+    shown = {
+        "name": "kmeans",
+        "checksum": checksum,
+        "ready": True,
+        "info": {"name": "kmeans", "version": 1, "py_c_extention": False},
+    }
+    assert (event["type"], event["status"]) == ("register_prog", "success"), event
+    assert {**event["result"], "info": shown["info"]} == shown
+    assert server.get("/programs").json() == {"programs": [checksum]}
+    assert server.get(f"/programs/{checksum}").json() == event["result"]
+    runner, inputs = prepared("kmeans", KMEANS)
+    event = server.event(f"/runtimes/{checksum}", **inputs)
+    assert (event["type"], event["status"]) == ("run_program", "success"), event
+    assert event["completion_time"] > 0
+    assert set(event["result"]) == {"end_aggregate", "end_global_state"}
+    runner.print_result(event["result"]["end_global_state"], quiet=False)
+    assert capsys.readouterr().out == (
+        "iterations: 3\n0.2005 0.2024\n0.5053 0.8075\n0.8017 0.3010\n"
+    )
+
+
+def test_programs_go(server: Asked) -> None:
+    checksum = server.register(EXAMPLES / "column_sums")["result"]["checksum"]
+    # Where lizard-slayer answers 500.
+    assert server.http.delete(f"/programs/{checksum}").text == "ok"
+    assert server.http.delete(f"/programs/{checksum}").status_code == 404
+    assert server.get(f"/programs/{checksum}").status_code == 404
+    _, inputs = prepared("column_sums", SUMS)
+    event = server.event(f"/runtimes/{checksum}", **inputs)
+    assert event["status"] == "failure"
+    assert "no program is registered as" in event["result"]["error"]
+
+
+def test_a_compile_error_fails_the_registration(
+    server: Asked, copy_of: Callable[..., Path]
+) -> None:
+    change = ("int grid = (", "int grid = (nothing + ")
+    event = server.register(copy_of("column_sums", {"kernel.cu": [change]}))
+    assert event["status"] == "failure"
+    assert "kernel.cu:21" in event["result"]["error"]
+    assert server.get("/programs").json() == {"programs": []}
+
+
+def test_a_crash_fails_the_run_and_no_other(server: Asked) -> None:
+    checksum = server.register(EXAMPLES / "crash")["result"]["checksum"]
+    _, inputs = prepared("crash", {"dims": 2, "max_iterations": 4})
+    event = server.event(f"/runtimes/{checksum}", **inputs)
+    assert event["status"] == "failure"
+    assert "SIGSEGV" in event["result"]["error"]
+    checksum = server.register(EXAMPLES / "column_sums")["result"]["checksum"]
+    _, inputs = prepared("column_sums", SUMS)
+    assert server.event(f"/runtimes/{checksum}", **inputs)["status"] == "success"
+
+
+RECORDED: list[tuple[str, str, Any, int, Any]] = [
+    ("GET", "/ruok", None, 200, "imok"),
+    ("GET", "/clients", None, 200, {"clients": []}),
+    ("GET", "/clients/0123", None, 404, "error: 404"),
+    ("DELETE", "/clients/0123", None, 404, "error: 404"),
+    ("GET", "/programs", None, 200, {"programs": []}),
+    ("GET", f"/programs/{'0' * 40}", None, 404, "error: 404"),
+    ("GET", "/programs/..%2f..%2fetc%2fpasswd", None, 404, None),
+    ("POST", "/programs", {"name": "x", "data": "{}"}, 400, "error: 400"),
+    ("POST", "/programs", {"name": 1, "data": "{}", "checksum": "0"}, 400, "error: 400"),
+    ("POST", f"/runtimes/{'0' * 40}", {"dataset_enc": ""}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {}}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {}, "client_port": 0}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {}, "client_port": True}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {}, "client_port": 1, "agents": -1}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {}, "client_port": 1, "agents": 1e9}, 400, "error: 400"),
+    ("POST", "/clients", {"hardware": {"x": "x" * 70000}, "client_port": 1}, 413, "error: 413"),
+    ("PUT", "/remote_event/0123/4567", {"status": "success"}, 404, "error: 404"),
+    ("GET", "/events/0123", None, 404, "error: 404"),
+    ("GET", "/nowhere", None, 404, "error: 404"),
+    ("POST", "/ruok", {}, 405, "error: 405"),
+]
+
+
+def test_answers_are_those_of_lizard_slayer_or_say_what_is_wrong(server: Asked) -> None:
+    for method, path, data, status, expected in RECORDED:
+        answer = server.http.request(method, path, json=data)
+        assert answer.status_code == status, (path, answer.text)
+        if isinstance(expected, dict):
+            assert answer.json() == expected
+        elif expected is not None:
+            assert answer.text.splitlines()[0] == expected
+
+
+def test_bodies_that_are_no_objects_are_refused(server: Asked) -> None:
+    kind = {"content-type": "application/json"}
+    for body in (b"", b"[]", b"{", b"\xff", b"[" * 100_000, b'"x"'):
+        assert server.http.post("/programs", content=body, headers=kind).status_code == 400, body
+    form = {"content-type": "text/plain"}  # what a page of another site can send unasked
+    assert server.http.post("/programs", content=b"{}", headers=form).status_code == 415
+    assert server.get("/ruok").text == "imok"
+
+
+def test_a_program_that_is_not_what_its_checksum_says_is_refused(server: Asked) -> None:
+    found = read_directory(EXAMPLES / "column_sums")
+    for data, checksum, why in (
+        (found.data + " ", found.checksum, "the checksum is not that of the program"),
+        (found.data, "../../../../tmp/x", "is no checksum"),
+        ("{}", "bf21a9e8fbc5a3846fb05b4fa0859e0917b2202f", "names no python source"),
+    ):
+        event = server.event("/programs", name="x", data=data, checksum=checksum)
+        assert event["status"] == "failure"
+        assert why in event["result"]["error"]
+
+
+def test_who_has_no_token_gets_nothing(server: Asked) -> None:
+    for path in ("/ruok", "/programs", "/shutdown", "/nowhere"):
+        answer = server.http.get(path, headers={"authorization": "Bearer x"})
+        assert answer.status_code == 401
+        assert "www-authenticate" in answer.headers
+    page = {"origin": "http://example.org"}
+    assert server.http.get("/shutdown", headers=page).status_code == 403
+    assert server.post("/programs", name="x").status_code == 400  # it is still there
+
+
+def test_clients_come_and_go(server: Asked) -> None:
+    plain = server.post("/clients", hardware={"cores": 2}, client_port=4000).json()
+    assert list(plain) == ["uuid"]  # one that knows nothing of Sapwood
+    own = server.post("/clients", hardware={}, client_port=4001, agents=2).json()
+    assert len(own["invitations"]) == 2
+    assert server.get("/clients").json() == {"clients": [plain["uuid"], own["uuid"]]}
+    shown = server.get(f"/clients/{plain['uuid']}").json()
+    assert shown == {
+        "uuid": plain["uuid"],
+        "hardware": {"cores": 2},
+        "url": "http://127.0.0.1:4000",
+        "agents": [],
+    }
+    place = f"/remote_event/{plain['uuid']}/4567"
+    told = {"event_id": "4567", "type": "register_prog", "status": "success", "result": {}}
+    assert server.http.put(place, json=told).text == "ok"
+    assert server.get(place).json() == told
+    for each in (plain, own):
+        assert server.http.delete(f"/clients/{each['uuid']}").text == "ok"
+    assert server.get("/clients").json() == {"clients": []}
+
+
+def test_it_ends_when_all_is_done(server: Asked) -> None:
+    found = read_directory(EXAMPLES / "column_sums")
+    inputs = {"name": found.name, "data": found.data, "checksum": found.checksum}
+    before = server.post("/programs", **inputs).json()["event_id"]
+    ending = server.get("/shutdown").json()["event_id"]
+    until(lambda: server.get(f"/events/{ending}").json()["status"] == "success")
+    assert server.get(f"/events/{before}").json()["status"] == "success"
+    assert server.post("/programs", **inputs).status_code == 503
+
+
+def test_a_client_does_iterations_as_a_server_tells_it(client: Asked) -> None:
+    """As lizard-slayer's own server asks its clients; the sums of a slice are what adding gives."""
+    checksum = client.register(EXAMPLES / "column_sums")["result"]["checksum"]
+    assert client.get(f"/programs/{checksum}").json()["ready"]
+    _, inputs = prepared("column_sums", SUMS)
+    runtime = f"/runtimes/{checksum}/7"
+    inputs |= {"runtime_id": "7", "checksum": checksum, "send_remote_event": True}
+    event = client.event(runtime, **inputs)
+    assert (event["type"], event["status"], event["result"]) == ("init_runtime", "success", {})
+    program = client_program(checksum, inputs["global_params_enc"])
+    for iteration in range(2):
+        state = program.state(iteration)
+        event = client.event(f"{runtime}/iterate", global_state_enc=state)
+        assert (event["type"], event["status"]) == ("run_iteration", "success"), event
+        sums = program.sums(event["result"]["aggregation_result_enc"])
+        assert sums == pytest.approx([-25.17, -4.18, 40.29], abs=1e-3)
+    event = client.event(f"{runtime}/cleanup")
+    assert (event["type"], event["status"]) == ("delete_runtime", "success")
+    event = client.event(f"{runtime}/iterate", global_state_enc=program.state(0))
+    assert event["status"] == "failure"
+    assert "there is no such runtime" in event["result"]["error"]
+    assert client.post(runtime, dataset_enc="").status_code == 400
+
+
+class client_program:  # noqa: N801 - reads as a call in the test
+    """The server's part of the example column_sums."""
+
+    def __init__(self, checksum: str, params: str) -> None:
+        from sapwood.compat.lizard.launch import check  # noqa: PLC0415 - as a server has it
+
+        registration = read_directory(EXAMPLES / "column_sums")
+        assert registration.checksum == checksum
+        self._module = check(registration).module
+        self._params = self._module.GlobalParams()
+        self._params.decode(params, None)
+
+    def state(self, iteration: int) -> str:
+        """Return a global state, encoded."""
+        state = self._module.init_global_state(self._params)
+        state.iteration = iteration
+        text: str = state.encode(self._params)
+        return text
+
+    def sums(self, encoded: str) -> list[float]:
+        """Return the numbers of an aggregation result."""
+        result = self._module.init_aggregation_result(self._params)
+        result.decode(encoded, self._params)
+        return list(result.get_ref("sums"))
+
+
+def test_a_client_runs_c_extensions_over_rows(client: Asked) -> None:
+    folder = EXAMPLES / "kmeans_extension"
+    checksum = client.register(folder)["result"]["checksum"]
+    rows = [[0.0, 0.0], [1.0, 1.0], [0.0, 0.2], [1.0, 0.8]]
+    # 40 rows of a dataset of 210: the parameters are those of the whole.
+    inputs = {"global_params_enc": [210, 2, 2, 10, 1e-9], "dataset_enc": [40, rows * 10]}
+    assert client.event(f"/runtimes/{checksum}/1", **inputs)["status"] == "success"
+    event = client.event(
+        f"/runtimes/{checksum}/1/iterate", global_state_enc=[0, [0.0, 0.0, 1.0, 1.0]]
+    )
+    assert event["status"] == "success", event
+    counts, sums = event["result"]["aggregation_result_enc"]
+    assert counts == [20, 20]
+    assert sums == pytest.approx([0.0, 2.0, 20.0, 18.0])
+    bad = {**inputs, "dataset_enc": [3, rows]}
+    event = client.event(f"/runtimes/{checksum}/2", **bad)
+    assert "the number of rows, and the rows" in event["result"]["error"]
+    assert json.loads(client.get("/programs").text) == {"programs": [checksum]}

@@ -1,0 +1,238 @@
+"""``sapwood lizard server`` and ``client`` as processes, and programs that talk to them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from tests.system.hosts.network import until
+from typer.testing import CliRunner
+
+from sapwood.cli.main import app
+from sapwood.compat.lizard.api import application, common_routes
+from sapwood.compat.lizard.directory import read_directory
+from sapwood.compat.lizard.events import EventWorker
+from sapwood.compat.lizard.gate import ApiGate
+from sapwood.compat.lizard.importing import lizard_first
+from sapwood.compat.lizard.remote import RemoteServer
+from sapwood.compat.lizard.runtime_helper import run_using_runner_module
+from sapwood.compat.lizard.serving import Place, serve
+from sapwood.core.errors import (
+    ConfigurationError,
+    ExecutionError,
+    InputError,
+    NodeLostError,
+    ResourceError,
+    SecurityError,
+)
+
+from .conftest import EXAMPLES
+
+TOKEN = "0123456789abcdef" * 4
+PATIENCE = 60.0
+
+pytestmark = [pytest.mark.row("B-API-1"), pytest.mark.timeout(240)]
+
+
+@contextlib.contextmanager
+def process(*words: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Begin a command; return it with what it says when it is ready."""
+    made = subprocess.Popen(
+        [sys.executable, "-P", "-m", "sapwood", "lizard", *words, "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert made.stdout is not None
+    try:
+        yield made, json.loads(made.stdout.readline())
+    finally:
+        made.terminate()
+        made.communicate(timeout=PATIENCE)
+
+
+def load_program(folder: Path, url: str) -> str:
+    """Register a program the way lizard-slayer's loader script does, with its names."""
+    import yaml  # noqa: PLC0415 - as a script of users'
+
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    for key, name in config["sources"].items():
+        config["code"][key] = (folder / name).read_text()
+    data = json.dumps(config)
+    checksum = read_directory(folder).checksum
+    asked = {"name": config["info"]["name"], "data": data, "checksum": checksum}
+    event_id = RemoteServer(url).ask("POST", "/programs", asked)["event_id"]
+    with lizard_first():
+        from lizard import runtime_helper  # type: ignore[import-not-found]  # noqa: PLC0415 - as above
+
+        event = runtime_helper.poll_for_event_complete(url, event_id, poll_freq=0.05)
+    assert event["status"] == "success", event
+    return checksum
+
+
+@pytest.mark.row("B-CLI-1")
+@pytest.mark.row("B-RUN-2")
+def test_programs_run_on_the_agents_of_server_and_client(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with process("server", "--port", "0", "--agents", "1") as (server, said):
+        url = said["url"]
+        remote = RemoteServer(url)
+        with process("client", "-p", url.rpartition(":")[2], "-n", "--agents", "1") as (
+            client,
+            answer,
+        ):
+            uuid = answer["uuid"]
+            until(lambda: remote.ask("GET", f"/clients/{uuid}")["agents"] == [2])
+            assert RemoteServer(answer["url"]).ask("GET", "/ruok") == "imok"
+            kmeans = EXAMPLES / "kmeans"
+            settings = {
+                "dims": 2,
+                "max_iterations": 20,
+                "num_centroids": 3,
+                "threshold": 0.01,
+                "input_file": str(kmeans / "points.txt"),
+            }
+            checksum = load_program(kmeans, url)
+            runner = str(kmeans / "runner.py")
+            seconds = run_using_runner_module(runner, settings, url, checksum)
+            first, *result = capsys.readouterr().out.splitlines()
+            assert first == f"Run completed in {seconds} seconds"
+            assert result == ["iterations: 3", "0.2005 0.2024", "0.5053 0.8075", "0.8017 0.3010"]
+            with pytest.raises(ExecutionError, match="no program is registered"):
+                remote.do(f"/runtimes/{'0' * 40}", {"dataset_enc": "", "global_params_enc": ""})
+            with pytest.raises(InputError, match="404"):
+                run_using_runner_module(runner, settings, url, "0" * 40)
+            # A client that is killed takes its agents with it, and the server forgets it.
+            client.kill()
+            until(lambda: remote.ask("GET", "/clients") == {"clients": []})
+            run_using_runner_module(runner, settings, url, checksum, quiet_print=True)
+        remote.ask("GET", "/shutdown")
+        assert server.wait(PATIENCE) == 0
+    with pytest.raises(NodeLostError, match="no server answers"):
+        remote.ask("GET", "/ruok")
+
+
+@pytest.mark.row("B-CLI-1")
+@pytest.mark.nightly
+def test_a_client_ends_with_its_server() -> None:
+    with process("server", "--port", "0", "--agents", "1") as (server, said):
+        port = said["url"].rpartition(":")[2]
+        with process("client", "-p", port, "--agents", "2") as (client, answer):
+            remote = RemoteServer(said["url"])
+            place = f"/clients/{answer['uuid']}"
+            until(lambda: len(remote.ask("GET", place)["agents"]) == 2)
+            server.send_signal(signal.SIGINT)
+            assert server.wait(PATIENCE) == 0
+            assert client.wait(PATIENCE) == 0
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> dict[str, str]:
+    """Files of a certificate for 127.0.0.1, its key, the authority's certificate and a token."""
+    authority = trustme.CA()
+    made = authority.issue_cert("127.0.0.1")
+    made.cert_chain_pems[0].write_to_path(tmp_path / "certificate.pem")
+    made.private_key_pem.write_to_path(tmp_path / "key.pem")
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    names = ("certificate.pem", "key.pem", "authority.pem", "token")
+    return {name.partition(".")[0]: str(tmp_path / name) for name in names}
+
+
+def test_over_tls_with_a_token(
+    certificate: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = (Path(certificate["certificate"]), Path(certificate["key"]))
+    place = Place("127.0.0.1", 0, token=True, certificate=files[0], key=files[1])
+    worker = EventWorker({})
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        trusted = certificate["authority"]
+        assert RemoteServer(place.url, token=TOKEN, certificate=trusted).ask("GET", "/ruok") == (
+            "imok"
+        )
+        named = place.url.replace("//", f"//lizard:{TOKEN}@")
+        assert RemoteServer(named, certificate=trusted).ask("GET", "/ruok") == "imok"
+        with pytest.raises(SecurityError, match="not trusted"):
+            RemoteServer(named).ask("GET", "/ruok")
+        with pytest.raises(SecurityError, match="wants its token"):
+            RemoteServer(place.url, certificate=trusted).ask("GET", "/ruok")
+        monkeypatch.setenv("SAPWOOD_LIZARD_TOKEN", certificate["token"])
+        monkeypatch.setenv("SAPWOOD_LIZARD_CERTIFICATE", trusted)
+        assert RemoteServer(place.url).ask("GET", "/ruok") == "imok"
+        with pytest.raises(NodeLostError):
+            RemoteServer(place.url.replace("https", "http")).ask("GET", "/ruok")
+
+    def asked(stop: Callable[[], None]) -> None:
+        def work() -> None:
+            try:
+                ask()
+            except BaseException as error:  # noqa: BLE001 - raised again below
+                failures.append(error)
+            finally:
+                stop()
+
+        threads.append(threading.Thread(target=work))
+        threads[0].start()
+
+    threads: list[threading.Thread] = []
+    serve(application(common_routes(worker), ApiGate(TOKEN)), place, ready=asked)
+    threads[0].join()
+    worker.close()
+    for failure in failures:
+        raise failure
+
+
+def test_other_machines_need_tls_and_a_token(certificate: dict[str, str], tmp_path: Path) -> None:
+    own, key = Path(certificate["certificate"]), Path(certificate["key"])
+    for token, files, why in (
+        (False, (None, None), "without TLS and a token"),
+        (True, (None, None), "without TLS$"),
+        (False, (own, key), "without a token"),
+        (True, (own, None), "belong together"),
+        (True, (own, tmp_path / "gone.pem"), "cannot be used"),
+        (True, (key, own), "cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            Place("0.0.0.0", 0, token=token, certificate=files[0], key=files[1])  # noqa: S104 - it is refused
+        assert re_found(why, caught.value.what), caught.value.what
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ResourceError):
+        Place("127.0.0.1", taken.getsockname()[1], token=False, certificate=None, key=None)
+    with pytest.raises(SecurityError, match="not sent without TLS"):
+        RemoteServer("http://10.0.0.1:5000", token=TOKEN)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        RemoteServer("https://10.0.0.1", certificate=str(tmp_path / "gone"))
+    for url in ("ftp://localhost", "http://", "http://x:y", "//[", "http://localhost:99999"):
+        with pytest.raises(ConfigurationError, match="no address"):
+            RemoteServer(url)
+
+
+def re_found(pattern: str, text: str) -> bool:
+    """Say whether a text has a pattern, whose ``$`` is its end."""
+    return text.endswith(pattern[:-1]) if pattern.endswith("$") else pattern in text
+
+
+def test_wrong_words(certificate: dict[str, str]) -> None:
+    for words, message in (
+        (("server", "--host", "10.0.0.1"), "without TLS and a token"),
+        (("server", "--token", "gone"), "the token cannot be read"),
+        (("server", "--port", "99999"), "--port"),
+        (("client", "-p", "1"), "no server answers"),
+        (("client", "-a", "10.0.0.1", "--token", certificate["token"]), "without TLS"),
+    ):
+        done = CliRunner().invoke(app, ["lizard", *words], prog_name="sapwood")
+        assert done.exit_code in {2, 6, 7}, (words, done.stderr)
+        assert message in done.stderr
