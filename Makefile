@@ -60,6 +60,8 @@ torture: $(VENV)/with-test
 	    --crash 0.001 --pause 0.0005 --sever 0.005 --clog 0.001 --partition 0.001
 	$(BIN)/sapwood simulate --what sessions --seeds $(SEEDS) --agents 6 --fanout 2 --waves 2 --split 0.1 \
 	    --crash 0.001 --pause 0.0003 --zygote 0.0001 --sever 0.002 --clog 0.0005
+	$(BIN)/sapwood simulate --what runs --seeds $(SEEDS) --agents 6 --fanout 2 --waves 3 --split 0.1 \
+	    --crash 0.001 --pause 0.0003 --zygote 0.0001 --sever 0.002 --clog 0.0005
 	@set -e; for what in streams groups messages; do \
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \

@@ -91,6 +91,7 @@ class KilledCluster:
     ) -> None:
         self.kills: Counter[str] = Counter()
         self.stops: Counter[str] = Counter()
+        self.late: list[str] = []
         self._agents = agents
         self._nodes = nodes
         self._places = places
@@ -263,11 +264,17 @@ class KilledCluster:
             alive = started_at(find_head().pid) != 0
         except SapwoodError:
             alive = False
-        with contextlib.suppress(subprocess.CalledProcessError):  # then the next call does it
+        try:
             if alive:
                 self.join()
             else:
                 self.up()
+        except subprocess.CalledProcessError:
+            return  # the next call does it
+        except subprocess.TimeoutExpired as error:
+            self.late.append(str(error))
+            for file in Path(self._environment["XDG_STATE_HOME"]).rglob("*.log"):
+                print(f"--- {file}\n{file.read_text(errors='replace')[-3000:]}", flush=True)
 
 
 class Facts:
@@ -420,9 +427,8 @@ def torture(given: argparse.Namespace, places: Machines | None) -> int:
         while sum(cluster.kills.values()) < given.until if given.until else time.monotonic() < end:
             file = Path(folder) / f"result-{done}.npz"
             begun = time.monotonic()
-            run, said, wrong = disturb(
-                cluster, rng, words, file, rng.randint(1, given.kills), given.only, given.stops
-            )
+            kills = rng.randint(1, given.kills)
+            run, said, wrong = disturb(cluster, rng, words, file, kills, given.only, given.stops)
             if not wrong and not same(file, wanted):
                 wrong = "its result is WRONG"
             done += 1
@@ -441,7 +447,7 @@ def torture(given: argparse.Namespace, places: Machines | None) -> int:
         where = "this machine" if places is None else f"{len(places.names)} namespaces"
         print(
             f"{sum(cluster.kills.values())} kills in {done} runs on {where}, {seconds:.0f} s:"
-            f" {dict(cluster.kills)}, stopped {dict(cluster.stops)}"
+            f" {dict(cluster.kills)}, stopped {dict(cluster.stops)}, late {cluster.late}"
         )
     print("\n".join(faults) or "no result was wrong")
     return 1 if faults else 0

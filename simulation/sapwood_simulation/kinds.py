@@ -8,6 +8,7 @@ from sapwood_simulation.membership_simulation import MembershipSimulation
 from sapwood_simulation.message_simulation import MessageSimulation
 from sapwood_simulation.node_simulation import NodeSimulation
 from sapwood_simulation.piece_simulation import PieceSimulation
+from sapwood_simulation.run_simulation import RunSimulation
 from sapwood_simulation.session_simulation import SessionSimulation
 from sapwood_simulation.simulation import Simulation, SimulationOptions
 from sapwood_simulation.stream_simulation import StreamKind, StreamSimulation
@@ -23,6 +24,7 @@ KINDS: dict[str, type[Simulation]] = {
         MembershipSimulation,
         NodeSimulation,
         SessionSimulation,
+        RunSimulation,
     )
 }
 """What can be simulated, from ``waves`` to ``sessions``, as each kind calls itself."""

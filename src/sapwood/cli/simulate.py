@@ -37,6 +37,7 @@ class What(StrEnum):
     MEMBERSHIP = "membership"
     NODES = "nodes"
     SESSIONS = "sessions"
+    RUNS = "runs"
 
 
 class Sync(StrEnum):
@@ -205,7 +206,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     No process is started: the production protocol runs under virtual time. The same options
     give the same course of events. With --what also streams of any kind, groups, messages from
     place to place, arrays that travel in pieces, a tree that changes meanwhile, nodes that join,
-    and sessions that are left and attached to.
+    sessions that are left and attached to, and runs that are killed and go on.
     """
     with reported(debug=debug, as_json=as_json):
         _require_simulator()

@@ -88,7 +88,8 @@ def explanations(status: calls.TreeStatus) -> list[str]:
         if status.time - refusal.time < RECENT:
             who = f"'{refusal.name}'" if refusal.name else refusal.address
             at = moment_shown(refusal.time, status.time)
-            lines.append(f"{who} was not let in at {at}: {refusal.reason}")
+            often = f"{refusal.times} times, last " if refusal.times > 1 else ""
+            lines.append(f"{who} was not let in {often}at {at}: {refusal.reason}")
     return list(dict.fromkeys(lines))
 
 

@@ -33,7 +33,12 @@ NODES = "nodes"
 """Call: which nodes are there? Answer: a list of :class:`NodeRecord`."""
 
 STATUS = "status"
-"""Call: how are the nodes? Answer: a :class:`TreeStatus`."""
+"""Call: how are the nodes? Value: the numbers of some, or None for all. Answer: a
+:class:`TreeStatus`."""
+
+GLANCE = "glance"
+"""Call: how are the nodes, as far as that is known without waiting? Answer: a
+:class:`ClusterGlance`, encoded, as viewers ask for it twice a second."""
 
 LOGS = "logs"
 """Call: what did a daemon, or the head, log? Value: :class:`LogsOf`. Answer: a ``LogPage``."""
@@ -545,6 +550,70 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     head: list[ComponentView] = []
     ready_seconds: float | None = None
     joined: list[JoinedOf] = []
+
+
+class NodeGlance(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node is in short, with what it said last of what runs there.
+
+    Attributes:
+        host: Its number.
+        name: What users call it.
+        state: See :class:`NodeRecord`.
+        since: Since when, seconds since 1970; 0 if that is not known.
+        reason: Why it is not ready; empty if it is.
+        cores: How many processes may run at once; 0 if that is not known.
+        skew: Seconds by which its clock is ahead of the head's.
+        certificate_end: When its certificate ends, seconds since 1970; 0 if it has none.
+        trouble: Its components that do not do what they are for, and why.
+        link: State of the link to it; empty while there is none.
+        round_trip: Seconds that a message takes there and back; None if that is not known.
+        queued: Bytes that wait to be sent there.
+        sent: Bytes that were sent there.
+        received: Bytes that came from there.
+        load: Its processes that run or want to, a mean over a minute; None before it has said so.
+        free_memory: Bytes that its processes can still take.
+        sessions: The sessions that have processes there.
+        processes: Their places there.
+        commands: How many commands run there.
+    """
+
+    host: int
+    name: str
+    state: str
+    since: float = 0.0
+    reason: str = ""
+    cores: int = 0
+    skew: float = 0.0
+    certificate_end: float = 0.0
+    trouble: list[str] = []
+    link: str = ""
+    round_trip: float | None = None
+    queued: int = 0
+    sent: int = 0
+    received: int = 0
+    load: float | None = None
+    free_memory: int = 0
+    sessions: list[str] = []
+    processes: int = 0
+    commands: int = 0
+
+
+class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cluster is in short.
+
+    Attributes:
+        time: When, by the head's clock, seconds since 1970.
+        nodes: Each of the nodes that are there.
+        refusals: Machines that were not let in, the last ones.
+        trouble: Components of the head that do not do what they are for, and why.
+        ready_seconds: As in :class:`TreeStatus`.
+    """
+
+    time: float
+    nodes: list[NodeGlance]
+    refusals: list[RefusedMachine] = []
+    trouble: list[str] = []
+    ready_seconds: float | None = None
 
 
 class ComponentOf(msgspec.Struct, frozen=True):

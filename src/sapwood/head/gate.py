@@ -33,6 +33,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
     calls.STATUS: r.OBSERVE,  # it has the commands of everybody
+    calls.GLANCE: r.OBSERVE,
     calls.LOGS: r.OBSERVE,
     calls.COMPONENT: r.ADMIN,
     calls.EVENTS: r.OBSERVE,

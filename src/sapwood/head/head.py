@@ -63,6 +63,7 @@ from sapwood.head.gate import (
     refuse_staging,
     secret_for,
 )
+from sapwood.head.glance import NodeGlances, cluster_glance, troubles
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -72,7 +73,7 @@ from sapwood.head.service import ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
-from sapwood.head.status import NodeCauses, tree_status
+from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -224,6 +225,7 @@ class Head:
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._causes = NodeCauses()
+        self._glances = NodeGlances(lambda host: self.control.ask(host, messages.STATUS, None))
         self._away: set[int] = set()  # used on the loop of the control tree only
         self._lines = LogRing()
         self._keeping = contextlib.ExitStack()
@@ -269,6 +271,7 @@ class Head:
                 calls.HELLO: self._hello,
                 calls.NODES: self._nodes,
                 calls.STATUS: self._status,
+                calls.GLANCE: self._glance,
                 calls.LOGS: self._logs,
                 calls.COMPONENT: self._act,
                 calls.REMOVE_NODE: self._remove_node,
@@ -587,14 +590,37 @@ class Head:
         return sorted(found, key=lambda one: one.host)
 
     def _status(self, caller: ServiceCaller, value: Any) -> Future[Any]:
-        del caller, value
+        del caller
+        wanted = None if value is None else set(_read(value, list[int]))
         parts, seconds = self._supervisor.views(), self._ready_seconds
         return self._pool.submit(
             lambda: _plain(
                 msgspec.structs.replace(
-                    tree_status(self.control, self.records(), parts, seconds),
+                    tree_status(self.control, self._some_records(wanted), parts, seconds),
                     joined=self.sessions.joined(),
                 )
+            )
+        )
+
+    def _some_records(self, hosts: set[int] | None) -> list[calls.NodeRecord]:
+        return [one for one in self.records() if hosts is None or one.host in hosts]
+
+    def _glance(self, caller: ServiceCaller, value: Any) -> Future[Any]:
+        del caller, value
+        return self._pool.submit(self._glance_now)
+
+    def _glance_now(self) -> Any:
+        views = {view.host: view for view in self.control.nodes}
+        nodes = cluster_glance(
+            self.records(), views, self.control.links().result(ANSWER_TIMEOUT), self._glances
+        )
+        return messages.to_value(
+            calls.ClusterGlance(
+                time=time.time(),
+                nodes=nodes,
+                refusals=self.control.refusals,
+                trouble=troubles(self._supervisor.views()),
+                ready_seconds=self._ready_seconds,
             )
         )
 

@@ -273,13 +273,19 @@ class HeadRuns:
         facts = {"run": record.id, "state": state, "seconds": f"{time.time() - record.created:.3f}"}
         self._note("run.ended", text, session=record.session, facts=facts)
         with self._lock:
-            self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
-            over = [one for one in self.records() if one.state != RUNNING]
-            over.sort(key=lambda one: one.ended)
-            for old in over[:-MAX_OVER]:
-                shutil.rmtree(old.folder, ignore_errors=True)
-                del self._records[old.id]
-                self._opened().delete(_RUNS + old.id)
+            try:
+                self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
+                self._forget_old()
+            except StoreError as error:  # the next head sees by the run's files that it is over
+                _log.warning("end of run not kept", run=record.id, reason=error.what)
+
+    def _forget_old(self) -> None:
+        over = [one for one in self.records() if one.state != RUNNING]
+        over.sort(key=lambda one: one.ended)
+        for old in over[:-MAX_OVER]:
+            shutil.rmtree(old.folder, ignore_errors=True)
+            del self._records[old.id]
+            self._opened().delete(_RUNS + old.id)
 
     def _keep(self, record: calls.RunRecord) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.nodes.control import ControlTree
+from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 
 HTTP: Final = "http/1.1"
@@ -137,6 +139,7 @@ class HttpService:
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = 0.0
         self._path = ""
+        self._left = ""  # the path of a process that serves no more
         self._server = -1  # number of its front end
         self._waiting: deque[tuple[socket.socket, str]] = deque()
         self._asked: list[Callable[[], None]] = []
@@ -179,6 +182,7 @@ class HttpService:
         if end is not None:
             end()
         self._close_waiting()
+        left = self._path
         self._path, self._server, self.listens = "", -1, []
         process, self._process = self._process, None
         if process is None:
@@ -189,6 +193,14 @@ class HttpService:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        self._remove(left)
+
+    def _remove(self, path: str) -> None:
+        """Remove the folder of a process that has ended, if it has not done so."""
+        folder = Path(path or self._left).parent
+        self._left = ""
+        if folder.name.startswith(PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def _log_file(self) -> Path:
@@ -243,6 +255,7 @@ class HttpService:
     def gone(self, number: int) -> None:
         """The connection of a process that served is gone, and so is the process, or will be."""
         if number == self._server:
+            self._left = self._path
             self._path, self._server, self.listens = "", -1, []
             if self._process is not None:
                 self._process.terminate()

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
@@ -48,6 +48,7 @@ from sapwood.nodes.joining import (
     JoinRequest,
     JoinServer,
     NodeFacts,
+    check_clock,
     check_facts,
     check_python,
 )
@@ -129,12 +130,40 @@ class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
         name: What it calls itself; empty if it did not come so far.
         address: Where it is; empty if that is not known.
         reason: Why.
+        times: How often this machine was refused for this reason.
     """
 
     time: float
     name: str = ""
     address: str = ""
     reason: str
+    times: int = 1
+
+
+class RefusedMachines:
+    """Those that were not let in: one entry for each machine and reason, the last ones.
+
+    Whoever comes again and again does not push out why another machine is not there.
+
+    Args:
+        limit: Entries that are kept.
+    """
+
+    def __init__(self, limit: int = MAX_REFUSALS) -> None:
+        self._limit = limit
+        self._found: dict[tuple[str, str, str], RefusedMachine] = {}
+
+    def add(self, one: RefusedMachine) -> None:
+        """Note one more."""
+        key = (one.name, one.address.rpartition(":")[0], one.reason)
+        before = self._found.pop(key, None)
+        times = one.times if before is None else before.times + one.times
+        self._found[key] = msgspec.structs.replace(one, times=times)
+        while len(self._found) > self._limit:
+            del self._found[next(iter(self._found))]
+
+    def __iter__(self) -> Iterator[RefusedMachine]:
+        return iter(list(self._found.values()))
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +264,7 @@ class ControlTree:
         self.leads: Callable[[], bool] = lambda: True
         self._restart = options.restart
         self._answered: dict[int, int] = {}  # incarnations of those that were let in
-        self._refusals: deque[RefusedMachine] = deque(maxlen=MAX_REFUSALS)
+        self._refusals = RefusedMachines()
         self._token_users: dict[str, deque[str]] = {}
         self._port: HeadPort | None = None
         self._loop_later: Callable[..., object] = _not_yet
@@ -720,7 +749,7 @@ class ControlTree:
         log_refusals(refusal.name or refusal.address, refusal.reason)
         self._note_refused(refusal.address, f"{refusal.name}\0{refusal.reason}")
         with self._lock:
-            self._refusals.append(refusal)
+            self._refusals.add(refusal)
 
     def _tell_refusal(self, address: str, what: str, left_out: int) -> None:
         """Tell of some of the machines that are refused: anybody may be one."""
@@ -734,6 +763,8 @@ class ControlTree:
         self._check_signs()
         check_facts(request.facts)
         check_python(request.facts.python)
+        spare = self._life.total_seconds() * (1.0 - RENEW_AFTER)  # what each certificate has left
+        check_clock(request.facts.clock - time.time(), spare)
         if request.token:
             rank, incarnation = self._by_token(request)
             name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"

@@ -45,7 +45,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.environment.settings import RestartSettings
-from sapwood.security.authority import HEAD, is_head, make_request, pin_of
+from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation
 from sapwood.security.tokens import JoinToken
@@ -191,6 +191,26 @@ def check_python(version: str) -> None:
             "between versions",
             hint=f"join with a Python {minor} that has Sapwood",
         )
+
+
+def check_clock(skew: float, ahead: float) -> None:
+    """Refuse a machine to which the certificates of the cluster would not be valid.
+
+    Args:
+        skew: Seconds by which its clock is ahead of the head's.
+        ahead: By how much it may be.
+
+    Raises:
+        SecurityError: Its clock is too far ahead or behind.
+    """
+    if -BACK_DATED.total_seconds() <= skew <= ahead:
+        return
+    much = f"{abs(skew) / 3600:.1f} h" if abs(skew) >= 3600 else f"{abs(skew):.0f} s"
+    raise SecurityError(
+        f"its clock is {much} {'ahead of' if skew > 0 else 'behind'} the head's: "
+        "certificates are not valid there",
+        hint="set the clock of that machine, for example by `timedatectl set-ntp true`",
+    )
 
 
 class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):

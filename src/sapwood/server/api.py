@@ -6,25 +6,38 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
 
 from sapwood.activity.progress import Progress
+from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
-from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING
+from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
 from sapwood.head.service import plain
 from sapwood.nodes import messages
 from sapwood.nodes.messages import ReadLogs
 from sapwood.server.endpoints import Asked, Endpoint
 from sapwood.server.lines import Line, read
 from sapwood.server.live import MEDIA_TYPE, Streams, resumed_after
+from sapwood.server.metrics import (
+    MEDIA_TYPE as METRICS,
+)
+from sapwood.server.metrics import (
+    ClusterFigures,
+    MetricList,
+    ServerFigures,
+    as_list,
+    as_text,
+    series,
+)
 from sapwood.server.problems import HttpError
 
 PREFIX: Final = "/api/v1"
@@ -426,6 +439,15 @@ async def run(asked: Asked) -> RunView:
     return await asyncio.to_thread(_seen, record, whole=True)
 
 
+async def run_work(asked: Asked) -> WorkRecord:
+    """Who did what in a detached run."""
+    record = await _run(asked)
+    found = await asyncio.to_thread(_work, record)
+    if found is None:
+        raise HttpError(404, "this run has recorded nothing yet", where=record.id, hint="try again")
+    return found
+
+
 async def cancel_run(asked: Asked) -> RunView:
     """Cancel a detached run."""
     record = await _run(asked)
@@ -472,6 +494,13 @@ def _seen(record: calls.RunRecord, *, whole: bool = False) -> RunView:
     return RunView(record=record, progress=progress, answer=answer)
 
 
+def _work(record: calls.RunRecord) -> WorkRecord | None:
+    try:
+        return typed.json_reader(WorkRecord)((Path(record.folder) / WORK).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
 def _answer(folder: Path) -> Any:
     try:
         with (folder / ANSWER).open("rb") as file:
@@ -505,12 +534,47 @@ async def events(asked: Asked) -> EventList:
     return EventList(page.events, page.state)
 
 
-def endpoints(streams: Streams) -> list[Endpoint]:
+# --- metrics -------------------------------------------------------------------------------------
+
+
+async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
+    """Return all that metrics are made of; this asks a bounded number of nodes."""
+    newest = plain(EventQuery(limit=1))
+    head, glance, sessions, runs, page = await asyncio.gather(
+        line.call(calls.HELLO),
+        line.call(calls.GLANCE),
+        line.call(calls.LIST_SESSIONS),
+        line.call(calls.LIST_RUNS),
+        line.call(calls.EVENTS, newest),
+    )
+    events: calls.EventPage = read(page, calls.EventPage)
+    return ClusterFigures(
+        head=read(head, calls.HeadFacts),
+        glance=messages.from_value(glance, calls.ClusterGlance),
+        sessions=read(sessions, list[calls.SessionRecord]),
+        runs=read(runs, list[calls.RunRecord]),
+        events=max((one.number for one in events.events), default=0),
+        lost=events.state.lost,
+        server=server,
+    )
+
+
+def endpoints(streams: Streams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
     """Return the endpoints of the API.
 
     Args:
         streams: Holds the streams that are open.
+        server: Returns how the HTTP server is.
     """
+
+    async def metrics(asked: Asked) -> MetricList:
+        """Metrics as JSON."""
+        return as_list(series(await figures(asked.line, server())))
+
+    async def prometheus(asked: Asked) -> Any:
+        """Metrics as Prometheus reads them."""
+        found = as_text(series(await figures(asked.line, server())))
+        return Response(found, media_type=METRICS)
 
     async def live(asked: Asked) -> Any:
         """What happens, as it happens."""
@@ -646,6 +710,15 @@ def endpoints(streams: Streams) -> list[Endpoint]:
             parts=run_part,
         ),
         Endpoint(
+            method="GET",
+            path=f"{PREFIX}/runs/{{run}}/work",
+            handler=run_work,
+            about="Who did what in a detached run, and why its slices moved.",
+            answer=WorkRecord,
+            right="observe",
+            parts=run_part,
+        ),
+        Endpoint(
             method="POST",
             path=f"{PREFIX}/runs/{{run}}/cancel",
             handler=cancel_run,
@@ -681,5 +754,22 @@ def endpoints(streams: Streams) -> list[Endpoint]:
             query=LiveFilter,
             right="observe",
             media=MEDIA_TYPE,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{PREFIX}/metrics",
+            handler=metrics,
+            about="Metrics of the cluster, its nodes and this server, as JSON.",
+            answer=MetricList,
+            right="observe",
+        ),
+        Endpoint(
+            method="GET",
+            path="/metrics",
+            handler=prometheus,
+            about="The same as Prometheus reads it.",
+            answer=str,
+            right="observe",
+            media=METRICS,
         ),
     ]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -27,12 +28,16 @@ from sapwood.server.api import PREFIX, endpoints
 from sapwood.server.endpoints import Asked, Endpoint, answer_of, read_body, read_query
 from sapwood.server.lines import Line, Lines, UnauthorizedError
 from sapwood.server.live import Streams
+from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
 
 COOKIE_LIFE: Final = 12 * 3600.0
 """Seconds for which a browser is let in at most."""
+
+MAX_REASONS: Final = 16
+"""Reasons to turn clients away that are counted by themselves."""
 
 STATIC: Final = Path(__file__).parent / "static"
 """Pages, styles and scripts of the dashboard."""
@@ -88,8 +93,11 @@ class WebApplication:
         self._cookie = cookie
         self._hosts = hosts
         self._no_token = no_token
-        self._refusals = Refusals(self._tell_of_refused)
-        self._table = endpoints(self.streams)
+        self._refusals = Refusals(self._tell_of_refused)  # of requests; their reasons vary
+        self._turned_away: dict[str, Refusals] = {}  # of clients, by the reason
+        self._statuses: Counter[int] = Counter()
+        self.connections: Callable[[], int] = int
+        self._table = endpoints(self.streams, self._figures)
         self.application = Starlette(
             routes=[*self._routes()],
             exception_handlers={
@@ -104,6 +112,7 @@ class WebApplication:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
+                self._statuses[message["status"]] += 1
                 message["headers"] = [
                     *message.get("headers", []),
                     *((name.encode(), value.encode()) for name, value in HEADERS.items()),
@@ -112,9 +121,20 @@ class WebApplication:
 
         await self.application(scope, receive, with_headers)
 
+    def _figures(self) -> ServerFigures:
+        return ServerFigures(
+            requests=self._statuses,
+            connections=self.connections(),
+            streams=self.streams.count,
+        )
+
     def refused(self, address: str, reason: str) -> None:
         """Have the ledger tell of a client that was refused, not more often than is of use."""
-        self._refusals(address, reason)
+        kind = reason.partition(":")[0]
+        if kind not in self._turned_away and len(self._turned_away) >= MAX_REASONS:
+            kind = ""
+        known = self._turned_away.setdefault(kind, Refusals(self._tell_of_refused))
+        known(address, reason)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         told = calls.HttpRefused(address, reason, left_out)
@@ -265,7 +285,7 @@ class WebApplication:
         else:
             raise error
         if found.status in {401, 421} or (found.status == 403 and isinstance(error, HttpError)):
-            self.refused(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
+            self._refusals(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
         return Response(
             msgspec.json.encode(found),
             found.status,

@@ -141,12 +141,18 @@ class HttpServer:
     # --- connections -----------------------------------------------------------------------------
 
     def came(self, connection: _HttpConnection) -> None:
-        """A connection is there; for one too many, an idle one goes, or else this one."""
+        """A connection is there; for one too many, an idle one goes, or else this one.
+
+        Those go first that have never asked for anything.
+        """
         self._connections[connection] = None
         if len(self._connections) <= self.limits.connections:
             return
         reason = f"{self.limits.connections} clients are there"
-        idle = next((one for one in self._connections if one.waits), connection)
+        idle = next(
+            (one for one in self._connections if one.waits and not one.served),
+            next((one for one in self._connections if one.waits), connection),
+        )
         self.refused(idle.peer, reason)
         idle.abort()
         self._connections.pop(idle, None)
@@ -202,6 +208,7 @@ class _HttpConnection(H11Protocol):
         self._began: float | None = None  # when the first byte of this request came
         self._paused: float | None = None  # since when it does not read
         self._leaving: float | None = None  # since when it is closed
+        self.served = False  # whether it has had an answer
         self.peer = "here"
 
     @property
@@ -246,7 +253,7 @@ class _HttpConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """An answer is complete: another request may come, or be there already."""
-        self._since, self._began = self.loop.time(), None
+        self._since, self._began, self.served = self.loop.time(), None, True
         super().on_response_complete()
         if not self.waits:
             self._began = self._since

@@ -22,7 +22,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
 from sapwood.head.service import plain
-from sapwood.head.web import HTTP, HttpPlan
+from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
 from sapwood.security.authority import make_request, valid_until
 from sapwood.server.application import WebApplication, close
 from sapwood.server.connections import HttpServer
@@ -58,6 +58,7 @@ class HttpProcess:
         self._listening = socket.socket(socket.AF_UNIX)
         self._facts: calls.HeadFacts | None = None
         self._listens: list[str] = []
+        self._early: list[tuple[socket.socket, str]] = []  # before there is a certificate
 
     async def run(self) -> None:
         """Serve until the head is gone, or a signal comes.
@@ -80,6 +81,9 @@ class HttpProcess:
                 no_token=self._plan.listen.no_token,
             )
             self._server = HttpServer(application, refused=application.refused)
+            application.connections = lambda: (
+                0 if self._server is None else self._server.connections
+            )
             await self._listen(self._server)
             left = await self._serve(own)
             renewal = asyncio.create_task(self._renew(own, left))
@@ -91,6 +95,8 @@ class HttpProcess:
                 renewal.cancel()
             self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
+            for sock, _ in self._early:
+                sock.close()
             if self._server is not None:
                 await close(application, lines)
                 await self._server.close()
@@ -141,6 +147,9 @@ class HttpProcess:
         with memory_file(made.certificate + b"\n" + key) as path:
             context.load_cert_chain(path)
         self._context = context
+        early, self._early = self._early, []
+        for sock, peer in early:
+            self._take(sock, peer)
         return max(valid_until(made.certificate) - time.time(), 0.0)
 
     async def _renew(self, own: Line, left: float) -> None:
@@ -180,11 +189,15 @@ class HttpProcess:
             except OSError:
                 return
         for descriptor in descriptors:
-            sock = socket.socket(fileno=descriptor)
-            if self._server is None or self._context is None:
-                sock.close()
-            else:
-                self._server.take(sock, self._context, peer.decode("ascii", "replace"))
+            self._take(socket.socket(fileno=descriptor), peer.decode("ascii", "replace"))
+
+    def _take(self, sock: socket.socket, peer: str) -> None:
+        if self._server is None or len(self._early) > MAX_WAITING:
+            sock.close()
+        elif self._context is None:
+            self._early.append((sock, peer))
+        else:
+            self._server.take(sock, self._context, peer)
 
 
 def _quiet(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +17,8 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.activity.progress import RunState
 from sapwood.cli.main import app
+from sapwood.client.allocation_end import AllocationEnd
+from sapwood.environment.settings import NodeSettings
 
 pytestmark = pytest.mark.row("D-10")
 
@@ -170,3 +175,26 @@ def test_a_drained_run_without_checkpoints_says_that_its_state_is_lost(tmp_path:
         error = run.exception(60)
     assert isinstance(error, sapwood.DrainedError)
     assert "its state is lost" in error.what
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, told = written(tmp_path)
+    file = tmp_path / "state"
+    jumps = itertools.cycle([0.0, 86400.0, -86400.0, 5e8, -1e9])
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + next(jumps))
+    an_hour = NodeSettings(allocation_time=3600.0, drain=60.0)
+    assert 3599 < (AllocationEnd(None, an_hour).seconds_left() or 0) <= 3600
+    with sapwood.local(2) as cluster:
+        names = {"told": str(told), "pause": 0.0}
+        settings = msgspec.structs.replace(cluster.settings.limits, checkpoints=1.0)
+        cluster.settings = msgspec.structs.replace(cluster.settings, limits=settings)
+        first = cluster.run(program, parameters=names, checkpoint=file)
+        result = np.asarray(first.result(60)["table"]).tobytes()
+        assert first.statistics.checkpoints > 5
+        again = cluster.run(program, parameters=names, resume=file)
+        assert np.asarray(again.result(60)["table"]).tobytes() == result
+    monkeypatch.undo()
+    assert result == wanted(program)

@@ -93,13 +93,9 @@ def test_a_node_joins_beside_silent_peers(cli: Cli, head: Any) -> None:
             assert list(cluster.map(abs, [-1, -2])) == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "sign", [1, pytest.param(-1, marks=pytest.mark.nightly)], ids=["ahead", "behind"]
-)
-@pytest.mark.nightly
-def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
-    cli: Cli, head: Any, until: Until, tmp_path: Path, sign: int
-) -> None:
+@pytest.fixture
+def clock(tmp_path: Path) -> list[str]:
+    """The words before a command that give it another time; ``WRONG_BY=`` follows."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -108,17 +104,45 @@ def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
     subprocess.run(
         [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
     )
+    return ["env", f"LD_PRELOAD={library}"]
+
+
+@pytest.mark.parametrize(
+    "sign", [1, pytest.param(-1, marks=pytest.mark.nightly)], ids=["ahead", "behind"]
+)
+@pytest.mark.nightly
+def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
+    cli: Cli, head: Any, until: Until, clock: list[str], sign: int
+) -> None:
     wrong_by = sign * WRONG_BY
-    cli.join(head["join"], "n1", "env", f"LD_PRELOAD={library}", f"WRONG_BY={wrong_by}")
+    cli.join(head["join"], "n1", *clock, f"WRONG_BY={wrong_by}")
 
     def skew() -> float | None:
-        (one,) = (one for one in status_of("default").nodes if one.record.name == "n1")
+        (one,) = (one for one in status_of("default").nodes if one.record.state == "ready")
         return one.skew if one.skew_error is not None else None
 
     until(lambda: skew() is not None)
     assert abs((skew() or 0) - wrong_by) < 10
     with sapwood.connect(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+
+
+@pytest.mark.nightly
+def test_a_clock_by_which_certificates_are_not_valid_is_named(
+    cli: Cli, head: Any, clock: list[str]
+) -> None:
+    words = [*clock, f"WRONG_BY={-10 * 3600}", sys.executable, "-m", "sapwood", "node", "join"]
+    done = subprocess.run(
+        [*words, head["join"], "--as", "late"],
+        env=cli.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "its clock is 10.0 h behind the head's" in done.stderr
+    assert "'late' was not let in at " in cli.run("tree", "status")
 
 
 def test_of_two_heads_that_begin_at_once_one_is_up(own_cli: Cli) -> None:

@@ -183,3 +183,21 @@ def test_a_run_that_is_killed_too_often_fails(
     assert (record["state"], len(record["restarts"])) == ("failed", 1)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
     assert "was begun again once" in shown.stderr
+
+
+@pytest.mark.row("C1-EXEC-1")
+def test_the_policy_says_that_nothing_begins_again(
+    state: Path, until: Until, tmp_path: Path
+) -> None:
+    up()
+    asked("policy", "set", "restarts.run", "end")
+    session = asked("session", "create", "day", "--on", "local", "--agents", "1")
+    run = Detached(tmp_path, until, "--session", "day")
+    run.waits()
+    os.kill(run.record()["pid"], signal.SIGKILL)
+    until(lambda: run.record()["state"] == "failed")
+    assert not run.record()["restarts"]
+    asked("policy", "set", "restarts.root", "end")
+    kill(session["pid"])
+    until(lambda: day()["state"] == "failed")
+    assert not day()["restarts"]

@@ -181,6 +181,42 @@ def test_agents_of_a_host_that_stays_away_move_and_nothing_is_left_there(hosts: 
         assert front.wave(3) == 12
 
 
+TASKS = """
+import sys, time
+import sapwood
+from sapwood.environment.settings import ClusterSettings, CommSettings, NodeSettings, Settings
+settings = Settings(
+    nodes=NodeSettings(ssh=[*sys.argv[1:], "-o", "ConnectTimeout=5"], loss_timeout=4.0),
+    comm=CommSettings(heartbeat=0.5, failure_after=4.0),
+    cluster=ClusterSettings(node_patience=4.0),
+)
+with sapwood.ssh(["n1", "n2"], 4, settings=settings) as cluster:
+    cluster.submit(abs, -1).result()
+    tasks = [cluster.submit(lambda x: time.sleep(5) or x, number) for number in range(4)]
+    print("ready", flush=True)
+    print([task.result() for task in tasks], cluster.submit(pow, 2, 10).result(), flush=True)
+"""
+
+
+def test_tasks_of_a_host_that_stays_away_are_done_on_another(hosts: Network) -> None:
+    process = subprocess.Popen(
+        hosts.command("head", sys.executable, "-c", TASKS, *hosts.ssh_options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        hosts.cut("n2")
+        out, err = process.communicate(timeout=200)
+    finally:
+        hosts.heal("n2")
+        process.kill()
+        process.wait()
+    assert (process.returncode, out) == (0, "[0, 1, 2, 3] 1024\n"), err
+
+
 def ours(hosts: Network, name: str) -> list[str]:
     """Return what runs on a host, but for ssh servers that know nothing of the cut."""
     found: list[str] = []

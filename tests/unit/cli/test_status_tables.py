@@ -119,7 +119,7 @@ def test_who_is_not_there_is_explained() -> None:
             refusals=(
                 RefusedMachine(time=NOW - 2, name="n7", reason="the join token has expired"),
                 RefusedMachine(
-                    time=NOW - 2, address="10.0.0.9:5", reason="its certificate is over"
+                    time=NOW - 2, address="10.0.0.9:5", reason="its certificate is over", times=3
                 ),
                 RefusedMachine(time=NOW - 7200, name="n8", reason="long ago"),
             ),
@@ -131,7 +131,7 @@ def test_who_is_not_there_is_explained() -> None:
     assert lines[1].endswith(": it was removed")
     assert lines[2].endswith("it does not answer within 2 s")
     assert lines[3].startswith("'n7' was not let in at ")
-    assert lines[4].startswith("10.0.0.9:5 was not let in at ")
+    assert lines[4].startswith("10.0.0.9:5 was not let in 3 times, last at ")
 
 
 def test_what_runs_is_a_row_for_each_process() -> None:

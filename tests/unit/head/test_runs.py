@@ -172,3 +172,22 @@ def test_a_run_that_answered_is_done(kept: HeadRuns, tmp_path: Path) -> None:
     (Path(one.folder) / ANSWER).write_text('{"n": 1}')
     kept._gone(one, exited(0))
     assert [one.state for one in kept.records()] == [DONE]
+
+
+def test_a_run_ends_while_the_store_is_gone_and_the_next_head_knows(
+    kept: HeadRuns, store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = record(tmp_path, pid=2**22 + 1)
+    kept._keep(one)
+    (Path(one.folder) / ANSWER).write_text('{"n": 1}')
+
+    def put(*_words: Any, **_options: Any) -> None:
+        raise StoreError("it does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "put", put)
+        kept._gone(one, exited(0))
+    assert [found.state for found in kept.records()] == [DONE]
+    kept._records.clear()
+    kept.start()  # as the next head does: the store has it as running still
+    assert [found.state for found in kept.records()] == [DONE]

@@ -32,6 +32,7 @@ from sapwood.nodes.joining import (
     JoinRefused,
     JoinRequest,
     NodeFacts,
+    check_clock,
     check_facts,
     check_python,
     join,
@@ -414,6 +415,18 @@ def test_a_python_of_another_minor_version_is_refused_and_told_which_to_use(vers
         check_python(version)
     assert caught.value.hint == f"join with a Python {minor} that has Sapwood"
     check_python(f"{minor}.99")
+
+
+@pytest.mark.parametrize(
+    ("skew", "said"),
+    [(-36000.0, "its clock is 10.0 h behind the head's"), (20.0, "its clock is 20 s ahead of")],
+)
+def test_a_clock_by_which_certificates_are_not_valid_is_named(skew: float, said: str) -> None:
+    with pytest.raises(SecurityError, match=said) as caught:
+        check_clock(skew, 10.0)
+    assert "set the clock" in caught.value.hint
+    for right in (-3000.0, 0.0, 10.0):
+        check_clock(right, 10.0)
 
 
 def test_the_end_of_the_head_ends_those_that_join(

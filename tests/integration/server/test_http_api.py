@@ -1,0 +1,264 @@
+"""The HTTP API at a real head: who may see and do what, live events, browsers, and its death."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
+
+from sapwood.head import calls
+from sapwood.head.folder import find_head
+from sapwood.head.service import ServiceClient, UnixWay
+from sapwood.security.capabilities import HolderKey
+
+
+@pytest.mark.row("B-API-1")
+def test_an_observer_sees_everything(web: WebHead) -> None:
+    with web.client("connect", "observe") as client:
+        seen = client.get("/api/v1/cluster").raise_for_status().json()
+        assert seen["head"]["name"] == "default"
+        assert seen["rights"]["names"] == ["connect", "observe"]
+        for path in ("nodes", "sessions", "runs", "programs", "status", "logs", "events"):
+            assert client.get(f"/api/v1/{path}").status_code == 200, path
+        assert client.get("/healthz").json() == {"status": "ok"}
+
+
+@pytest.mark.row("B-API-1")
+def test_the_heads_own_port_serves_it_by_its_authority(web: WebHead) -> None:
+    with web.client("connect", secure=True) as client:
+        answer = client.get("/api/v1/whoami")
+        assert answer.json()["names"] == ["connect"]
+        assert answer.http_version == "HTTP/1.1"
+        tls = client.get("/login").extensions["network_stream"].get_extra_info("ssl_object")
+        assert tls.version() == "TLSv1.3"
+        assert client.get("/login").headers["content-security-policy"].startswith("default-src")
+
+
+def test_without_a_good_credential_nothing_is_seen(web: WebHead) -> None:
+    bound = web.issue("connect", holder=HolderKey.create().public)
+    good = web.issue("connect")
+    short = web.issue("connect", lifetime=1.0)
+    with web.client() as client:
+
+        def asked(credential: str) -> httpx.Response:
+            return client.get(
+                "/api/v1/nodes",
+                headers={"authorization": f"Bearer {credential}"} if credential else {},
+            )
+
+        assert asked(good).status_code == 200
+        until(lambda: asked(short).status_code == 401)
+        for credential in ("", "rubbish", good[:-1] + "0", bound, short):
+            answer = asked(credential)
+            assert answer.status_code == 401, credential
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.headers["content-type"] == "application/problem+json"
+            problem = answer.json()
+            assert problem["detail"]
+            assert problem["hint"] or credential == short
+        assert "issue one without --holder" in asked(bound).json()["hint"]
+    until(lambda: web.events("request.refused"))
+    told = web.events("request.refused")[-1]
+    assert told.facts["address"].startswith("127.0.0.1:")
+
+
+def test_a_revoked_credential_ends_at_once(web: WebHead) -> None:
+    with web.client("connect", "observe") as client:
+        me = client.get("/api/v1/whoami").json()["id"]
+        with client.stream("GET", "/api/v1/events/stream") as stream:
+            assert stream.status_code == 200
+            web.head.revoke_credential(me)
+            assert "retry" in stream.read().decode()  # it ends
+        until(lambda: client.get("/api/v1/whoami").status_code == 401)
+
+
+def test_rights_decide(web: WebHead) -> None:
+    with web.client("connect") as client:
+        for path in ("status", "runs", "events", "events/stream", "logs"):
+            answer = client.get(f"/api/v1/{path}")
+            assert answer.status_code == 403, path
+            assert "observe" in answer.json()["detail"]
+        assert client.get("/api/v1/cluster").json()["runs"] is None
+    with web.client("connect", "observe") as client:
+        answer = client.post("/api/v1/runs/abcd/cancel")
+        assert answer.status_code == 404
+    assert any(
+        "does not give the right 'observe'" in one.text for one in web.events("credential.refused")
+    )
+
+
+def test_another_ones_session_and_run_stay(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = calls.SessionRecord(
+        id="5b9a9171",
+        name="hers",
+        state="ready",
+        on="head",
+        created=1.0,
+        creator=calls.SessionCreator(names=["connect"], subject="ann", owner="ann"),
+    )
+    ended: list[str] = []
+    monkeypatch.setattr(web.head.sessions, "find", lambda _: record)
+    monkeypatch.setattr(web.head.sessions, "end", ended.append)
+    run = calls.RunRecord(id="abcd1234", program="pi", session="", state="running", created=1.0)
+    monkeypatch.setattr(web.head.runs, "find", lambda _: run)
+    monkeypatch.setattr(web.head.runs, "cancel", ended.append)
+    with web.client("connect", "delete", "observe") as client:
+        answer = client.delete("/api/v1/sessions/hers")
+        assert answer.status_code == 403, answer.text
+        answer = client.post("/api/v1/runs/abcd1234/cancel")
+        assert answer.status_code == 403
+        assert client.get("/api/v1/runs/abcd1234").json()["record"]["program"] == "pi"
+    assert ended == []
+
+
+def test_a_ticket_lets_a_browser_in_once(web: WebHead) -> None:
+    ticket = web.ticket()
+    with web.client() as client:
+        body = {"ticket": ticket}
+        assert client.post("/api/v1/login", json=body).status_code == 403  # no origin
+        foreign = {"origin": "http://elsewhere.example"}
+        assert client.post("/api/v1/login", json=body, headers=foreign).status_code == 403
+        here = {"origin": web.url}
+        answer = client.post("/api/v1/login", json=body, headers=here)
+        assert answer.status_code == 200, answer.text
+        cookie = answer.headers["set-cookie"].lower()
+        assert "httponly" in cookie
+        assert "samesite=strict" in cookie
+        assert client.get("/api/v1/whoami").json()["names"] == ["admin", "connect", "observe"]
+        # The cookie alone changes nothing: the request must come from a page of this server.
+        assert client.post("/api/v1/runs/abcd/cancel").status_code == 403
+        assert client.post("/api/v1/runs/abcd/cancel", headers=foreign).status_code == 403
+        assert client.post("/api/v1/runs/abcd/cancel", headers=here).status_code == 404
+        site = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
+        assert client.get("/api/v1/nodes", headers=site).status_code == 403
+        assert client.post("/api/v1/login", json=body, headers=here).status_code == 401
+        client.post("/api/v1/logout", headers=here)
+        assert client.get("/api/v1/whoami").status_code == 401
+        less = client.post("/api/v1/login", json={"credential": web.issue("connect")}, headers=here)
+        assert less.json()["names"] == ["connect"]
+
+
+def test_only_hosts_that_the_server_is_are_answered(web: WebHead) -> None:
+    with web.client("connect") as client:
+        assert client.get("/api/v1/nodes", headers={"host": "evil.example"}).status_code == 421
+        assert client.get("/api/v1/nodes", headers={"host": "localhost:1"}).status_code == 200
+
+
+def test_bad_requests_say_what_is_wrong(web: WebHead) -> None:
+    with web.client("connect", "observe") as client:
+        for path, detail in (
+            ("/api/v1/events?limit=many", "limit"),
+            ("/api/v1/events?colour=red", "no parameter 'colour'"),
+            ("/api/v1/events?limit=1&limit=2", "given twice"),
+            ("/api/v1/events?kind=nonsense", "no events of the kind"),
+            ("/api/v1/logs?level=loud", "no level"),
+        ):
+            answer = client.get(path)
+            assert answer.status_code == 400, path
+            assert detail in answer.json()["detail"]
+        assert client.get("/api/v1/nothing").status_code == 404
+        assert client.put("/api/v1/nodes").status_code == 405
+        assert client.get("/api/v1/nodes/none").status_code == 404
+        assert client.post("/api/v1/runs/ab/cancel", content=b"x").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../process.py",
+        "/static/%2e%2e/process.py",
+        "/static/..%2fprocess.py",
+        "/static/%2fetc/passwd",
+        "//etc/passwd",
+        "/static/....//process.py",
+        "/static/%00",
+        "/api/v1/nodes/..%2f..%2fstatus",
+        "/api/v1/runs/..%2f..%2fetc%2fpasswd/output",
+        "/api/v1/../../etc/passwd",
+        "/%",
+        "/static/" + "a/" * 5000,
+    ],
+)
+def test_path_tricks_find_nothing(web: WebHead, path: str) -> None:
+    token = web.issue("connect", "observe")
+    host, _, port = web.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as sock:
+        sock.sendall(
+            f"GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n"
+            f"authorization: Bearer {token}\r\n\r\n".encode()
+        )
+        answer = b""
+        while piece := sock.recv(65536):
+            answer += piece
+    status = int(answer.split()[1])
+    assert status in {400, 404}, answer[:300]
+    assert b"root:" not in answer
+    assert b"import" not in answer
+
+
+@pytest.mark.row("B-API-1")
+def test_events_are_told_as_they_happen_and_resumed(web: WebHead) -> None:
+    def heard(client: httpx.Client, until_text: str, **headers: str) -> list[dict[str, Any]]:
+        found = []
+        with client.stream("GET", "/api/v1/events/stream?kind=policy", headers=headers) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            began.set()
+            for line in stream.iter_lines():
+                if line.startswith("data: "):
+                    found.append(json.loads(line.removeprefix("data: ")))
+                    if until_text in found[-1]["text"]:
+                        break
+        return found
+
+    began = threading.Event()
+
+    def note(text: str) -> None:
+        assert began.wait(PATIENCE)
+        web.head.ledger.note("policy.changed", text)
+
+    with web.client("connect", "observe") as client:
+        threading.Thread(target=note, args=["first"]).start()
+        (first,) = heard(client, "first")
+        web.head.ledger.note("policy.changed", "second, while nobody listened")
+        threading.Thread(target=note, args=["third"]).start()
+        told = heard(client, "third", **{"last-event-id": str(first["number"])})
+        assert [one["text"] for one in told] == ["second, while nobody listened", "third"]
+
+
+def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) -> None:
+    with web_head(tmp_path) as web:
+        front_end = ServiceClient(UnixWay(find_head("default").socket))
+        process = web.head._web._process
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: web.head._web._process not in {None, process} and web.head._web.listens)
+        assert front_end.call(calls.HELLO, None, PATIENCE)["name"] == "default"
+        front_end.close()
+        web.listening()
+        with web.client("connect") as client:
+            assert client.get("/api/v1/nodes").status_code == 200
+
+
+def test_the_first_request_begins_the_server(tmp_path: Path) -> None:
+    with web_head(tmp_path, listen="") as made:
+        assert made.head._web._process is None
+        with made.client("connect", secure=True) as client:
+            assert client.get("/api/v1/nodes").json() == {"nodes": []}
+
+
+def test_without_a_token_where_the_user_says_so(tmp_path: Path) -> None:
+    with web_head(tmp_path, no_token=True) as made:
+        with made.client() as client:
+            assert client.get("/api/v1/runs").json() == {"runs": []}
+            assert client.post("/api/v1/runs/ab/cancel").status_code == 403  # no origin
+            here = {"origin": made.url}
+            assert client.post("/api/v1/runs/ab/cancel", headers=here).status_code == 404
+        with made.client(secure=True) as client:
+            assert client.get("/api/v1/runs").status_code == 401
