@@ -16,6 +16,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "error_table",
+    "http_table",
     "command_pages",
     "settings_table",
     "state_diagrams",

@@ -22,15 +22,15 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat
 from sapwood.environment.settings import DisconnectPolicy, IdlePolicy, PolicySettings, RestartPolicy
 from sapwood.head import calls
-from sapwood.head.gate import secret_for
+from sapwood.head.gate import merge_secret_for, secret_for
 from sapwood.head.office import CredentialOffice
 from sapwood.head.session_book import RootPlan, RootReady, SessionBook
 from sapwood.head.session_notices import SessionNotice
 from sapwood.nodes.control import note_nothing
+from sapwood.roots.joint_routes import JointRoutes
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer
 from sapwood.roots.root_life import RootLife
-from sapwood.roots.routes import EffectRoutes
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.options import PlacesChanged
@@ -143,7 +143,7 @@ class TreeAtRoot(Protocol):
         """End all its processes."""
 
 
-class RootHere(EffectRoutes):
+class RootHere(JointRoutes):
     """What a server of front ends has of its session.
 
     Args:
@@ -155,13 +155,14 @@ class RootHere(EffectRoutes):
         super().__init__()
         self.loop = loop
         self._at_root = tree
-        self._streams, requests, messages = (itertools.count(1) for _ in range(3))
+        numbers, requests, messages = (itertools.count(1) for _ in range(3))
         self.tree: Tree = flat(0)
         self.hosts: tuple[int, ...] = ()
         self.platforms = ()
         self.failure = None
         self.invited = None
         self.content = None
+        self.streams = SimpleNamespace(filters=None)
         self.pool = None
         self.options = SimpleNamespace(shared_memory=False, inline_limit=2**30)
         self.requests = SimpleNamespace(new_number=lambda: next(requests))
@@ -169,7 +170,7 @@ class RootHere(EffectRoutes):
         self.listeners: list[Callable[[PlacesChanged], None]] = []
         self.views: Callable[[], dict[int, Any]] = dict
         self.host = SimpleNamespace(
-            post=self._post, new_stream=lambda: next(self._streams), hosts=(), node=None
+            post=self._post, new_stream=lambda: next(numbers), hosts=(), node=None
         )
 
     @property
@@ -181,9 +182,12 @@ class RootHere(EffectRoutes):
         """Return a place as users see it."""
         return PlaceView(one.rank, one.pid, one.state, one.incarnation)
 
-    def post_of_stream(self, event: ev.Event) -> None:
-        """Give the core an event of a stream: it is merged with no other session."""
+    def post_to_core(self, event: ev.Event) -> None:
+        """Give the core of this root an event."""
         self._post(event)
+
+    def freed(self, effect: ev.Released) -> None:
+        """Do nothing: memory is not shared here."""
 
     def _post(self, event: ev.Event) -> None:
         if self._at_root is not None:
@@ -235,6 +239,27 @@ class Inline:
         """Do nothing."""
 
 
+class LaterCall:
+    """Something that is to happen in the process of a root, as whoever wants it has it."""
+
+    def __init__(
+        self, root: RootOfSession, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._root = root
+        self._function = function
+        self._args = args
+        self._wanted = True
+
+    def cancel(self) -> None:
+        """Have it not happen."""
+        self._wanted = False
+
+    def due(self) -> None:
+        """Do it, if the process lives still."""
+        if self._wanted and self._root.alive:
+            self._function(*self._args)
+
+
 class RootOfSession:
     """The process of a root.
 
@@ -283,19 +308,19 @@ class RootOfSession:
         self.door = RemoteDoor(
             self.server, secret_holder(plan.secret, world.loop.time, self.denials)
         )
-        self.session.loop = cast("VirtualLoop", SimpleNamespace(call_later=self.later))
+        self.session.loop = cast(
+            "VirtualLoop", SimpleNamespace(call_later=self.later, time=world.loop.time)
+        )
 
-    def later(self, delay: float, function: Callable[..., Any], *args: Any) -> None:
+    def later(self, delay: float, function: Callable[..., Any], *args: Any) -> LaterCall:
         """Have something happen if it lives still."""
-        self.world.loop.call_later(delay, self._if_alive, function, args)
+        call = LaterCall(self, function, args)
+        self.world.loop.call_later(delay, call.due)
+        return call
 
     def soon(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
         """The same, after a time around a mean."""
         self.later(self.world.chance.expovariate(1 / mean), function, *args)
-
-    def _if_alive(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        if self.alive:
-            function(*args)
 
     # --- it begins -----------------------------------------------------------------------------
 
@@ -339,7 +364,7 @@ class RootOfSession:
         return calls.SessionReport(id=self.id, state=state, reason=reason, **status)
 
     def _changed(self) -> None:
-        self.life.changed(attached=self.server.attached)
+        self.life.changed(attached=self.server.attached, merged=self.server.merged)
         self._untold = True
         self._tell_head()
 
@@ -550,12 +575,13 @@ class SimulatedHead:
             self.do(beginning.set_exception, CommunicationError(how))
 
     def credential(self, session: str, names: Sequence[str], seconds: float) -> tuple[str, str]:
-        """Return what lets somebody attach to a session, and the id of the credential."""
+        """Return what lets somebody attach to a session or merge it, and the credential's id."""
         wanted = calls.IssueCredential(rights=list(names), lifetime=seconds)
         facts = self.office.issue(wanted, ALL_RIGHTS, [], 1e9).facts
         rights = Rights(names=frozenset(names), not_after=facts.not_after, ids=(facts.id,))
         record = self.book.find(session)
-        return secret_for(rights, self.book.secret_of(record), record.id), facts.id
+        made = merge_secret_for if "merge" in names else secret_for
+        return made(rights, self.book.secret_of(record), record.id), facts.id
 
     def revoke(self, one: str) -> None:
         """Refuse a credential from now on; all roots hear of it."""

@@ -128,6 +128,8 @@ class SimulatedWire:
             return
         if piece is not None:
             self.arrived(side, piece)
+            if self._deaf[other]:
+                return  # whoever hears of it has just ended that side
             self._handlers[other].bytes_received(self._numbers[other], piece)
             return
         self._deaf[other] = True

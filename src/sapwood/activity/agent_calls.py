@@ -251,6 +251,7 @@ class OpenedRun:
         self.wait_seconds = 0.0
         self.answered_at = 0.0
         self.transfers: DeviceTransfers | None = None
+        self.read_bytes = 0
 
     def asked(self, wave: int, now: float) -> None:
         """Note that a contribution is wanted, and how long that took."""
@@ -326,6 +327,7 @@ class AgentCalls:
         agent.waves[agent_requests.MAP] = self._map
         agent.requests[agent_requests.OPEN_RUN] = self._open_run
         agent.requests[agent_requests.CLOSE_RUN] = self._close_run
+        agent.requests[agent_requests.RELEASE_DATA] = self._release_data
         agent.requests[agent_requests.PULSE] = self._pulse
         agent.requests[agent_requests.HELP] = self._help
         agent.requests[agent_requests.DELIVER] = self._deliver
@@ -384,6 +386,15 @@ class AgentCalls:
         self._runs[order.run] = OpenedRun(order)
         self._affinity.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
+        opened = self._runs[order.run]
+
+        def ready(outcome: JobOutcome) -> None:
+            opened.read_bytes = int(plain.decode(outcome.body))
+            answer = agent_requests.Opened(
+                os.getpid(), self._runner.pid, os.uname().nodename, machine_kind()
+            )
+            request.reply(msgspec.to_builtins(answer))
+
         # Opening at once shows mistakes before the first iteration, on all agents in parallel.
         self._runner.submit(
             Job(
@@ -391,13 +402,7 @@ class AgentCalls:
                 order.run,
                 plain.encode(None),
                 None,
-                lambda _outcome: request.reply(
-                    msgspec.to_builtins(
-                        agent_requests.Opened(
-                            os.getpid(), self._runner.pid, os.uname().nodename, machine_kind()
-                        )
-                    )
-                ),
+                ready,
                 request.fail,
                 needs=order.run,
                 function=f"opening {order.function}",
@@ -540,6 +545,13 @@ class AgentCalls:
             closed = agent_requests.ClosedRun(self._statistics(run), pulse)
         request.reply(msgspec.to_builtins(closed))
 
+    def _release_data(self, request: IncomingRequest) -> None:
+        handle = str(request.value())
+        if self._runner.pid:
+            job = Job("release", handle, plain.encode(None), None, _nothing, _nothing)
+            self._runner.submit(job)
+        request.reply(None)
+
     def _pulse(self, request: IncomingRequest) -> None:
         run = self._runs.get(str(request.value()))
         pulse = agent_requests.Pulse() if run is None else run.pulse(self._agent.loop.time())
@@ -571,6 +583,7 @@ class AgentCalls:
             functions=(meter,),
             device=run.transfers,
             relayed=self.relayed(run.order.run),
+            read_bytes=run.read_bytes,
         )
 
     def _stream_closed(self, stream: int) -> None:

@@ -22,6 +22,9 @@ MAP = "map"
 
 OPEN_RUN = "run.open"
 CLOSE_RUN = "run.close"
+RELEASE_DATA = "data.release"
+"""Request that an agent hold its slice of a persistent dataset no longer, by its handle."""
+
 PULSE = "run.pulse"
 """Request that an agent say what it does in a run, by the name of the run; see :class:`Pulse`."""
 

@@ -216,7 +216,8 @@ class Procedures:
         """Return the procedures by name."""
         each: dict[str, Callable[[str, Any], Any]] = {
             "open": self._open,
-            "ready": _ready,
+            "ready": self._ready,
+            "release": self._release,
             "close": self._close,
             "call_plain": self._call,
             "native": self._native,
@@ -249,6 +250,13 @@ class Procedures:
         opened = self._runs.pop(run, None)
         if opened is not None:
             opened[0].close()
+
+    def _ready(self, run: str, _argument: Any) -> int:
+        """Return how many bytes were read to open the run, which has happened before this call."""
+        return self._runs[run][1].read_bytes
+
+    def _release(self, handle: str, _argument: Any) -> None:
+        self._slices.release(handle)
 
     def _map(self, run: str) -> Work:
         chunked = self._chunked.get(run)
@@ -304,10 +312,6 @@ class Procedures:
 
 def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:
     return Work(partial(procedure, context))
-
-
-def _ready(_run: str, _argument: Any) -> None:
-    """Do nothing: what came before this call has happened."""
 
 
 def make_procedures(

@@ -48,6 +48,8 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
         functions: Each function that was called.
         device: Copies to and from its device, and launches; None when it used none.
         relayed: Calls that passed the agent without its interpreter.
+        read_bytes: Bytes of files that it read itself to open its slice; what it mapped or held
+            already does not count.
     """
 
     agent: int
@@ -64,6 +66,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[FunctionStatistics, ...] = ()
     device: DeviceTransfers | None = None
     relayed: int = 0
+    read_bytes: int = 0
 
 
 def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
@@ -83,6 +86,7 @@ def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
         map_seconds=before.map_seconds + after.map_seconds,
         wait_seconds=before.wait_seconds + after.wait_seconds,
         relayed=before.relayed + after.relayed,
+        read_bytes=before.read_bytes + after.read_bytes,
     )
 
 

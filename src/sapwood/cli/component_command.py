@@ -11,13 +11,14 @@ from rich.console import RenderableType
 
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import table
-from sapwood.cli.status_tables import chosen, moment_shown
+from sapwood.cli.status_tables import chosen
 from sapwood.core.errors import InputError, NodeLostError, SapwoodError
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.component import ComponentAction, ComponentView
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
 from sapwood.nodes import messages
+from sapwood.views.words import moment_shown
 
 HEAD = "head"
 """What the head is called where a node is named."""

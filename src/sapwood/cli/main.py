@@ -23,6 +23,7 @@ from sapwood.cli import (
     patch,
     policy,
     program,
+    report,
     run,
     runs,
     session,
@@ -30,6 +31,7 @@ from sapwood.cli import (
     stage,
     token,
     toolchain,
+    top,
     topology,
     tree,
     up,
@@ -53,6 +55,8 @@ app.command("up")(up.up)
 app.command("down")(up.down)
 app.command("new")(new.new)
 app.command("build")(build.build)
+app.command("report")(report.report)
+app.command("top")(top.top)
 app.command("simulate", hidden=True)(simulate.simulate)
 app.command("patch")(patch.patch)
 app.command("logs")(logs.logs)

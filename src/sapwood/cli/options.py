@@ -114,7 +114,8 @@ class RunRequest:
 
     Attributes:
         program: Folder or Python file.
-        data: File of data, or None for the program's own.
+        data: File, folder, pattern or URL of data, or None for the program's own.
+        columns: The columns of a table that are used, or None for all.
         parameters: Texts by name.
         flags: Settings by dotted key: agents, fan-out, limits and ``--set``.
         chunk: Items that stay together, or None.
@@ -128,11 +129,13 @@ class RunRequest:
         record: The folder in which the run of a driver leaves its progress, or None.
         checkpoint: Where to write checkpoints, or None.
         resume: The checkpoint to go on from, or None.
+        report: Where to write a report of the run, or None.
         go_on: Whether to go on from ``checkpoint`` where it is whole.
     """
 
     program: Path
-    data: Path | None = None
+    data: str | None = None
+    columns: tuple[str, ...] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str | int] = field(default_factory=dict)
     chunk: int | None = None
@@ -146,4 +149,5 @@ class RunRequest:
     record: Path | None = None
     checkpoint: Path | None = None
     resume: Path | None = None
+    report: Path | None = None
     go_on: bool = False

@@ -23,11 +23,16 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         ),
     ],
     data: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
-            help="Data to run over: .npy, .npz, .csv or an image; default: the program's own.",
+            help="Data to run over: .npy, .npz, .csv, .parquet, .arrow or an image; a folder or a "
+            "pattern of such files; a URL. Default: the program's own.",
         ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Columns of a table that are used; default: all."),
     ] = None,
     on: Annotated[
         str | None,
@@ -101,6 +106,10 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a report of the run there, as one HTML file."),
     ] = None,
     go_on: Annotated[
         bool,
@@ -188,6 +197,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         request = RunRequest(
             program=program,
             data=data,
+            columns=None if columns is None else tuple(columns.split(",")),
             parameters=assignments(parameter or (), "-p"),
             flags=assignments(settings or (), "--set") | flags,
             chunk=chunk,
@@ -201,6 +211,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             record=record,
             checkpoint=checkpoint,
             resume=resume,
+            report=output_path(report),
             go_on=go_on,
         )
         if go_on and (checkpoint is None or resume):
@@ -218,6 +229,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
                 raise ConfigurationError(
                     "a detached run keeps checkpoints of its own and goes on by itself",
                     hint="leave out --checkpoint and --resume",
+                )
+            if report:
+                raise ConfigurationError(
+                    "a detached run has not ended when the command does",
+                    hint="leave out --report; `sapwood report` writes it at any time",
                 )
             if watch or dry_run:
                 raise ConfigurationError(

@@ -9,7 +9,7 @@ import dataclasses
 import datetime as dt
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from sapwood.cli.options import RunRequest
 from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
+from sapwood.cli.report_command import write_of_run
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.client import Cluster, Dataset, Program, Run, load, load_program, on
 from sapwood.client.allocation_chain import AllocationChain
@@ -58,7 +59,7 @@ def execute(request: RunRequest) -> int:
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
-    dataset = load_data(program, request.data)
+    dataset = load_data(program, request.data, request.columns)
     file = request.checkpoint
     if request.go_on and file is not None and is_whole(file):
         request = dataclasses.replace(request, resume=file)
@@ -174,10 +175,15 @@ def run_once(
     )
     if begun is not None:
         begun(run)
-    if not follow(run, _display(run, request)):
+    whole = follow(run, _display(run, request))
+    if request.report is not None and not (whole and run.exception() is None):
+        write_of_run(run, None, request.report)
+    if not whole:
         return EXIT_INTERRUPTED
     result = run.result()
     answer = _answer(program, dataset, run, result, request)
+    if request.report is not None:
+        write_of_run(run, answer, request.report)
     if request.output is not None:
         with _named(f"{program.name}.output", file=request.output), _whole(request.output):
             program.output(result, dataset, request.output)
@@ -188,14 +194,22 @@ def run_once(
     return 0
 
 
-def load_data(program: Program, path: Path | None) -> Dataset:
+def load_data(
+    program: Program, source: Any = None, columns: Sequence[str] | None = None
+) -> Dataset:
     """Return the dataset of a file, or without one the data that the program brings.
+
+    Args:
+        program: The program.
+        source: File, folder, pattern or URL; None for what the program brings.
+        columns: The columns of a table that are used; None for all, or what the program says.
 
     Raises:
         DataMissingError: There is neither.
         DataError: They cannot be used.
     """
-    source: Any = path
+    if source is None and columns is None:
+        columns = program.data_columns
     if source is None and (default := getattr(program, "default_data", None)) is not None:
         with _named(f"{program.name}.default_data"):
             source = default()
@@ -203,7 +217,7 @@ def load_data(program: Program, path: Path | None) -> Dataset:
         raise DataMissingError(
             f"program {program.name} brings no data of its own", hint="name a file with --data"
         )
-    return load(source, fields=program.inputs)
+    return load(source, fields=program.inputs, columns=columns)
 
 
 def _display(run: Run, request: RunRequest) -> Display:
@@ -315,7 +329,9 @@ def _run_version(cluster: Cluster, version: Version, request: RunRequest) -> int
         seconds = present.seconds(version.seconds)
         _say(request, f"version {version.number} ({version.hash[:12]}) {how} in {seconds}")
         program = version.program
-        return run_once(cluster, program, load_data(program, request.data), request)
+        return run_once(
+            cluster, program, load_data(program, request.data, request.columns), request
+        )
     except (SapwoodError, OSError) as error:
         known = as_sapwood_error(error)
         if known is None:
@@ -379,7 +395,7 @@ def make_plan(request: RunRequest) -> RunPlan:
     program = load_program(request.program, request.parameters)
     libraries = plan_build(program)
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
-    dataset = load_data(program, request.data)
+    dataset = load_data(program, request.data, request.columns)
     agents = settings.cluster.agents or agents_by_default()
     parts = enumerate(dataset.split(agents, request.chunk), start=1)
     return RunPlan(

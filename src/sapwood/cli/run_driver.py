@@ -70,7 +70,7 @@ def _drive(request: RunRequest, record: Path) -> int:
     program = load_program(request.program, request.parameters)
     if request.output is not None:
         program.check_output(request.output)
-    dataset = load_data(program, request.data)
+    dataset = load_data(program, request.data, request.columns)
     request = dataclasses.replace(request, checkpoint=file, resume=file if is_whole(file) else None)
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):

@@ -46,6 +46,16 @@ def begin(request: RunRequest, session: str, cluster: str) -> None:
         typer.echo(f"The run {record.id} has begun: `sapwood runs attach {record.id}` follows it.")
 
 
+def whole_source(data: str) -> str:
+    """Return data as another process in another folder finds them.
+
+    Example:
+        >>> whole_source("https://example.org/a.csv"), whole_source("/data/*.csv")
+        ('https://example.org/a.csv', '/data/*.csv')
+    """
+    return data if "://" in data else str(Path(data).expanduser().absolute())
+
+
 def words_of(request: RunRequest) -> list[str]:
     """Return what ``sapwood run`` is given for a request, by whole paths.
 
@@ -55,7 +65,9 @@ def words_of(request: RunRequest) -> list[str]:
     """
     words = [str(request.program.resolve())]
     if request.data is not None:
-        words += ["--data", str(request.data.resolve())]
+        words += ["--data", whole_source(request.data)]
+    if request.columns is not None:
+        words += ["--columns", ",".join(request.columns)]
     for name, value in request.parameters.items():
         words += ["-p", f"{name}={value}"]
     for name, setting in request.flags.items():

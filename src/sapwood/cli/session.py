@@ -36,6 +36,14 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
     fanout: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Children of each junction, with local.")
     ] = None,
+    topology: Annotated[
+        str,
+        typer.Option(
+            metavar="SHAPE",
+            help="flat, kary:K, knomial:K or file:PATH: how nodes are below each other, or, "
+            "with local, agents.",
+        ),
+    ] = "",
     idle: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="End it when nobody is attached for so long; 0: never."),
@@ -56,6 +64,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
                 agents,
                 agents_per_node,
                 fanout,
+                topology,
                 idle,
                 cluster,
                 assignments(settings or (), "--set"),
@@ -173,6 +182,41 @@ def split(
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
 
         session_command.split(session, other, timeout, cluster, as_json=as_json)
+
+
+@app.command()
+def expand(
+    session: Which,
+    agents: Annotated[int, typer.Argument(min=1, metavar="N", help="How many more agents.")] = 1,
+    *,
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Add agents to a session while it works, also beside its owner."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.expand(session, agents, cluster, as_json=as_json)
+
+
+@app.command()
+def contract(
+    session: Which,
+    agents: Annotated[str, typer.Argument(metavar="SET", help="Their ranks, such as 2-4,7.")],
+    *,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="How long they may take for what they do still.")
+    ] = "10s",
+    cluster: OfCluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove agents from a session; what they were asked for is done first."""
+    with reported(debug=debug, as_json=as_json):
+        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+
+        session_command.contract(session, agents, timeout, cluster, as_json=as_json)
 
 
 @app.command()

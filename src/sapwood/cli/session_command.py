@@ -15,11 +15,16 @@ import typer
 
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.present import begun_again, print_json, table, write
-from sapwood.client.attaching import CREATE_TIMEOUT, attach
+from sapwood.client.attaching import CREATE_TIMEOUT, RoleName, attach
+from sapwood.client.cluster import Cluster
 from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.hostset import fold_hosts
+from sapwood.core.rankset import fold, parse_ranks
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
+from sapwood.head.remote import SCHEME
 from sapwood.roots.remote import credential_text
 from sapwood.session.port import InvitationView, SessionState
 
@@ -37,6 +42,7 @@ class SessionRequest:
         agents: How many.
         agents_per_node: How many on each node.
         fanout: Children of each junction.
+        topology: Shape of the tree, instead of ``fanout``; empty for as the settings say.
         idle: How long it stays when nobody is attached.
         cluster: At which head.
         flags: Settings by dotted key.
@@ -47,6 +53,7 @@ class SessionRequest:
     agents: int | None
     agents_per_node: int | None
     fanout: int | None
+    topology: str
     idle: str | None
     cluster: str
     flags: Mapping[str, str]
@@ -77,6 +84,13 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
     Raises:
         SapwoodError: It cannot be started.
     """
+    if request.topology and request.fanout is not None:
+        raise ConfigurationError(
+            "--fanout and --topology are both given", hint="leave one of them out"
+        )
+    flags = dict(request.flags)
+    if request.topology:
+        flags["cluster.shape" if request.on == "local" else "nodes.topology"] = request.topology
     wanted = calls.CreateSession(
         name=request.name,
         on=request.on,
@@ -84,7 +98,7 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
         agents_per_node=request.agents_per_node,
         fanout=request.fanout,
         idle=None if request.idle is None else parse_duration(request.idle),
-        settings=msgspec.to_builtins(load_configuration(request.flags).settings),
+        settings=msgspec.to_builtins(load_configuration(flags).settings),
     )
     record = _asked(
         request.cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT
@@ -121,7 +135,7 @@ def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:
             str(report.agents),
             report.owner or "-",
             _age(report.since) if report.since else "-",
-            one.reason or "; ".join(filter(None, (_merges(report), _kept(report)))),
+            one.reason or _note(one, report),
         )
         for one, report in ((one, one.report or _NO_REPORT) for one in records)
     ]
@@ -145,7 +159,8 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("attached", ", ".join(report.front_ends) or "nobody"),
         ("streams", str(report.streams)),
         ("merged", _merges(report) or "with no other"),
-        ("ends", f"{record.idle:g} s after the last one left" if record.idle else "never"),
+        ("nodes", fold_hosts(report.nodes) or "the head's machine"),
+        ("ends", _end(record, report)),
         ("kept output", _kept(report) or "none"),
     ]
     rows += [("joined", joined_agent(one)) for one in report.invitations if one.rank]
@@ -158,8 +173,7 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
 
 def show_credential(session: str, cluster: str, *, as_json: bool) -> None:
     """Show what lets a front end on another machine attach."""
-    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
-    text = credential_text(typed.convert(found, calls.SessionCredential))
+    text = _line_of(session, cluster)
     if as_json:
         print_json({"credential": text})
     else:
@@ -168,7 +182,7 @@ def show_credential(session: str, cluster: str, *, as_json: bool) -> None:
 
 def watch(session: str, cluster: str) -> None:
     """Show what the agents of a session print, until it ends."""
-    with attach(session, role="watch", cluster=cluster) as watched:
+    with _attached(session, "watch", cluster) as watched:
         over = threading.Event()
         watched.session.subscribe(
             lambda change: over.set() if watched.session.failure is not None else None
@@ -177,6 +191,18 @@ def watch(session: str, cluster: str) -> None:
         while watched.session.failure is None:
             over.wait(3600.0)
         raise watched.session.failure
+
+
+def _line_of(session: str, cluster: str) -> str:
+    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
+    return credential_text(typed.convert(found, calls.SessionCredential))
+
+
+def _attached(session: str, role: RoleName, cluster: str) -> Cluster:
+    """Attach to a session; by a line of its head, if that is on another machine."""
+    if cluster.startswith(SCHEME):
+        return attach(_line_of(session, cluster), role=role)
+    return attach(session, role=role, cluster=cluster)
 
 
 def merge(request: MergeRequest, cluster: str, *, as_json: bool) -> None:
@@ -188,7 +214,7 @@ def merge(request: MergeRequest, cluster: str, *, as_json: bool) -> None:
     credential = request.credential or None
     if credential == "-":
         credential = sys.stdin.readline().strip()
-    with attach(request.session, role="user", cluster=cluster) as user:
+    with _attached(request.session, "user", cluster) as user:
         made = user.merge(
             request.other, credential=credential, key=request.key or None, cluster=request.of
         )
@@ -209,12 +235,47 @@ def split(session: str, other: str, timeout: str, cluster: str, *, as_json: bool
     Raises:
         ConfigurationError: They are not merged.
     """
-    with attach(session, role="user", cluster=cluster) as user:
+    with _attached(session, "user", cluster) as user:
         user.split(other, timeout=parse_duration(timeout))
     if as_json:
         print_json({"split": other})
     else:
         typer.echo(f"The sessions {session} and {other} are split.")
+
+
+def expand(session: str, agents: int, cluster: str, *, as_json: bool) -> None:
+    """Add agents to a session.
+
+    Raises:
+        SapwoodError: They cannot be added.
+    """
+    with _attached(session, "user", cluster) as user:
+        ranks = user.expand(agents)
+        count = len(user.agents)
+    if as_json:
+        print_json({"added": list(ranks), "agents": count})
+    else:
+        typer.echo(f"The session {session} has {fold('agent', ranks)} more: {count} altogether.")
+
+
+def contract(session: str, agents: str, timeout: str, cluster: str, *, as_json: bool) -> None:
+    """Remove agents from a session.
+
+    Raises:
+        SapwoodError: They cannot be removed.
+    """
+    ranks = parse_ranks(agents)
+    if not ranks:
+        raise ConfigurationError(
+            f"{agents!r} is no set of agents", hint="write their ranks, such as 2-4,7"
+        )
+    with _attached(session, "user", cluster) as user:
+        user.contract(ranks, parse_duration(timeout))
+        count = len(user.agents)
+    if as_json:
+        print_json({"removed": sorted(ranks), "agents": count})
+    else:
+        typer.echo(f"{fold('agent', ranks)} left the session {session}: {count} are there still.")
 
 
 def delete(session: str, cluster: str, *, as_json: bool) -> None:
@@ -243,6 +304,31 @@ def joined_agent(one: InvitationView) -> str:
     return f"agent {one.rank}: process {one.pid} on {one.host}, by invitation {one.id}"
 
 
+def _note(record: calls.SessionRecord, report: calls.SessionReport) -> str:
+    """Return what people are to know of a session that is there."""
+    held = f"holds {fold_hosts(report.nodes)}" if report.nodes else ""
+    end = _left(record, report)
+    ends = f"ends in {_time(end)} if nobody attaches" if end is not None else ""
+    return "; ".join(filter(None, (held, ends, _merges(report), _kept(report))))
+
+
+def _end(record: calls.SessionRecord, report: calls.SessionReport) -> str:
+    """Return when a session ends by itself."""
+    if not record.idle:
+        return "never"
+    left = _left(record, report)
+    soon = f"in {_time(left)} if nobody attaches; " if left is not None else ""
+    return f"{soon}{record.idle:g} s after the last one left"
+
+
+def _left(record: calls.SessionRecord, report: calls.SessionReport) -> float | None:
+    """Return after how many seconds a session ends as idle; None if it is not idle."""
+    waits = record.state == SessionState.DETACHED.value and record.idle and report.since
+    if not waits or report.merged or report.part_of:
+        return None
+    return max(0.0, report.since + record.idle - time.time())
+
+
 def _kept(report: calls.SessionReport) -> str:
     if not report.kept and not report.dropped:
         return ""
@@ -258,7 +344,10 @@ def _merges(report: calls.SessionReport) -> str:
 
 
 def _age(since: float) -> str:
-    seconds = max(0.0, time.time() - since)
+    return _time(max(0.0, time.time() - since))
+
+
+def _time(seconds: float) -> str:
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"

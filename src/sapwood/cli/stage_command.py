@@ -11,7 +11,6 @@ import typer
 from sapwood.cli import starting
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.status_tables import moment_shown
 from sapwood.code.cache import BuildCache
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.core.hostset import fold_hosts
@@ -19,6 +18,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 from sapwood.head.stage_reports import StageReport
 from sapwood.head.staging import Staging, folded, staged_files
+from sapwood.views.words import moment_shown
 
 
 def head_of(name: str, on: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from rich.console import RenderableType
@@ -17,9 +16,7 @@ from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT
 from sapwood.nodes.messages import NodeActivity, ProcessActivity
-
-RECENT = 3600.0
-"""Seconds for which people are told of machines that were not let in; ``--json`` has all."""
+from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
 
 
 def status_of(name: str) -> calls.TreeStatus:
@@ -73,11 +70,10 @@ def explanations(status: calls.TreeStatus) -> list[str]:
         record = one.record
         if record.state == "ready" and not one.unanswered:
             continue
-        since = f" since {moment_shown(record.since, status.time)}" if record.since else ""
         why = record.reason or one.unanswered
         if 0 < one.certificate_end < status.time and record.state != "removed":
             why += f"; its certificate ended {moment_shown(one.certificate_end, status.time)}"
-        lines.append(f"{record.name} is {record.state}{since}" + (f": {why}" if why else ""))
+        lines.append(of_node([record.name], record.state, record.since, why, status.time))
     lines += detours(status.nodes)
     lines += [
         f"agent {one.agent.rank} of {one.session} joined by invitation {one.agent.id}: process "
@@ -86,10 +82,7 @@ def explanations(status: calls.TreeStatus) -> list[str]:
     ]
     for refusal in status.refusals:
         if status.time - refusal.time < RECENT:
-            who = f"'{refusal.name}'" if refusal.name else refusal.address
-            at = moment_shown(refusal.time, status.time)
-            often = f"{refusal.times} times, last " if refusal.times > 1 else ""
-            lines.append(f"{who} was not let in {often}at {at}: {refusal.reason}")
+            lines.append(of_refusal(refusal, status.time))
     return list(dict.fromkeys(lines))
 
 
@@ -154,13 +147,6 @@ def left(duration: float) -> str:
 
 def _host_of(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
-
-
-def moment_shown(moment: float, now: float) -> str:
-    """Return a time of day, with its date if that is another than today."""
-    then = dt.datetime.fromtimestamp(moment, dt.UTC).astimezone()
-    today = dt.datetime.fromtimestamp(now, dt.UTC).astimezone().date()
-    return f"{then:%H:%M:%S}" if then.date() == today else f"{then:%Y-%m-%d %H:%M:%S}"
 
 
 # --- what runs ------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
-from sapwood.client.hosts import connect, on, ray, slurm, ssh
+from sapwood.client.hosts import connect, dask, kubernetes, on, ray, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
+from sapwood.client.persistent import PersistentDataset
 from sapwood.client.staging import Stage
 from sapwood.client.stream import Stream, StreamCounters, StreamView
 from sapwood.client.submitting import TaskOptions
@@ -110,6 +111,7 @@ __all__ = [
     "NodeLostError",
     "NodeResult",
     "ParameterError",
+    "PersistentDataset",
     "PlaceReport",
     "ProcessSpentError",
     "Program",
@@ -144,9 +146,11 @@ __all__ = [
     "attach",
     "connect",
     "create_session",
+    "dask",
     "empty",
     "execute",
     "here",
+    "kubernetes",
     "load",
     "load_program",
     "local",

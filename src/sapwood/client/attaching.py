@@ -38,6 +38,7 @@ def create_session(
     name: str = "",
     on: Literal["head", "local"] = "head",
     agents_per_node: int | None = None,
+    fanout: int | None = None,
     idle: float | None = None,
     cluster: str = "default",
     settings: Settings | None = None,
@@ -53,6 +54,8 @@ def create_session(
         name: What to call it; by default a name is made up.
         on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone.
         agents_per_node: Agents on each node.
+        fanout: Children of each junction, with ``"local"``; other shapes are settings:
+            ``cluster.shape``, and ``nodes.topology`` for those between nodes.
         idle: Seconds after which it ends when nobody is attached, 0 for never; by default
             as the policy of the head says (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
@@ -80,6 +83,7 @@ def create_session(
         on=on,
         agents=agents,
         agents_per_node=agents_per_node,
+        fanout=fanout,
         idle=idle,
         settings=msgspec.to_builtins(chosen),
     )

@@ -11,6 +11,7 @@ from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
+from sapwood.client.persistent import PersistentDataset
 from sapwood.client.stream import Stream
 from sapwood.client.stream_opening import (
     FilterSource,
@@ -85,6 +86,7 @@ class TreeWork(StaysHere, abc.ABC):
         max_iterations: int | None = None,
         on_agent_loss: AgentLoss = "replace",
         allow_nan: bool = False,
+        columns: Sequence[str] | None = None,
         checkpoint: str | Path | None = None,
         resume: str | Path | None = None,
         delegate: Literal["measured", "static"] | None = None,
@@ -93,8 +95,9 @@ class TreeWork(StaysHere, abc.ABC):
 
         Args:
             program: A program, its class, or the folder or file it is in.
-            data: Arrays, a dictionary of arrays, a path, a ``range`` or a dataset; without
-                data the program's own ``default_data``.
+            data: Arrays, a dictionary of arrays, a table, a path, a pattern, a URL, a ``range`` or
+                a dataset, see :func:`sapwood.load`; without data the program's own
+                ``default_data``.
             parameters: Values for the program's parameters.
             chunk: Items that stay together; by default slices as even as possible.
             time_limit: Seconds that one map call may take; by default ``limits.time``.
@@ -105,6 +108,7 @@ class TreeWork(StaysHere, abc.ABC):
                 ``limits.iterations``; 0 for no limit.
             on_agent_loss: ``"replace"`` goes on with a new process, and with the others when agents
                 are removed; ``"fail"`` ends the run.
+            columns: The columns of a table that may be used; all by default.
             allow_nan: Take data with NaN and infinite values, also for a program that does not
                 say ``allow_nan = True`` itself.
             checkpoint: File to which the state is written now and then, as often as
@@ -149,10 +153,12 @@ class TreeWork(StaysHere, abc.ABC):
         if chunk is not None:
             whole(chunk, "chunk")
         loaded = load_program(program, parameters or {})
+        if data is None and columns is None:
+            columns = loaded.data_columns
         run = Run(
             self._session,
             loaded,
-            load(data_of(loaded, data), fields=loaded.inputs),
+            load(data_of(loaded, data), fields=loaded.inputs, columns=columns),
             self._cache,
             RunOptions(
                 chunk,
@@ -177,6 +183,35 @@ class TreeWork(StaysHere, abc.ABC):
         if self.allocation is not None:
             self.allocation.add(run)
         return run
+
+    def persist(
+        self, data: Any, *, fields: Sequence[str] = ("data",), columns: Sequence[str] | None = None
+    ) -> PersistentDataset:
+        """Have data stay split on the agents from one run to the next.
+
+        What lies in files is read by the first run that wants it, each part by its agent, which
+        keeps it until it is released. An agent that is replaced reads its part again. What lies
+        in memory is copied for agents once instead of for each run.
+
+        Args:
+            data: As for :meth:`run`.
+            fields: The fields that the programs want; data without names of their own get the
+                first.
+            columns: The columns of a table that may be used.
+
+        Raises:
+            DataError: The data cannot be used.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                with cluster.persist("points/*.parquet", fields=["x", "y"]) as points:
+                    first = cluster.run(KMeans(k=8), points).result()
+                    second = cluster.run(KMeans(k=16), points).result()  # nothing is read
+        """
+        self._must_be_open()
+        return PersistentDataset(self._session, load(data, fields=fields, columns=columns))
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:
         """Have a function called with each run that begins from now on, when it has ended."""

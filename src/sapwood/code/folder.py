@@ -11,6 +11,10 @@
     allow_nan = false                 # whether the data may hold NaN and infinite values
     movable = true                    # whether items may move to other agents
 
+    [data]
+    source = "points/*.parquet"       # where nobody names others; or a URL
+    columns = ["x", "y"]              # optional: the columns of a table that are used
+
     [parameters.colours]
     default = 16                      # the only key that must be there
     type = "int"                      # int, float, str, bool; default: that of the default
@@ -36,6 +40,7 @@ and ``[program]`` holds only ``python``, ``name`` and ``description``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -89,6 +94,13 @@ class ParameterTable(msgspec.Struct, frozen=True):
     help: str = ""
 
 
+class DataTable(msgspec.Struct, frozen=True):
+    """``[data]``."""
+
+    source: str
+    columns: tuple[str, ...] | None = None
+
+
 class MapTable(msgspec.Struct, frozen=True):
     """``[map]``."""
 
@@ -101,6 +113,7 @@ class ProgramDefinition(msgspec.Struct, frozen=True):
     program: ProgramTable
     parameters: dict[str, ParameterTable] = {}
     map: MapTable | None = None
+    data: DataTable | None = None
     reduce: dict[str, str] = {}
 
 
@@ -142,6 +155,15 @@ def class_from_definition(
         "reduce": {field: _reducer(how, functions) for field, how in definition.reduce.items()},
         **{name: functions[name] for name in METHODS if name in functions},
     }
+    if definition.data is not None:
+        if "default_data" in functions:
+            raise ProgramError(
+                f"both [data] and {table.python} say which data are used",
+                where=where,
+                hint="keep one of them",
+            )
+        attributes["default_data"] = _DefaultData(definition.data.source, where)
+        attributes["data_columns"] = definition.data.columns
     for name, spec in definition.parameters.items():
         attributes[name] = _parameter(spec, where=f"{where} [parameters.{name}]")
     if definition.map is not None:
@@ -163,6 +185,18 @@ def class_from_definition(
         return type(table.name, (Program,), attributes)
     except ProgramError as error:
         raise error.located(where) from None
+
+
+class _DefaultData:
+    """The method ``default_data`` of a program whose ``program.toml`` names its data."""
+
+    def __init__(self, source: str, where: str) -> None:
+        self._source = source
+        self._folder = Path(where).parent
+
+    def __call__(self) -> str:
+        """Return the path, from the folder of the program, or the URL."""
+        return self._source if "://" in self._source else str(self._folder / self._source)
 
 
 def _reducer(how: str, functions: Mapping[str, Any]) -> Any:
@@ -199,6 +233,7 @@ def check_minimal(definition: ProgramDefinition, class_name: str, *, where: str)
         "inputs": table.inputs != ProgramTable().inputs,
         "allow_nan": table.allow_nan,
         "movable": table.movable is not None,
+        "[data]": definition.data is not None,
         "[parameters]": bool(definition.parameters),
         "[map]": definition.map is not None,
         "[reduce]": bool(definition.reduce),
@@ -218,7 +253,9 @@ def _check_keys(document: dict[str, Any], where: str) -> None:
         raise ProgramError(
             "the table [program] is missing", where=where, hint='write [program] and name = "…"'
         )
-    for key, kind in (("program", ProgramTable), ("map", MapTable)):
+    for key, kind in (("program", ProgramTable), ("map", MapTable), ("data", DataTable)):
+        if key not in document:
+            continue
         _check_table(document.get(key, {}), kind, f"{where} [{key}]")
     parameters = document.get("parameters", {})
     for name, table in parameters.items() if isinstance(parameters, dict) else ():

@@ -37,6 +37,7 @@ class Program:
             ``max``, ``mean``, ``concat``, ``count`` and others (:mod:`sapwood.comm.reductions`);
             or by an associative function of two values, a :class:`sapwood.Filter`, or a native
             function ``native("combine")`` that adds one array to another.
+        data_columns: Columns that are used of a table that :meth:`default_data` names; None: all.
         allow_nan: Whether the data may hold NaN and infinite values; a run refuses them otherwise.
         movable: Whether items may go to other agents between two iterations, and may be mapped by
             two agents at a time when one is late; None where ``map`` does not seem to keep
@@ -63,6 +64,7 @@ class Program:
     reduce: ClassVar[Mapping[str, Reducer]] = {}
     allow_nan: ClassVar[bool] = False
     movable: ClassVar[bool | None] = None
+    data_columns: ClassVar[Sequence[str] | None] = None
 
     class_bundle: ClassVar[Bundle | None] = None
     """The files that the class was read from; None for a class that Python itself imported."""

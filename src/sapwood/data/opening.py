@@ -6,6 +6,10 @@ from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.data.slice import Slice, SliceRef, open_slice
 
+MAX_HELD = 64
+"""Persistent datasets of which a runner holds its slice; the one used longest ago goes first, and
+is read again when it is wanted."""
+
 
 class SliceOpener:
     """Opens slices, and holds those of persistent datasets from one run to the next.
@@ -36,6 +40,7 @@ class SliceOpener:
                 and held.start <= ref.start <= ref.stop <= held.stop
                 and all(name in held.arrays for name in names)
             ):
+                self._held[rows.handle] = self._held.pop(rows.handle)
                 part = slice(ref.start - held.start, ref.stop - held.start)
                 return Slice(ref.start, ref.stop, {name: held[name][part] for name in names})
             self._held.pop(rows.handle, None)  # before the other part is read
@@ -45,6 +50,8 @@ class SliceOpener:
         opened = Slice(ref.start, ref.stop, found.arrays, found.read_bytes)
         if rows.handle:
             self._held[rows.handle] = opened
+            while len(self._held) > MAX_HELD:
+                del self._held[next(iter(self._held))]
         return opened
 
     def release(self, handle: str) -> None:

@@ -618,7 +618,7 @@ class AttachedSession:
             self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
-        for listener in tuple(self._listeners):
+        for listener in tuple(self._listeners) if message.change.ranks else ():
             listener(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:

@@ -267,6 +267,13 @@ class KeptStreams:
             results.kept.remove(one)
             results.nbytes -= one.nbytes
 
+    def refused(self, effect: Any) -> None:
+        """Nobody is there who has asked for a sweep."""
+
+    def served(self, stream: int) -> ServedStream:
+        """Return a stream, by the number that its last owner gave it."""
+        return self.streams[stream]
+
     def hear(self, stream: int, effect: Any) -> None:
         """Keep what came of a stream, as the policy says; count what is left out."""
         served, results = self.streams[stream], self._results[stream]

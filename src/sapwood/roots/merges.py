@@ -87,6 +87,9 @@ class Merges:
         above: Returns the sessions that it is merged into.
         changed: Told that one has come or gone.
         largest: Bytes of the largest message and payload of another root.
+
+    Attributes:
+        found: Returns which session an order means, and what connects to its root.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Merges:
         self._above = above
         self._changed = changed
         self._largest = largest
+        self.found: Callable[[MergeOrder], tuple[RootAddress, Connect]] = _found
         self._merges: dict[str, _Merge] = {}
         self._firsts = itertools.count(FIRST, FIRST)
 
@@ -125,7 +129,7 @@ class Merges:
             ConfigurationError: It cannot be merged.
             InputError: The credential is none.
         """
-        address, connect = _found(order)
+        address, connect = self.found(order)
         if address.session == self._id:
             raise ConfigurationError(
                 "a session cannot be merged with itself", hint="name another session"

@@ -262,9 +262,9 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAcce
             ending = [head.ask(one.host, messages.CLOSE, given.former) for one in head.nodes]
             wait(ending, NODES_PATIENCE)
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
-        if others:  # nothing of theirs runs here: this process is the head's user's
-            options = msgspec.structs.replace(planned.options, zygote=False)
-            planned = msgspec.structs.replace(planned, options=options)
+        # Where others are its user, nothing of theirs runs here: this process is the head's user's.
+        options = msgspec.structs.replace(planned.options, zygote=not others, agents_here=False)
+        planned = msgspec.structs.replace(planned, options=options)
     except BaseException:
         head.close()
         raise

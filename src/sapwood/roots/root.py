@@ -7,10 +7,11 @@ twice, and a front end that is gone leaves nothing under way.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -45,12 +46,13 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import calls
 from sapwood.roots import root_calls, wire
-from sapwood.roots.joint_stream import JointStream
+from sapwood.roots.joint_routes import JointRoutes
 from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.roots.merged_session import MergeOrder, SplitOrder
 from sapwood.roots.merges import Merges
+from sapwood.roots.open_work import OpenWork
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
-from sapwood.roots.routes import EffectRoutes, FrontEndMemory
+from sapwood.roots.routes import FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
@@ -85,6 +87,9 @@ MAX_STREAMS = 10_000
 
 MAX_OPEN = 1_000_000
 """Requests and messages of one front end that may be under way."""
+
+LONGEST_CONTRACT = 3600.0
+"""Seconds that agents which are removed have to do what they were asked for, at most."""
 
 SLOW_CALLS = 4
 """Calls of front ends that wait for something at a time; more wait for them."""
@@ -122,50 +127,54 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     part_of: list[str] = []
 
 
-class RootSession(EffectRoutes, EmbeddedSession):
+class RootSession(JointRoutes, EmbeddedSession):
     """A session whose users are other processes.
 
     Args:
         options: How it is made.
         nodes: What begins the processes of places on other machines.
+
+    Attributes:
+        tree_changed: Told on the loop's thread that places are to leave and have work to do still.
     """
 
     def __init__(self, options: SessionOptions, nodes: NodeSource | None = None) -> None:
-        EffectRoutes.__init__(self)
-        self.joint: dict[int, JointStream] = {}
+        JointRoutes.__init__(self)
+        self._leaving: list[OpenWork] = []
+        self.tree_changed: Callable[[], None] = _nothing
         EmbeddedSession.__init__(self, options, None, nodes)
 
-    def post_of_stream(self, event: Any) -> None:
-        """Give an event of a stream to the core, or to what has it done by several sessions."""
-        joint = self.joint.get(event.stream)
-        if joint is None:
-            self.host.post(event)
-        else:
-            joint.take(event)
+    def post_to_core(self, event: Any) -> None:
+        """Give the core of this root an event."""
+        self.host.post(event)
 
-    def emit(self, effect: Any) -> None:
-        """Tell what came of a stream over several sessions."""
-        if isinstance(effect, ev.Released):
-            self._returned({ev.Released: self._released}, effect)
-            return
-        known = self.of_stream.get(effect.stream)
-        if known is None:
-            return
-        hearer, number = known
-        told = msgspec.structs.replace(effect, stream=number)
-        if not isinstance(effect, wire.SweepRefused):
-            hearer.hear(number, told)
-        elif isinstance(hearer, ServedFrontEnd):
-            hearer.tell(told)
-        payload = getattr(effect, "payload", None)
-        if payload is not None:
-            self._released(ev.Released(payload))
+    def freed(self, effect: ev.Released) -> None:
+        """Have memory of this root used again."""
+        self._released(effect)
 
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called, also those over several sessions."""
         self.streams.filters = make(
             self.loop, self.supervisor.new_runner_factory, self.post_of_stream
         )
+
+    def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
+        """Take places out of the tree; return what is open of them, also for front ends."""
+        open_work = super().begin_contract(ranks)
+        self._leaving = [one for one in self._leaving if not one.done.done()]
+        self._leaving.append(OpenWork(self, ranks, self.loop.call_later))
+        self.tree_changed()
+        return [*open_work, self._leaving[-1].done]
+
+    def close(self) -> None:
+        """End it, and whoever waits until agents have done what they were asked for."""
+        with contextlib.suppress(ClosedError):
+            self.call(self._wait_no_more)
+        super().close()
+
+    def _wait_no_more(self) -> None:
+        for one in self._leaving:
+            one.give_up()
 
     def _handlers(self) -> dict[type[ev.Effect], Callable[[Any], None]]:
         return self.routed(super()._handlers())
@@ -408,6 +417,10 @@ class ServedFrontEnd:
         for effect in effects:
             self.tell(effect)
 
+    def served(self, stream: int) -> ServedStream:
+        """Return a stream of its own."""
+        return self._streams[stream]
+
     def hear(self, stream: int, effect: Any) -> None:
         """Tell it what came of a stream of its own."""
         served = self._streams[stream]
@@ -417,12 +430,16 @@ class ServedFrontEnd:
             self._server.kept_streams.also_told(stream, effect)
         self.tell(effect)
 
+    def refused(self, effect: wire.SweepRefused) -> None:
+        """Tell it that a sweep of a stream of its own cannot be."""
+        self.tell(effect)
+
     # --- requests and messages -----------------------------------------------------------------
 
     def _ask(self, event: ev.Ask) -> None:
         self._must_fit(event.number, self.asked)
         number = self.asked[event.number] = self._session.requests.new_number()
-        self._session.of_request[number] = (self, event.number)
+        self._session.of_request[number] = (self, event.number, event.destination)
         self._post_or_forget(event, number, self.asked, self._session.of_request)
 
     def _cancel_request(self, event: mev.CancelRequest) -> None:
@@ -696,6 +713,7 @@ class RootServer:
         self._denied: frozenset[str] = frozenset()
         session.answer(agent_requests.OUTPUT, self.wrote)
         session.subscribe(self._places_changed)
+        session.tree_changed = self._places_leave
 
     @property
     def owner(self) -> ServedFrontEnd | None:
@@ -987,22 +1005,37 @@ class RootServer:
         of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
         if front_end.role not in _WORKING and not of_merger:
             raise SecurityError("a front end that watches may not change the session")
-        if name in _OWNERS and front_end.role is not FrontEndRole.OWNER:
-            raise SecurityError(
-                "only the owner of a session may change or end it", hint="attach as its owner"
-            )
+        if name in _CHANGING:
+            return self._change_agents(front_end, name, value)
         if name == root_calls.END:
+            if front_end.role is not FrontEndRole.OWNER:
+                raise SecurityError(
+                    "only the owner of a session may end it", hint="attach as its owner"
+                )
             self._end(f"{front_end.label} has ended it")
             return None
-        if name == root_calls.EXPAND:
-            places = typed.convert(value, list[NewAgent])
-            return self._pool.submit(self.session.expand, places)
-        if name == root_calls.CONTRACT:
-            ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
-            return self._pool.submit(self.session.contract, ranks, seconds, reason)
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
+
+    def _change_agents(self, front_end: ServedFrontEnd, name: str, value: Any) -> Future[Any]:
+        """Add or remove agents: for whoever may own the session, now or beside an owner."""
+        if FrontEndRole.OWNER not in front_end.allowed.roles:
+            raise SecurityError(
+                "only who may own a session changes how many agents it has",
+                hint="attach as its owner, or as its user with a credential of its owner",
+            )
+        if name == root_calls.EXPAND:
+            places = typed.convert(value, list[NewAgent])
+            return self._pool.submit(self.session.expand, places)
+        ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
+        if not 0 <= seconds <= LONGEST_CONTRACT:
+            raise ConfigurationError(
+                f"agents are not given {seconds:g} s to do what they were asked for",
+                hint=f"say how many seconds, up to {LONGEST_CONTRACT:g}",
+            )
+        reason = wire.printable(reason[:200])
+        return self._pool.submit(self.session.contract, ranks, seconds, reason)
 
     def _taken(self, front_end: ServedFrontEnd) -> None:
         """A front end has what was kept for it."""
@@ -1111,6 +1144,10 @@ class RootServer:
             for one in (records[rank] for rank in range(1, self.session.tree.size))
         ]
 
+    def _places_leave(self) -> None:
+        """Tell front ends of a tree without places that have work to do still."""
+        self._places_changed(PlacesChanged((), (), back=False, epoch=self.session.tree.epoch))
+
     def _places_changed(self, change: PlacesChanged) -> None:
         tree, failure = self.session.tree, self.session.failure
         news = wire.TreeNews(
@@ -1122,6 +1159,10 @@ class RootServer:
         self._epoch = tree.epoch
         for front_end in self._admitted():
             front_end.tell(news)
+
+
+def _nothing() -> None:
+    pass
 
 
 class RemoteDoor:
@@ -1145,7 +1186,7 @@ class RemoteDoor:
 
 
 _INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
-_OWNERS = frozenset({root_calls.END, root_calls.EXPAND, root_calls.CONTRACT})
+_CHANGING = frozenset({root_calls.EXPAND, root_calls.CONTRACT})
 
 _AT_ROOT = frozenset({f"rank {ROOT}", "depth 0", "*"})
 """Where filters of one's own may run at the root."""

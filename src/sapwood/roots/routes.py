@@ -14,6 +14,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
+from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messages.groups import NO_GROUP, GroupNumber, Key
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.point_to_point import TAGGED
@@ -41,11 +42,29 @@ class EffectHearer(Protocol):
         """Give back memory of its own."""
 
 
+class StreamServed(Protocol):
+    """A stream of a front end.
+
+    Attributes:
+        spec: What it is.
+        waiting: Its waves that are not over.
+    """
+
+    spec: StreamSpec
+    waiting: set[int]
+
+
 class StreamHearer(Protocol):
     """Who hears what comes of a stream."""
 
     def hear(self, stream: int, effect: Any) -> None:
         """Take in what came of a stream, by its own number of it."""
+
+    def refused(self, effect: Any) -> None:
+        """Take in that a sweep of a stream cannot be."""
+
+    def served(self, stream: int) -> StreamServed:
+        """Return a stream, by its own number of it."""
 
 
 class FrontEndMemory:
@@ -66,7 +85,7 @@ class EffectRoutes:
     Attributes:
         of_stream: Of each stream who hears of it, and what that calls it.
         of_part: Of each part of a stream over several sessions, what takes what comes of it.
-        of_request: Of each request, likewise.
+        of_request: Of each request, likewise, and the place that is asked.
         of_send: Of each message on its way, likewise, and who has not taken it yet.
         of_receive: Of each message that somebody waits for, likewise.
         entering: Who enters each group.
@@ -76,7 +95,7 @@ class EffectRoutes:
     def __init__(self) -> None:
         self.of_stream: dict[int, tuple[StreamHearer, int]] = {}
         self.of_part: dict[int, Callable[[Any], None]] = {}
-        self.of_request: dict[int, tuple[EffectHearer, int]] = {}
+        self.of_request: dict[int, tuple[EffectHearer, int, int]] = {}
         self.of_send: dict[int, tuple[EffectHearer, int, set[int]]] = {}
         self.of_receive: dict[int, tuple[EffectHearer, int]] = {}
         self.entering: dict[Key, EffectHearer] = {}
@@ -122,7 +141,7 @@ class EffectRoutes:
         if known is None:
             own[ev.Answered](effect)
             return
-        front_end, number = known
+        front_end, number, _ = known
         front_end.asked.pop(number, None)
         front_end.tell(msgspec.structs.replace(effect, number=number))
 

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +30,9 @@ from sapwood.server.live import Streams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
+from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
+from sapwood.views.page import STATIC
 
 COOKIE_LIFE: Final = 12 * 3600.0
 """Seconds for which a browser is let in at most."""
@@ -39,12 +40,9 @@ COOKIE_LIFE: Final = 12 * 3600.0
 MAX_REASONS: Final = 16
 """Reasons to turn clients away that are counted by themselves."""
 
-STATIC: Final = Path(__file__).parent / "static"
-"""Pages, styles and scripts of the dashboard."""
-
 HEADERS: Final[Mapping[str, str]] = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
-    "'unsafe-inline'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
+    "object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "form-action 'self'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -97,7 +95,9 @@ class WebApplication:
         self._turned_away: dict[str, Refusals] = {}  # of clients, by the reason
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
-        self._table = endpoints(self.streams, self._figures)
+        self.pictures = Pictures(lines.own, version("sapwood"))
+        table = endpoints(self.streams, self._figures)
+        self._table = [*table, *self.pictures.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
             exception_handlers={
@@ -319,5 +319,6 @@ def _in_words(status: int) -> str:
 async def close(application: WebApplication, lines: Lines) -> None:
     """End the streams of an application, and its lines to the head."""
     application.streams.close()
+    application.pictures.close()
     await asyncio.sleep(0)
     await lines.close()

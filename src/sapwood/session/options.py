@@ -3,6 +3,7 @@
 import msgspec
 
 from sapwood.comm.link import LinkTiming
+from sapwood.core.rankset import MAX_RANKS
 from sapwood.core.topology import Tree
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.back_pressure import DEFAULT_BACKLOG
@@ -42,6 +43,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         node_patience: How long they wait for one that may come back; 0 for ever.
         node_listen: Where nodes listen for places of other nodes below theirs, ``host:port``.
         transport: What links the places of a machine; empty for Unix sockets.
+        most_agents: Agents that it may have; with more it is not expanded.
+        agents_here: Whether agents may be added on the machine of the root.
     """
 
     tree: Tree
@@ -70,6 +73,8 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
     node_patience: float = 10.0
     node_listen: str = ""
     transport: str = ""
+    most_agents: int = MAX_RANKS
+    agents_here: bool = True
 
 
 class PlacesChanged(msgspec.Struct, frozen=True):

@@ -1,5 +1,7 @@
 """Runs over rows that agents read themselves."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +13,7 @@ import pytest
 from pyarrow import parquet
 
 import sapwood
-from sapwood.core.errors import DataMissingError, DataValueError, SapwoodError
+from sapwood.core.errors import ClosedError, DataMissingError, DataValueError, SapwoodError
 
 pytestmark = pytest.mark.row("A-DATA-1")
 LIMIT = 100.0
@@ -79,3 +81,41 @@ def test_a_file_that_goes_in_the_middle_ends_the_run(folder: Path) -> None:
         assert "1.parquet" in error.value.where
         with pytest.raises(SapwoodError):
             cluster.run(Sums, f"{folder}/none*.parquet")
+
+
+def read(run: sapwood.Run) -> list[int]:
+    """Return how many bytes each agent read for a run."""
+    assert run.result(LIMIT) == EXPECTED
+    return [agent.read_bytes for agent in run.statistics.agents]
+
+
+def test_persistent_data_are_read_once_and_again_by_a_new_agent(folder: Path) -> None:
+    with sapwood.local(agents=2) as cluster:
+        with cluster.persist(folder, fields=("a", "w")) as points:
+            assert min(read(cluster.run(Sums, points))) > 0
+            assert read(cluster.run(Sums, points)) == [0, 0]
+            assert max(read(cluster.run(Sums, points, chunk=1000))) > 0  # cut elsewhere
+            assert read(cluster.run(Sums, points, chunk=1000)) == [0, 0]
+            os.kill(cluster.agents[0].pid, signal.SIGKILL)
+            first, second = read(cluster.run(Sums, points, chunk=1000))
+            assert first > 0
+            assert second == 0
+            file = folder / "0.parquet"
+            file.write_bytes(file.read_bytes() + b"x")  # nobody reads it again
+            assert read(cluster.run(Sums, points, chunk=1000)) == [0, 0]
+        assert points.released
+        with pytest.raises(ClosedError, match="was released"):
+            cluster.run(Sums, points).result(LIMIT)
+
+
+def test_persistent_data_in_memory_are_copied_once(folder: Path) -> None:
+    data = {"a": np.arange(9000), "w": np.arange(9000) * 0.5}
+    with sapwood.local(agents=2) as cluster:
+        handle = cluster.persist(data)
+        assert read(cluster.run(Sums, handle)) == [0, 0]
+        data["a"][0] = 7  # a copy was made
+        assert read(cluster.run(Sums, handle)) == [0, 0]
+        handle.release()
+        handle.release()
+    with pytest.raises(ClosedError):
+        cluster.persist(data)

@@ -32,6 +32,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, remote, service
@@ -44,6 +45,7 @@ from sapwood.head.remote import TlsWay
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables
+from sapwood.roots.remote import credential_text
 from sapwood.security.authority import places_id
 from sapwood.security.capabilities import (
     Capability,
@@ -54,6 +56,7 @@ from sapwood.security.capabilities import (
     verify,
 )
 from sapwood.security.rights import ALL_RIGHTS, RIGHTS, Rights
+from sapwood.session.port import NewAgent
 
 PATIENCE = 30.0
 
@@ -137,6 +140,18 @@ def until(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end, "it does not happen"
         threading.Event().wait(0.01)
+
+
+def attached(line: str) -> sapwood.Cluster:
+    """Attach as soon as the root of a new session is known at the port of its head."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return sapwood.attach(line)
+        except CommunicationError:
+            if time.monotonic() > end:
+                raise
+            threading.Event().wait(0.05)
 
 
 def framed(name: str, value: Any = None, number: int = 1) -> bytes:
@@ -239,12 +254,39 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
         assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
 
 
+@pytest.mark.row("C5-RES")
+def test_who_owns_a_session_on_nodes_begins_nothing_on_the_machine_of_the_head(
+    up: UpHead,
+) -> None:
+    """Neither by words that no command says, nor with more agents than the head allows."""
+    rights = ("connect", "create", "attach", "run", "delete", "allocate", "spawn")
+    with up.access(up.issue(*rights, subject="ann")) as head:
+        wanted = {"name": "anns", "agents": 1}
+        record = head.client.call(calls.CREATE_SESSION, wanted, 2 * PATIENCE)
+        shown = head.client.call(calls.SESSION_CREDENTIAL, record["id"], PATIENCE)
+    try:
+        with attached(credential_text(typed.convert(shown, calls.SessionCredential))) as anns:
+            with pytest.raises(SapwoodError, match="nothing on the machine of its root"):
+                anns.session.expand([NewAgent(ROOT, 0)])
+            with pytest.raises(ConfigurationError, match="no such node"):
+                anns.session.expand([NewAgent(ROOT, -5)])  # as those that joined are counted
+            with pytest.raises(ConfigurationError, match="more than the limit"):
+                anns.session.expand([NewAgent(ROOT, 1)] * up.settings.limits.agents)
+            assert anns.expand(1)
+            anns.contract([agent.rank for agent in anns.agents])
+            (last,) = anns.expand(1)  # on a node, though none is left to go by
+            assert anns.session.hosts[last] in {1, 2}
+    finally:
+        up.head.sessions.end("anns").result(PATIENCE)
+
+
 @pytest.mark.row("C5-SESS")
 def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead) -> None:
     rights = ("connect", "create", "attach", "run", "delete")
     mine = Settings(cluster=ClusterSettings(interpreter=["/opt/mine"]))
     chosen = {"settings": msgspec.to_builtins(mine)}
     refused = r"cluster\.interpreter: only the user of the head"
+    before = up.head.sessions.records()
     for more, wanted in (
         (["allocate", "spawn"], chosen),
         (["admin"], {"on": "local", **chosen}),  # an administrator is another one, too
@@ -252,7 +294,7 @@ def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead
         shown = up.issue(*rights, *more)
         with up.access(shown) as head, pytest.raises(SecurityError, match=refused):
             head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
-    assert up.head.sessions.records() == []
+    assert up.head.sessions.records() == before
 
 
 def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) -> None:

@@ -55,6 +55,31 @@ finally:
     step("over")
 """
 
+MERGING_STEPS = ("merge", "wave", "split")
+
+MERGING = """
+import sapwood
+
+def step(name):
+    print(name, flush=True)
+
+try:
+    sapwood.create_session(1, name="day", on="local").detach()
+    cluster = sapwood.create_session(1, name="night", on="local")
+    step("merge")
+    merged = cluster.merge("day")
+    step("wave")
+    with merged.stream("echo", reduce="sum", on_loss="fail") as stream:
+        stream.broadcast(1).result(20)
+    step("split")
+    merged.split()
+    cluster.detach()
+except Exception as error:
+    step(f"failed: {error!r}")
+finally:
+    step("over")
+"""
+
 Begin = Callable[..., Script]
 
 
@@ -108,6 +133,60 @@ def test_after_a_kill_a_session_is_there_or_over(
         assert not roots()
         assert not list((state / "sapwood/heads/default/sessions").glob("*.json"))
         until(no_root_listens)
+
+
+@pytest.mark.row("C3-SESS-4")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("victims", "seed"),
+    [
+        pytest.param(victims, seed, marks=pytest.mark.nightly)
+        for seed, victims in enumerate((["head"], ["night"], ["day"], ["head", "night", "day"]))
+    ],
+    ids=str,
+)
+def test_after_a_kill_two_sessions_are_merged_or_not(
+    state: Path, until: Until, begin: Begin, victims: list[str], seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
+    for chosen in MERGING_STEPS:
+        head = up_if_gone()
+        script = begin(MERGING)
+        while (said := script.says()) not in {chosen, "over"}:
+            assert said, "it ended without a word"
+        threading.Event().wait(chance.uniform(0.0, 0.2))
+        if "head" in victims:
+            kill_if_there(head)
+        for one in notices("default"):
+            if one.name in victims:
+                kill_if_there(one.pid)
+        while script.says() not in {"over", ""}:
+            pass
+        script.kill()
+        up_if_gone()
+        until(settled)
+        until(both_sides_agree)
+        for one in asked("session", "list")["sessions"]:
+            with sapwood.attach(one["id"]) as cluster:
+                assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
+                for merged in cluster.merged:
+                    with merged.stream("echo", reduce="sum") as stream:
+                        assert stream.broadcast(1).result(PATIENCE).total == 2
+                    merged.split()
+                assert not cluster.merged
+        for one in asked("session", "list")["sessions"]:
+            assert asked("session", "delete", one["id"])["state"] == "ended"
+        assert not roots()
+        assert not list((state / "sapwood/heads/default/sessions").glob("*.json"))
+        until(no_root_listens)
+
+
+def both_sides_agree() -> bool:
+    """Whether each session that has another one in it is told of by that one, and the reverse."""
+    shown = asked("session", "list")["sessions"]
+    above = {(one["handle"], other) for one in shown for other in one["merged"]}
+    below = {(other, one["handle"]) for one in shown for other in one["part_of"]}
+    return above == below
 
 
 def no_root_listens() -> bool:

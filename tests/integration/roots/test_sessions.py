@@ -20,6 +20,7 @@ from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.watched import started
+from sapwood.roots import root_calls
 from sapwood.store.opening import open_store
 
 from .conftest import PATIENCE, Script, Until
@@ -104,8 +105,15 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         assert 'role="user"' in caught.value.hint
         with sapwood.attach(left, role="user") as user:
             assert [total(owner), total(user), total(owner)] == [2, 2, 2]
+            (more,) = user.expand(1)  # who may own it changes it, also beside its owner
+            assert total(user) == 3
+            until(lambda: more in owner.session.tree.agent_ranks)
+            assert total(owner) == 3
+            user.contract([more])
+            assert total(user) == 2
+            until(lambda: more not in owner.session.tree.agent_ranks)
             with pytest.raises(SecurityError, match="only the owner"):
-                user.expand(1)
+                user.session.ask_root(root_calls.END).result(PATIENCE)  # type: ignore[attr-defined]
         with sapwood.attach(left, role="watch") as watcher:
             assert len(watcher.agents) == 2
             with pytest.raises(SecurityError, match="watches"):
@@ -113,6 +121,32 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         mine = f"process {os.getpid()}"
         until(lambda: (report := head.sessions.find(left).report) and report.owner == mine)
         assert total(owner) == 2
+
+
+@pytest.mark.row("C3-SESS-2")
+def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
+    left: str, tmp_path: Path, until: Until
+) -> None:
+    begun, gate = tmp_path / "begun", tmp_path / "gate"
+    script = (
+        "import pathlib; pathlib.Path(begun).touch()\nwhile not pathlib.Path(gate).exists(): pass\n"
+    )
+    names = {"begun": str(begun), "gate": str(gate)}
+    with sapwood.attach(left) as owner, sapwood.attach(left, role="user") as user:
+        (more,) = owner.expand(1)
+        until(lambda: more in user.session.tree.agent_ranks)
+        (asked,) = user.group([more]).call(exec, script, names)
+        with user.stream(abs, agents=[more], reduce="sum") as stream:
+            until(begun.exists)
+            wave = stream.broadcast(-1)  # behind that call
+            with ThreadPoolExecutor(1) as pool:
+                leaving = pool.submit(owner.contract, [more], PATIENCE)
+                until(lambda: more not in owner.session.tree.agent_ranks)
+                assert not any(one.done() for one in (leaving, asked, wave))
+                gate.touch()
+                leaving.result(PATIENCE)
+                assert asked.result(PATIENCE) is None
+                assert wave.result(PATIENCE).total == 1
 
 
 def test_who_watches_does_not_work(left: str) -> None:

@@ -18,6 +18,7 @@ from sapwood.environment.settings import DisconnectPolicy
 from sapwood.roots import root_calls, wire
 from sapwood.roots.rights import ALL, Allowed, FrontEndRole
 from sapwood.roots.root import MAX_WATCHERS, RootServer, ServedFrontEnd
+from sapwood.session.port import NewAgent
 
 LARGEST = 2**20
 
@@ -187,6 +188,28 @@ def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
         invite(root, front_end, 5.0)
     assert len(root.invited.denied) == 2
     assert invite(root, here, 5.0) == ["line"]
+
+
+def test_who_may_own_a_session_changes_its_agents_also_beside_its_owner() -> None:
+    root = Root()
+    changed: list[Any] = []
+    root.session.expand = changed.append
+    root.session.contract = lambda *what: changed.append(what)
+    user, _ = root.front_end(by_credential(FrontEndRole.USER), FrontEndRole.USER)
+    beside, _ = root.front_end(ALL, FrontEndRole.USER)
+    for name, value in (
+        (root_calls.EXPAND, [{"parent": 0, "host": 0}]),
+        (root_calls.CONTRACT, [[1], 1.0, "gone\x1b[2J"]),
+    ):
+        call = wire.CallOfRoot(1, name, value)
+        with pytest.raises(SecurityError, match="may own"):
+            root.server.answer(user, call)
+        root.server.answer(beside, call).result(5.0)
+    assert changed == [[NewAgent()], ([1], 1.0, "gone?[2J")]
+    for seconds in (-1.0, 1e9, float("nan")):
+        call = wire.CallOfRoot(1, root_calls.CONTRACT, [[1], seconds, ""])
+        with pytest.raises(ConfigurationError, match="say how many seconds"):
+            root.server.answer(beside, call)
 
 
 def test_who_watches_says_little_and_leaves_room() -> None:

@@ -290,6 +290,7 @@ def _limit(options: RunnerOptions) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core dump would delay the news of a crash
     if options.memory:
         resource.setrlimit(resource.RLIMIT_DATA, (options.memory, options.memory))
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve a gigabyte
     if options.check_memory:
         guarded.guard_all_arrays()
     elif options.keep:

@@ -1,0 +1,267 @@
+"""A simulated head behind the real pages of the dashboard: any number of nodes, that change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.requests import Request
+
+from sapwood.core.errors import ConfigurationError
+from sapwood.environment.component import ComponentView
+from sapwood.environment.log_ring import LogPage
+from sapwood.head import calls
+from sapwood.head.ledger import LedgerEvent, LedgerState
+from sapwood.nodes import messages
+from sapwood.server.application import WebApplication
+from sapwood.server.lines import Line, Lines
+from sapwood.server.origins import Hosts
+from sapwood.session.session_life import SessionState
+
+CORES = 16
+
+
+class SimulatedHead:
+    """Answers the calls that pages make, from facts that a test changes.
+
+    Args:
+        nodes: How many there are.
+
+    Attributes:
+        lost: Names of nodes that are lost.
+        events: What has happened.
+        runs: The detached runs.
+        expired: Whether credentials have ended.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        self.count = nodes
+        self.lost: set[str] = set()
+        self.events: list[LedgerEvent] = []
+        self.runs: list[calls.RunRecord] = []
+        self.sessions: list[calls.SessionRecord] = []
+        self.expired = False
+        self._looks = 0
+
+    def note(self, kind: str, text: str, node: str = "") -> None:
+        """Note an event."""
+        number = len(self.events) + 1
+        self.events.append(
+            LedgerEvent(number=number, time=time.time(), kind=kind, text=text, node=node)
+        )
+
+    def session(self, name: str, agents: int) -> None:
+        """Have one more session."""
+        report = calls.SessionReport(id=name, state="ready", agents=agents, streams=1)
+        self.sessions.append(
+            calls.SessionRecord(
+                id=f"{len(self.sessions):08x}",
+                name=name,
+                state=SessionState.READY.value,
+                on="head",
+                created=time.time() - 300,
+                report=report,
+            )
+        )
+
+    def glance(self) -> calls.ClusterGlance:
+        """Return how the nodes are in short; the loads of some are other ones each time."""
+        self._looks += 1
+        return calls.ClusterGlance(
+            time=time.time(), nodes=[self._node(host) for host in range(1, self.count + 1)]
+        )
+
+    def _node(self, host: int) -> calls.NodeGlance:
+        name = f"n{host}"
+        if name in self.lost:
+            return calls.NodeGlance(
+                host=host, name=name, state="lost", reason="nothing heard for 4.2 s", cores=CORES
+            )
+        wave = (host * 7919 + (self._looks + host) // 20 * 104729) % 1000 / 1000
+        return calls.NodeGlance(
+            host=host,
+            name=name,
+            state="ready",
+            cores=CORES,
+            link="up",
+            round_trip=0.0012,
+            load=round(wave**2 * CORES, 2),
+            free_memory=48 * 2**30,
+            sessions=["sapwood-day"],
+            processes=2,
+        )
+
+    def status(self, hosts: list[int]) -> calls.TreeStatus:
+        """Return what exactly runs on some nodes."""
+        now = time.time()
+        nodes: list[calls.NodeStatus] = []
+        for host in hosts:
+            record = calls.NodeRecord(
+                host=host, name=f"n{host}", node=f"node-{host}", state="ready"
+            )
+            process = messages.ProcessActivity(pid=4000 + host, since=now - 60, memory=2**26)
+            place = messages.ProcessActivity(pid=5000 + host, since=now, memory=2**25, rank=host)
+            session = messages.SessionActivity(
+                session="sapwood-day", zygote=process, processes=[place]
+            )
+            activity = messages.NodeActivity(
+                clock=now, daemon=process, sessions=[session], commands=[]
+            )
+            parts = messages.NodeComponents(
+                components=[ComponentView(name="link", state="ready", since=now - 60)]
+            )
+            nodes.append(calls.NodeStatus(record=record, activity=activity, components=parts))
+        return calls.TreeStatus(time=now, nodes=nodes, refusals=[])
+
+    async def ask(self, name: str, value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case a call
+        """Answer a call."""
+        match name:
+            case calls.HELLO:
+                return msgspec.to_builtins(
+                    calls.HeadFacts(
+                        name="lab",
+                        cluster="lab",
+                        version="0.1.0",
+                        pid=1,
+                        started=time.time() - 3600,
+                        places=[],
+                        front_ends=1,
+                    )
+                )
+            case calls.GLANCE:
+                return messages.to_value(self.glance())
+            case calls.LIST_RUNS:
+                return msgspec.to_builtins(self.runs)
+            case calls.FIND_RUN:
+                for one in self.runs:
+                    if one.id == value:
+                        return msgspec.to_builtins(one)
+                raise ConfigurationError(f"no run begins with {value!r}")
+            case calls.FIND_SESSION:
+                found_session = next(one for one in self.sessions if one.id == value)
+                return msgspec.to_builtins(found_session)
+            case calls.LIST_SESSIONS:
+                return msgspec.to_builtins(self.sessions)
+            case calls.STATUS:
+                return msgspec.to_builtins(self.status(value), builtin_types=(bytes,))
+            case calls.NODES:
+                return []
+            case calls.LOGS:
+                line = {
+                    "timestamp": "2026-11-24T18:00:00.123+00:00",
+                    "level": "info",
+                    "component": "nodes",
+                    "event": "node admitted",
+                    "host": "n1",
+                }
+                page = LogPage(ring="a", lines=[msgspec.json.encode(line)], next=1)
+                return messages.to_value(page)
+            case calls.EVENTS:
+                found = [one for one in self.events if one.number > value["after"]]
+                if value["nodes"]:
+                    found = [one for one in found if one.node in value["nodes"]]
+                state = LedgerState()
+                return msgspec.to_builtins(calls.EventPage(events=found, state=state))
+        raise AssertionError(name)
+
+
+class SimulatedLine(Line):
+    """The server's own line, to a simulated head."""
+
+    def __init__(self, head: SimulatedHead) -> None:
+        self.rights = None
+        self.users = 0
+        self.used = 0.0
+        self._listeners = []
+        self._head = head
+
+    @property
+    def is_over(self) -> bool:
+        """Say that it has not ended."""
+        return False
+
+    async def call(self, name: str, value: Any = None, timeout: float = 30.0) -> Any:  # noqa: ASYNC109 - as its base has it
+        """Call the simulated head."""
+        del timeout
+        return await self._head.ask(name, value)
+
+
+class _Application(WebApplication):
+    """The real application; whether who comes without a credential may is the test's to say."""
+
+    def __init__(self, head: SimulatedHead) -> None:
+        self._head = head
+        lines = Lines("lab", SimulatedLine(head))
+        super().__init__(lines, "sapwood-lab", Hosts(lambda: ["127.0.0.1"]), no_token=True)
+
+    def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
+        """Tell nobody: there is no ledger."""
+
+    @contextlib.asynccontextmanager
+    async def _line(self, request: Request, credential: str) -> AsyncIterator[Any]:
+        self._no_token = not self._head.expired
+        async with super()._line(request, credential) as line:
+            yield line
+
+
+class Served:
+    """A server that can be stopped and started again at the same port."""
+
+    def __init__(self, head: SimulatedHead) -> None:
+        self.head = head
+        self.port = 0
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._application: _Application
+
+    @property
+    def followed(self) -> int:
+        """How many things the server looks at for viewers."""
+        return self._application.pictures.followed
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        """Begin to serve."""
+        sock = socket.create_server(("127.0.0.1", self.port))
+        self.port = sock.getsockname()[1]
+        self._application = _Application(self.head)
+        config = uvicorn.Config(
+            self._application, log_config=None, timeout_graceful_shutdown=0, lifespan="off"
+        )
+        self._server = server = uvicorn.Server(config)
+
+        def work() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                server.run(sockets=[sock])
+            sock.close()
+
+        self._thread = threading.Thread(target=work, name="simulated-cluster")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serve no more."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join()
+
+
+@contextlib.contextmanager
+def served(head: SimulatedHead) -> Iterator[Served]:
+    """Serve a simulated cluster during the block."""
+    made = Served(head)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()

@@ -1,0 +1,230 @@
+"""What the dashboard asks for: its pages as JSON, and a stream of what changes on them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
+from sapwood.head import calls
+from sapwood.server.endpoints import Asked, Endpoint
+from sapwood.server.lines import Line
+from sapwood.server.live import MEDIA_TYPE
+from sapwood.server.problems import HttpError
+from sapwood.views.live import KEEP, TOPICS, Live, Message, glance_of, overview_of, run_of
+from sapwood.views.overview import Overview
+from sapwood.views.run_picture import RunPicture
+
+OBSERVES: Final = frozenset({"observe", "admin"})
+"""Rights of which one lets a client see all that the head knows."""
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What does a page show?
+
+    Attributes:
+        topics: What it follows, separated by commas: overview, nodes, node, sessions, runs, run or
+            events.
+        about: The name of the node, or the id of the run.
+    """
+
+    topics: str = ""
+    about: str = ""
+
+
+class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
+    """One node.
+
+    Attributes:
+        glance: How it is in short.
+        status: What exactly runs there, asked now.
+    """
+
+    glance: calls.NodeGlance
+    status: calls.NodeStatus | None = None
+
+
+class Pictures:
+    """The endpoints behind the pages of the dashboard.
+
+    All viewers share what the server's own line sees, so that it is asked for once; each must have
+    the right to see it.
+
+    Args:
+        own: The server's own line.
+        version: Of Sapwood.
+    """
+
+    def __init__(self, own: Line, version: str) -> None:
+        self._own = own
+        self._version = version
+        self._live = Live(self._ask, version)
+
+    @property
+    def followed(self) -> int:
+        """How many things are looked at for viewers now."""
+        return self._live.followed
+
+    def close(self) -> None:
+        """Tell nobody anything any more."""
+        self._live.close()
+
+    def endpoints(self, prefix: str) -> list[Endpoint]:
+        """Return the endpoints.
+
+        Args:
+            prefix: How their paths begin.
+        """
+        return [
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/overview",
+                handler=self._overview,
+                about="The health of the cluster, and what is wrong, in one sentence each.",
+                answer=Overview,
+                right="observe",
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/glance",
+                handler=self._glance,
+                about="The nodes in short, as they said last: nobody is waited for.",
+                answer=calls.ClusterGlance,
+                right="observe",
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/glance/{{node}}",
+                handler=self._node,
+                about="One node in short, and what exactly runs there.",
+                answer=NodePicture,
+                right="observe",
+                parts={"node": "The name of a node."},
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/runs/{{run}}/picture",
+                handler=self._run,
+                about="All that a report shows of a detached run: who worked and who waited.",
+                answer=RunPicture,
+                right="observe",
+                parts={"run": "The id of a run, or the start of it."},
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/live",
+                handler=self._follow,
+                about="What changes on a page of the dashboard, as server-sent events.",
+                answer=str,
+                query=PageQuery,
+                right="observe",
+                media=MEDIA_TYPE,
+            ),
+        ]
+
+    async def _ask(self, name: str, value: Any) -> Any:
+        return await self._own.call(name, value)
+
+    async def _overview(self, asked: Asked) -> Overview:
+        """Return the health of the cluster."""
+        _must_observe(asked.line)
+        return await overview_of(self._ask)
+
+    async def _glance(self, asked: Asked) -> calls.ClusterGlance:
+        """Return the nodes in short."""
+        _must_observe(asked.line)
+        return await glance_of(self._ask)
+
+    async def _node(self, asked: Asked) -> NodePicture:
+        """Return one node."""
+        _must_observe(asked.line)
+        name = asked.path["node"]
+        glance = await glance_of(self._ask)
+        found = next((one for one in glance.nodes if one.name == name), None)
+        if found is None:
+            raise HttpError(404, "there is no such node", where=name[:100])
+        said = typed.convert(await self._ask(calls.STATUS, [found.host]), calls.TreeStatus)
+        return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
+
+    async def _run(self, asked: Asked) -> RunPicture:
+        """Return one run."""
+        _must_observe(asked.line)
+        try:
+            view, _ = await run_of(self._ask, asked.path["run"], self._version)
+        except ConfigurationError as error:
+            raise HttpError(404, error.what, hint=error.hint) from error
+        return view
+
+    async def _follow(self, asked: Asked) -> StreamingResponse:
+        """Return a stream of what changes."""
+        _must_observe(asked.line)
+        wanted: PageQuery = asked.query
+        topics = [one for one in wanted.topics.split(",") if one]
+        for topic in topics:
+            if topic not in TOPICS:
+                hint = f"follow {', '.join(TOPICS)}"
+                raise HttpError(400, f"there is no topic {topic[:40]!r}", hint=hint)
+        told = self._live.messages(topics, wanted.about)
+        try:
+            first = await anext(told)  # if nothing can be followed, the answer says so
+        except ConfigurationError as error:
+            raise HttpError(503, error.what, hint=error.hint) from error
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        messages = _until_line_ends(asked.line, first, told)
+        return StreamingResponse(messages, media_type=MEDIA_TYPE, headers=headers)
+
+
+def _must_observe(line: Line) -> None:
+    """Refuse a client that may not see all that the head knows.
+
+    Raises:
+        HttpError: It may not.
+    """
+    if line.rights is not None and not OBSERVES & set(line.rights.names):
+        raise HttpError(
+            403,
+            "the credential does not give the right 'observe'",
+            hint="`sapwood credential issue --role observer` makes one that does",
+        )
+
+
+async def _until_line_ends(
+    line: Line, first: Message, told: AsyncIterator[Message]
+) -> AsyncIterator[bytes]:
+    """Yield messages until the client is cut off: its credential has ended, or was revoked."""
+    over = asyncio.Event()
+    end = line.listen(lambda name, _value: None if name else over.set())
+    line.users += 1
+    try:
+        yield _event(*first)
+        while not over.is_set():
+            following = asyncio.ensure_future(anext(told))
+            ending = asyncio.ensure_future(over.wait())
+            try:
+                await asyncio.wait({following, ending}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ending.cancel()
+                if not following.done():
+                    following.cancel()
+            if over.is_set():
+                return
+            try:
+                message = following.result()
+            except StopAsyncIteration:
+                return
+            yield b": nothing new\n\n" if message == KEEP else _event(*message)
+    finally:
+        line.users -= 1
+        end()
+        with contextlib.suppress(RuntimeError):
+            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def _event(kind: str, value: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), value)

@@ -1,0 +1,421 @@
+"""What viewers are told while they look.
+
+Each thing is looked at once for all of them, and only while somebody looks. A thing that is
+followed is a :class:`Feed`; it tells what has changed since the last look. Who comes later gets all
+of it first. A viewer that does not take what it is told is cut off, and comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from sapwood.activity.progress import Progress, RunState
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.environment.logs import logger
+from sapwood.head import calls
+from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.nodes import messages
+from sapwood.views.overview import Overview, RunAndProgress, overview
+from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
+
+_log = logger("views")
+
+Message = tuple[str, bytes]
+"""What a viewer is told: which kind of thing it is, and JSON."""
+
+Ask = Callable[[str, Any], Awaitable[Any]]
+"""Calls the head."""
+
+QUICK: Final = 0.5
+"""Seconds between two looks at nodes and at a run."""
+
+SLOW: Final = 1.0
+"""Seconds between two looks at lists."""
+
+STATUS_EVERY: Final = 4
+"""Looks at one node of which one also asks what exactly runs there."""
+
+MAX_WAITING: Final = 64
+"""Messages that may wait for one viewer."""
+
+MAX_VIEWERS: Final = 200
+"""Viewers at a time."""
+
+FIRST_EVENTS: Final = 100
+"""Events that a new viewer gets."""
+
+QUIET: Final = 15.0
+"""Seconds after which a viewer is told that nothing is new."""
+
+KEEP: Final = ("", b"")
+"""The message that nothing is new."""
+
+TOPICS: Final = ("overview", "nodes", "node", "sessions", "runs", "run", "events")
+"""What can be followed."""
+
+
+class Feed(Protocol):
+    """Something that is looked at again and again."""
+
+    seconds: float
+
+    async def look(self) -> list[Message]:
+        """Look, and return what has changed."""
+
+    def whole(self) -> list[Message]:
+        """Return all of it, for somebody who comes now; none before the first look."""
+
+
+class NodesFeed:
+    """The nodes in short: those that changed, and those that are gone."""
+
+    seconds = QUICK
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._known: dict[int, calls.NodeGlance] = {}
+        self._time = 0.0
+
+    async def look(self) -> list[Message]:
+        """Look at all nodes."""
+        glance = await glance_of(self._ask)
+        changed = [one for one in glance.nodes if self._known.get(one.host) != one]
+        there = {one.host: one for one in glance.nodes}
+        gone = [host for host in self._known if host not in there]
+        first, self._known, self._time = not self._time, there, glance.time
+        if not (changed or gone or first):
+            return []
+        return [_message("nodes", {"time": glance.time, "nodes": changed, "gone": gone})]
+
+    def whole(self) -> list[Message]:
+        """Return all nodes."""
+        if not self._time:
+            return []
+        found = {"time": self._time, "nodes": list(self._known.values()), "gone": []}
+        return [_message("nodes", found | {"whole": True})]
+
+
+class SnapshotFeed:
+    """Something that is small enough to be told as a whole when it has changed.
+
+    Args:
+        seconds: Between two looks.
+        look: Returns its messages.
+    """
+
+    def __init__(self, seconds: float, look: Callable[[], Awaitable[list[Message]]]) -> None:
+        self.seconds = seconds
+        self._look = look
+        self._last: list[Message] = []
+
+    async def look(self) -> list[Message]:
+        """Look, and return the parts that are not as they were."""
+        found, before = await self._look(), self._last
+        self._last = found
+        return [one for one in found if one not in before]
+
+    def whole(self) -> list[Message]:
+        """Return all parts."""
+        return self._last
+
+
+class EventsFeed:
+    """What happens, and for who comes now the last of it.
+
+    Args:
+        ask: Calls the head.
+        node: About this node only; empty for all.
+    """
+
+    seconds = SLOW
+
+    def __init__(self, ask: Ask, node: str = "") -> None:
+        self._ask = ask
+        self._node = node
+        self._last: list[LedgerEvent] = []
+
+    async def look(self) -> list[Message]:
+        """Return what has happened since."""
+        query = EventQuery(
+            after=self._last[-1].number if self._last else 0,
+            nodes=[self._node] if self._node else [],
+            limit=FIRST_EVENTS,
+        )
+        page = typed.convert(
+            await self._ask(calls.EVENTS, msgspec.to_builtins(query)), calls.EventPage
+        )
+        self._last = [*self._last, *page.events][-FIRST_EVENTS:]
+        return [_message("event", one) for one in page.events]
+
+    def whole(self) -> list[Message]:
+        """Return the last events."""
+        return [_message("event", one) for one in self._last]
+
+
+class Live:
+    """All that viewers follow at a head.
+
+    Args:
+        ask: Calls the head.
+        version: Of Sapwood.
+    """
+
+    def __init__(self, ask: Ask, version: str) -> None:
+        self._ask = ask
+        self._version = version
+        self._followed: dict[tuple[str, str], _Followed] = {}
+        self._viewers = 0
+
+    @property
+    def followed(self) -> int:
+        """How many things are looked at now."""
+        return len(self._followed)
+
+    async def messages(self, topics: Iterable[str], about: str = "") -> AsyncIterator[Message]:
+        """Yield what a viewer is told, for as long as it takes it; :data:`KEEP` now and then.
+
+        Args:
+            topics: What it follows, of :data:`TOPICS`.
+            about: The name of the node, or the id of the run.
+
+        Raises:
+            ConfigurationError: There is no such topic, or too many viewers are there.
+        """
+        wanted = [(topic, about if topic in {"node", "run"} else "") for topic in topics]
+        if about and ("node", about) in wanted:
+            wanted = [
+                (topic, about) if topic == "events" else (topic, key) for topic, key in wanted
+            ]
+        for topic, _ in wanted:
+            if topic not in TOPICS:
+                raise ConfigurationError(
+                    f"there is no topic {topic[:40]!r}", hint=f"follow {', '.join(TOPICS)}"
+                )
+        if self._viewers >= MAX_VIEWERS:
+            raise ConfigurationError(
+                f"{MAX_VIEWERS} viewers are there", hint="close pages that nobody looks at"
+            )
+        queue: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING + FIRST_EVENTS)
+        viewer = _Viewer(queue)
+        self._viewers += 1
+        try:
+            facts = typed.convert(await self._ask(calls.HELLO, None), calls.HeadFacts)
+            yield _message("cluster", {"name": facts.name, "version": facts.version})
+            for key in wanted:
+                self._follow(key, viewer)
+            while not viewer.late:
+                try:
+                    yield await asyncio.wait_for(queue.get(), QUIET)
+                except TimeoutError:
+                    yield KEEP
+        finally:
+            self._viewers -= 1
+            for key in wanted:
+                self._leave(key, viewer)
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        for followed in self._followed.values():
+            followed.task.cancel()
+        self._followed.clear()
+
+    def _follow(self, key: tuple[str, str], viewer: _Viewer) -> None:
+        followed = self._followed.get(key)
+        if followed is None:
+            followed = self._followed[key] = _Followed(self._feed(*key))
+        followed.add(viewer)
+
+    def _leave(self, key: tuple[str, str], viewer: _Viewer) -> None:
+        followed = self._followed.get(key)
+        if followed is not None and followed.remove(viewer):
+            followed.task.cancel()
+            del self._followed[key]
+
+    def _feed(self, topic: str, about: str) -> Feed:
+        ask, version = self._ask, self._version
+
+        async def all_runs() -> list[Message]:
+            return [_message("runs", await runs_of(ask))]
+
+        async def all_sessions() -> list[Message]:
+            return [_message("sessions", await sessions_of(ask))]
+
+        async def whole_cluster() -> list[Message]:
+            return [_message("overview", await overview_of(ask))]
+
+        async def one_run() -> list[Message]:
+            view, output = await run_of(ask, about, version)
+            return [_message("run", view), _message("output", {"text": output})]
+
+        match topic:
+            case "nodes":
+                return NodesFeed(ask)
+            case "events":
+                return EventsFeed(ask, about)
+            case "node":
+                return SnapshotFeed(SLOW, _NodeLook(ask, about).look)
+            case "run":
+                return SnapshotFeed(QUICK, one_run)
+            case "runs":
+                return SnapshotFeed(SLOW, all_runs)
+            case "sessions":
+                return SnapshotFeed(SLOW, all_sessions)
+            case _:
+                return SnapshotFeed(SLOW, whole_cluster)
+
+
+class _Viewer:
+    """Somebody who looks.
+
+    Attributes:
+        late: Whether it did not take what it was told.
+    """
+
+    def __init__(self, queue: asyncio.Queue[Message]) -> None:
+        self._queue = queue
+        self.late = False
+
+    def tell(self, told: Iterable[Message]) -> None:
+        for one in told:
+            try:
+                self._queue.put_nowait(one)
+            except asyncio.QueueFull:
+                self.late = True
+                return
+
+
+class _Followed:
+    """A feed, who follows it, and the task that looks."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._viewers: set[_Viewer] = set()
+        self.task = asyncio.get_running_loop().create_task(self._work())
+
+    def add(self, viewer: _Viewer) -> None:
+        viewer.tell(self._feed.whole())
+        self._viewers.add(viewer)
+
+    def remove(self, viewer: _Viewer) -> bool:
+        """Take a viewer out; return whether nobody is left."""
+        self._viewers.discard(viewer)
+        return not self._viewers
+
+    async def _work(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                found = await self._feed.look()
+            except SapwoodError as error:
+                problem = {"detail": error.what, "hint": error.hint}
+                found = [_message("missing", problem)]
+            except Exception:  # noqa: BLE001 - a mistake here must not leave viewers without a word
+                _log.exception("nothing to look at")
+                found = [_message("missing", {"detail": "the server has failed", "hint": ""})]
+            for viewer in list(self._viewers):
+                viewer.tell(found)
+            await asyncio.sleep(max(0.05, self._feed.seconds - (time.monotonic() - began)))
+
+
+# --- what is looked at ----------------------------------------------------------------------------
+
+
+async def glance_of(ask: Ask) -> calls.ClusterGlance:
+    """Return how the nodes of a head are in short."""
+    return messages.from_value(await ask(calls.GLANCE, None), calls.ClusterGlance)
+
+
+async def sessions_of(ask: Ask) -> list[calls.SessionRecord]:
+    """Return the sessions of a head, the newest first."""
+    found = typed.convert(await ask(calls.LIST_SESSIONS, None), list[calls.SessionRecord])
+    return sorted(found, key=lambda one: -one.created)
+
+
+async def runs_of(ask: Ask) -> list[RunAndProgress]:
+    """Return the detached runs of a head, and how far they are."""
+    records = typed.convert(await ask(calls.LIST_RUNS, None), list[calls.RunRecord])
+    return await asyncio.to_thread(with_progress, records)
+
+
+def with_progress(records: Iterable[calls.RunRecord]) -> list[RunAndProgress]:
+    """Return runs with what their files say, where these are on this machine."""
+    found: list[RunAndProgress] = []
+    for one in records:
+        going = one.state == RunState.RUNNING
+        progress, error = (progress_of(one), "") if going else _of_ended(_Ended(one))
+        found.append(RunAndProgress(one, progress, error))
+    return found
+
+
+class _Ended:
+    """A run that is over, and so changes no more; equal to itself at another time."""
+
+    def __init__(self, record: calls.RunRecord) -> None:
+        self.record = record
+
+    def __hash__(self) -> int:
+        return hash((self.record.id, self.record.ended))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Ended) and hash(self) == hash(other)
+
+
+@lru_cache(maxsize=512)
+def _of_ended(run: _Ended) -> tuple[Progress | None, str]:
+    failed = run.record.state == RunState.FAILED
+    return progress_of(run.record), read_error(run.record).what if failed else ""
+
+
+async def overview_of(ask: Ask) -> Overview:
+    """Return how a cluster is."""
+    facts = typed.convert(await ask(calls.HELLO, None), calls.HeadFacts)
+    return overview(facts, await glance_of(ask), await sessions_of(ask), await runs_of(ask))
+
+
+async def run_of(ask: Ask, run: str, version: str) -> tuple[RunPicture, str]:
+    """Return a detached run, and the end of what its agents printed.
+
+    Raises:
+        ConfigurationError: There is none, or several.
+    """
+    record = typed.convert(await ask(calls.FIND_RUN, run), calls.RunRecord)
+    view = await asyncio.to_thread(of_detached, record, version)
+    text = await asyncio.to_thread(output_tail, Path(record.folder))
+    return msgspec.structs.replace(view, written=0.0), text
+
+
+class _NodeLook:
+    """Looks at one node: in short each time, and now and then at what exactly runs there."""
+
+    def __init__(self, ask: Ask, name: str) -> None:
+        self._ask = ask
+        self._name = name
+        self._looks = 0
+        self._status: calls.NodeStatus | None = None
+
+    async def look(self) -> list[Message]:
+        glance = await glance_of(self._ask)
+        found = next((one for one in glance.nodes if one.name == self._name), None)
+        if found is None:
+            raise ConfigurationError(f"there is no node {self._name[:80]!r}")
+        if self._looks % STATUS_EVERY == 0:
+            with contextlib.suppress(SapwoodError):
+                said = await self._ask(calls.STATUS, [found.host])
+                nodes = typed.convert(said, calls.TreeStatus).nodes
+                self._status = next((n for n in nodes if n.record.host == found.host), None)
+        self._looks += 1
+        about = {"time": glance.time, "glance": found, "status": self._status}
+        return [_message("node", about)]
+
+
+def _message(kind: str, value: Any) -> Message:
+    return kind, msgspec.json.encode(value)

@@ -1,0 +1,98 @@
+"""The files of the pictures, and a report: a page that has them and its data in one file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sapwood.views.run_picture import RunPicture
+
+STATIC: Final = Path(__file__).parent / "static"
+"""The folder of the files that a dashboard serves as they are."""
+
+_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z_]+\.js)";\n', re.MULTILINE)
+
+_EXPORT: Final = re.compile(r"^export (?=function|class|const|async)", re.MULTILINE)
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{title} · Sapwood</title>
+<style>{style}</style>
+</head>
+<body>
+<main class="report"></main>
+<noscript>This report draws with JavaScript.</noscript>
+<script type="application/json" id="data">{data}</script>
+<script type="module">{script}</script>
+</body>
+</html>
+"""
+
+
+def bundled(entry: str) -> str:
+    """Return a module and all that it imports as one script.
+
+    Names at the top of modules are therefore unique among them; a test looks.
+
+    Args:
+        entry: The file in :data:`STATIC`.
+    """
+    parts: dict[str, str] = {}
+    _collect(entry, parts)
+    return "\n".join(parts.values())
+
+
+def _collect(name: str, parts: dict[str, str]) -> None:
+    if name in parts:
+        return
+    text = (STATIC / name).read_text("utf-8")
+    for other in _IMPORT.findall(text):
+        _collect(other, parts)
+    parts[name] = _EXPORT.sub("", _IMPORT.sub("", text))
+
+
+def report(run: RunPicture) -> str:
+    """Return a run as one HTML file that needs no network.
+
+    Its own policy forbids it to load anything, and to execute anything but its own script.
+    """
+    script = bundled("report.js")
+    style = (STATIC / "style.css").read_text("utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return _PAGE.format(
+        policy=policy,
+        title=_text(run.program),
+        style=style,
+        data=_inside_script(msgspec.json.encode(run).decode()),
+        script=script,
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _inside_script(json: str) -> str:
+    r"""Return JSON that cannot end the element that it stands in.
+
+    Example:
+        >>> _inside_script('"</script>"')
+        '"\\u003c/script>"'
+    """
+    return json.replace("<", "\\u003c")
+
+
+def _text(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,489 @@
+// The pages of the dashboard: what each shows, what keeps it live, and its twin as JSON.
+
+import { Chart } from "./chart.js";
+import { ask } from "./live.js";
+import { RunPicture } from "./run.js";
+import { Table } from "./table.js";
+import { TreeDrawing, treeLegend } from "./tree.js";
+import { badge, count, folded, h, moment, plural, seconds, size } from "./words.js";
+
+const KEPT_POINTS = 1200; // of a rate over time: ten minutes at two a second
+const KEPT_EVENTS = 500;
+const LOG_PAUSE = 2000; // milliseconds between two looks at logs
+const KEPT_LINES = 2000;
+
+const code = (text) => h("code", {}, text);
+const empty = (text, command) => h("span", {}, `${text} `, code(command), " fills this page.");
+const link = (to, text) => h("a", { href: `#/${to}` }, text);
+const card = (...children) => h("section", { class: "card" }, ...children);
+
+function figures(list, entries) {
+  list.replaceChildren(...entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function byState(states) {
+  const parts = Object.entries(states).map(([state, number]) => badge(state, `${number} ${state}`));
+  return parts.length ? h("span", {}, parts.flatMap((part, at) => (at ? [", ", part] : [part]))) : "none";
+}
+
+const loadOf = (node) => (node.load === null || !node.cores ? null : node.load / node.cores);
+
+// --- nodes as they are, from what changed ------------------------------------------------------
+
+/** The nodes of the cluster, kept up to date by what the server says has changed. */
+class Nodes {
+  constructor() {
+    this.known = new Map();
+  }
+
+  take({ nodes, gone, whole }) {
+    if (whole) this.known.clear();
+    for (const node of nodes) this.known.set(node.host, node);
+    for (const host of gone) this.known.delete(host);
+    return [...this.known.values()];
+  }
+}
+
+function treeOf(name, nodes) {
+  return {
+    id: "head",
+    name: name === "default" ? "head" : `head of ${name}`,
+    state: "ready",
+    load: null,
+    detail: plural(nodes.length, "node"),
+    children: nodes.map((node) => ({
+      id: String(node.host),
+      name: node.name,
+      state: node.state,
+      load: loadOf(node),
+      detail: describe(node),
+      href: `#/nodes/${encodeURIComponent(node.name)}`,
+    })),
+  };
+}
+
+function describe(node) {
+  if (node.state !== "ready") return node.reason ? `${node.state}: ${node.reason}` : node.state;
+  const parts = [];
+  if (node.load !== null) parts.push(`load ${node.load.toFixed(2)}${node.cores ? ` of ${node.cores}` : ""}`);
+  return parts.join(", ") || node.state;
+}
+
+// --- pages -------------------------------------------------------------------------------------
+
+function overview(main) {
+  const sentence = h("p", { role: "status" });
+  const alerts = h("ul", { class: "alerts" });
+  const list = h("dl", { class: "figures" });
+  const rates = card();
+  const loads = card();
+  const rate = new Chart(rates, "Items per second, all runs", count);
+  const load = new Chart(loads, "Load: processes that want to run, all nodes", (value) => value.toFixed(1));
+  const points = { rate: [], load: [] };
+  const runs = runTable("Runs that go on", RUNS.filter((one) => !["session", "began"].includes(one.name)));
+  const events = eventTable("The last events", false, EVENTS.filter((one) => ["time", "what"].includes(one.name)));
+  main.append(
+    card(h("h3", {}, "Health"), sentence, alerts),
+    card(list),
+    h("div", { class: "cards" }, rates, loads),
+    h("div", { class: "cards" }, card(runs.element), card(events.element)),
+  );
+  const noted = [];
+  const take = (found) => {
+    sentence.replaceChildren(badge({ good: "ready", poor: "closed", bad: "lost" }[found.health], found.sentence));
+    alerts.replaceChildren(...found.alerts.map((one) => h("li", {}, badge(one.level === "bad" ? "lost" : "closed", ""), one.page ? link(one.page, one.text) : one.text)));
+    figures(list, [
+      ["Nodes", byState(found.nodes)],
+      ["Cores", count(found.cores)],
+      ["Load", found.load.toFixed(2)],
+      ["Free memory", size(found.free_memory)],
+      ["Sessions", byState(found.sessions)],
+      ["Agents", String(found.agents)],
+      ["Runs", byState(found.runs)],
+      ["Items per second", count(found.items_per_second)],
+      ["Up since", moment(found.started)],
+    ]);
+    points.rate.push([found.time, found.items_per_second]);
+    points.load.push([found.time, found.load]);
+    for (const kept of Object.values(points)) if (kept.length > KEPT_POINTS) kept.shift();
+    rate.show([{ name: "items per second", points: points.rate }], moment);
+    load.show([{ name: "load", points: points.load }], moment);
+  };
+  return {
+    live: {
+      topics: "overview,runs,events",
+      overview: take,
+      runs: (found) => runs.show(found.filter((one) => one.record.state === "running")),
+      event: (event) => {
+        noted.unshift(event);
+        events.show(noted.slice(0, 8));
+      },
+    },
+  };
+}
+
+function tree(main) {
+  const home = h("div");
+  const said = h("p", { class: "empty" });
+  main.append(card(treeLegend(), home, said));
+  const drawing = new TreeDrawing(home, "Tree of the cluster");
+  const nodes = new Nodes();
+  let name = "default";
+  return {
+    live: {
+      topics: "nodes",
+      cluster: (found) => {
+        name = found.name;
+      },
+      nodes: (change) => {
+        const found = nodes.take(change);
+        drawing.show(treeOf(name, found));
+        said.replaceChildren(...(found.length ? [] : [empty("There are no nodes yet.", "sapwood token create")]));
+      },
+    },
+  };
+}
+
+const NODES = [
+  { name: "node", cell: (row) => link(`nodes/${encodeURIComponent(row.name)}`, row.name) },
+  { name: "state", cell: (row) => badge(row.state) },
+  { name: "load", cell: (row) => (row.load === null ? "" : row.load.toFixed(2)), sort: (row) => row.load ?? -1, number: true },
+  { name: "cores", cell: (row) => String(row.cores || ""), sort: (row) => row.cores, number: true, optional: true },
+  { name: "free", cell: (row) => (row.free_memory ? size(row.free_memory) : ""), sort: (row) => row.free_memory, number: true },
+  { name: "places", cell: (row) => String(row.processes), sort: (row) => row.processes, number: true },
+  { name: "rtt", cell: (row) => (row.round_trip === null ? "" : seconds(row.round_trip)), sort: (row) => row.round_trip ?? -1, number: true, optional: true },
+  { name: "queue", cell: (row) => size(row.queued), sort: (row) => row.queued, number: true, optional: true },
+  { name: "why", cell: (row) => [row.reason, ...row.trouble].filter(Boolean).join("; ") },
+];
+
+function nodes(main) {
+  const table = new Table("Nodes", NODES, { key: (row) => String(row.host), empty: empty("There are no nodes yet.", "sapwood token create"), search: true });
+  main.append(card(table.element));
+  const known = new Nodes();
+  return { live: { topics: "nodes", nodes: (change) => table.show(known.take(change)) } };
+}
+
+function oneNode(main, name) {
+  const list = h("dl", { class: "figures" });
+  const why = h("p", {});
+  const loads = card();
+  const load = new Chart(loads, "Load", (value) => value.toFixed(2));
+  const traffic = card();
+  const bytes = new Chart(traffic, "Bytes per second between head and node", size);
+  const processes = new Table("What runs there", PROCESSES, { key: (row) => row.key, empty: empty("No session has places there.", "sapwood session create") });
+  const components = new Table("Components", COMPONENTS, { key: (row) => row.name, empty: "The node has not said how its components are." });
+  const events = eventTable("What happened there");
+  main.append(card(list, why), h("div", { class: "cards" }, loads, traffic), card(processes.element), h("div", { class: "cards" }, card(components.element), card(events.element)));
+  const points = { load: [], sent: [], received: [] };
+  const noted = [];
+  let last = null;
+  return {
+    live: {
+      topics: "node,events",
+      node: ({ time, glance, status }) => {
+        const facts = status?.record.facts;
+        figures(list, [
+          ["State", badge(glance.state)],
+          ["Load", glance.load === null ? "not said yet" : glance.load.toFixed(2)],
+          ["Cores", String(glance.cores || "unknown")],
+          ["Free memory", glance.free_memory ? size(glance.free_memory) : "not said yet"],
+          ["Round trip", glance.round_trip === null ? "unknown" : seconds(glance.round_trip)],
+          ["Clock", `${glance.skew >= 0 ? "+" : "−"}${seconds(Math.abs(glance.skew))}`],
+          ["Since", moment(glance.since)],
+          ["Certificate ends", moment(glance.certificate_end)],
+          ["Processor", facts ? facts.architecture : "unknown"],
+        ]);
+        why.textContent = [glance.reason, ...glance.trouble, status?.unanswered].filter(Boolean).join("; ");
+        if (glance.load !== null) points.load.push([time, glance.load]);
+        if (last && time > last.time) {
+          points.sent.push([time, Math.max(0, glance.sent - last.sent) / (time - last.time)]);
+          points.received.push([time, Math.max(0, glance.received - last.received) / (time - last.time)]);
+        }
+        last = { time, sent: glance.sent, received: glance.received };
+        for (const kept of Object.values(points)) if (kept.length > KEPT_POINTS) kept.shift();
+        load.show([{ name: "load", points: points.load }], moment);
+        bytes.show([{ name: "to the node", points: points.sent }, { name: "from the node", points: points.received }], moment);
+        if (status) {
+          processes.show(processRows(status.activity));
+          components.show(status.components?.components ?? []);
+        }
+      },
+      event: (event) => {
+        noted.unshift(event);
+        events.show(noted.slice(0, KEPT_EVENTS));
+      },
+      missing: (problem) => {
+        why.textContent = `${problem.detail}. `;
+        why.append(link("nodes", "All nodes"));
+      },
+    },
+  };
+}
+
+function processRows(activity) {
+  if (!activity) return [];
+  const row = (what, name, process) => ({ what, name, ...process, key: `${what}/${process.pid}` });
+  return [
+    row("daemon", "", activity.daemon),
+    ...activity.sessions.flatMap((one) => [row("zygote", one.session, one.zygote), ...one.processes.map((process) => row("place", one.session, process))]),
+    ...activity.commands.map((one) => row("command", one.arguments.join(" "), one.process)),
+  ];
+}
+
+const PROCESSES = [
+  { name: "what", cell: (row) => row.what },
+  { name: "name", cell: (row) => row.name },
+  { name: "rank", cell: (row) => (row.rank >= 0 ? String(row.rank) : ""), sort: (row) => row.rank, number: true },
+  { name: "process", cell: (row) => String(row.pid), sort: (row) => row.pid, number: true },
+  { name: "memory", cell: (row) => (row.memory ? size(row.memory) : ""), sort: (row) => row.memory, number: true },
+  { name: "since", cell: (row) => moment(row.since), sort: (row) => row.since, optional: true },
+];
+const COMPONENTS = [
+  { name: "component", cell: (row) => row.name },
+  { name: "state", cell: (row) => badge(row.state) },
+  { name: "since", cell: (row) => moment(row.since), sort: (row) => row.since },
+  { name: "restarts", cell: (row) => String(row.restarts), sort: (row) => row.restarts, number: true },
+  { name: "why", cell: (row) => row.reason },
+];
+
+function runTable(caption, columns = RUNS) {
+  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "sapwood run PROGRAM --detach") });
+}
+
+const RUNS = [
+  { name: "run", cell: (row) => link(`runs/${row.record.id}`, row.record.id) },
+  { name: "program", cell: (row) => row.record.program },
+  { name: "session", cell: (row) => row.record.session || "-", optional: true },
+  { name: "state", cell: (row) => badge(row.record.state) },
+  { name: "began", cell: (row) => moment(row.record.created), sort: (row) => row.record.created, optional: true },
+  { name: "time", cell: (row) => seconds((row.record.ended || Date.now() / 1000) - row.record.created), sort: (row) => (row.record.ended || Date.now() / 1000) - row.record.created, number: true },
+  { name: "progress", cell: (row) => progressOf(row.progress) },
+  { name: "items/s", cell: (row) => (row.progress?.iteration ? count(row.progress.items_per_second) : ""), sort: (row) => row.progress?.items_per_second ?? 0, number: true },
+];
+
+function progressOf(progress) {
+  if (!progress) return "";
+  if (!progress.iteration) return progress.state;
+  return `iteration ${progress.iteration}${progress.iterations ? `/${progress.iterations}` : ""}`;
+}
+
+function runs(main) {
+  const table = runTable("Runs");
+  main.append(card(table.element));
+  return { live: { topics: "runs", runs: (found) => table.show([...found].reverse()) } };
+}
+
+function oneRun(main) {
+  const missing = h("p", { class: "empty" });
+  const home = h("div");
+  main.append(missing, home);
+  const picture = new RunPicture(home);
+  const output = h("pre", { class: "log", tabindex: 0, "aria-label": "What agents print" });
+  main.append(card(h("h3", {}, "What agents print"), output));
+  return {
+    live: {
+      topics: "run",
+      run: (run) => {
+        missing.textContent = run.elsewhere;
+        picture.show(run);
+      },
+      output: ({ text }) => {
+        output.textContent = text || "Nothing yet.";
+      },
+      missing: (problem) => {
+        home.hidden = true;
+        missing.textContent = `${problem.detail}. `;
+        missing.append(link("runs", "All runs"));
+      },
+    },
+  };
+}
+
+const SESSIONS = [
+  { name: "session", cell: (row) => link(`sessions/${row.id}`, row.name) },
+  { name: "state", cell: (row) => badge(row.state) },
+  { name: "agents", cell: (row) => String(row.report?.agents ?? 0), sort: (row) => row.report?.agents ?? 0, number: true },
+  { name: "on", cell: (row) => row.report?.nodes?.join(", ") || row.on, optional: true },
+  { name: "owner", cell: (row) => row.report?.owner || "-", optional: true },
+  { name: "streams", cell: (row) => String(row.report?.streams ?? 0), sort: (row) => row.report?.streams ?? 0, number: true },
+  { name: "created", cell: (row) => moment(row.created), sort: (row) => row.created },
+  { name: "note", cell: noteOf },
+];
+
+function noteOf(session) {
+  const report = session.report;
+  if (!report) return "";
+  const parts = [report.reason];
+  if (report.merged.length) parts.push(`merged with ${report.merged.join(", ")}`);
+  if (report.part_of.length) parts.push(`part of ${report.part_of.join(", ")}`);
+  if (report.kept) parts.push(`${size(report.kept)} of output wait`);
+  if (report.dropped) parts.push(`${size(report.dropped)} of output left out`);
+  if (session.restarts.length) parts.push(`begun again ${plural(session.restarts.length, "time")}`);
+  return parts.filter(Boolean).join("; ");
+}
+
+function sessions(main) {
+  const table = new Table("Sessions", SESSIONS, { key: (row) => row.id, empty: empty("There are no sessions.", "sapwood session create"), search: true });
+  main.append(card(table.element));
+  return { live: { topics: "sessions", sessions: (found) => table.show(found) } };
+}
+
+function oneSession(main, id) {
+  const list = h("dl", { class: "figures" });
+  const note = h("p", {});
+  const fronts = h("p", {});
+  const there = runTable("Runs on it");
+  const noted = eventTable("What happened to it");
+  main.append(card(list, note, fronts), card(there.element), card(noted.element));
+  let name = null;
+  let handle = null;
+  let latest = [];
+  const found = [];
+  const showRuns = () => there.show(latest.filter((one) => name && [name, id, handle].includes(one.record.session)).reverse());
+  const showEvents = () => noted.show(found.filter((one) => one.session && [name, id, handle].includes(one.session)));
+  return {
+    live: {
+      topics: "sessions,runs,events",
+      sessions: (all) => {
+        const session = all.find((one) => one.id === id || one.name === id);
+        if (!session) {
+          note.replaceChildren("There is no such session any more. ", link("sessions", "All sessions"));
+          return;
+        }
+        name = session.name;
+        handle = `${name}#${session.id}`;
+        const report = session.report;
+        figures(list, [
+          ["Name", h("span", {}, handle)],
+          ["State", badge(session.state)],
+          ["Agents", String(report?.agents ?? 0)],
+          ["Nodes", report?.nodes?.length ? folded(report.nodes) : session.on],
+          ["Owner", report?.owner || "nobody"],
+          ["Streams", String(report?.streams ?? 0)],
+          ["Created", moment(session.created)],
+          ["Ends", session.idle ? `${seconds(session.idle)} after the last one left` : "never by itself"],
+          ["Process", String(session.pid || "none")],
+        ]);
+        note.textContent = noteOf(session);
+        fronts.textContent = report?.front_ends?.length ? `Attached: ${report.front_ends.join(", ")}` : "Nobody is attached.";
+        showRuns();
+        showEvents();
+      },
+      runs: (all) => {
+        latest = all;
+        showRuns();
+      },
+      event: (event) => {
+        found.unshift(event);
+        showEvents();
+      },
+    },
+  };
+}
+
+const EVENTS = [
+  { name: "time", cell: (row) => moment(row.time), sort: (row) => row.time },
+  { name: "kind", cell: (row) => row.kind },
+  { name: "node", cell: (row) => row.node, optional: true },
+  { name: "session", cell: (row) => row.session, optional: true },
+  { name: "what", cell: (row) => row.text },
+];
+
+function eventTable(caption = "Events", search = false, columns = EVENTS) {
+  return new Table(caption, columns, { key: (row) => String(row.number), empty: "Nothing has happened yet.", search });
+}
+
+function events(main) {
+  const table = eventTable("Events, the newest first", true);
+  main.append(card(table.element));
+  const noted = [];
+  return {
+    live: {
+      topics: "events",
+      event: (event) => {
+        noted.unshift(event);
+        if (noted.length > KEPT_EVENTS) noted.pop();
+        table.show(noted);
+      },
+    },
+  };
+}
+
+function logs(main) {
+  const option = (name) => h("option", { value: name }, name);
+  const level = h("select", {}, ["info", "warning", "error"].map(option));
+  const node = h("select", {}, h("option", { value: "" }, "the head"));
+  const text = h("pre", { class: "log", tabindex: 0, "aria-label": "Log lines" }, "…");
+  main.append(card(h("div", { class: "fields" }, h("label", {}, "Log of ", node), h("label", {}, "Least level ", level)), text));
+  let from = { ring: "", next: 0, lines: [] };
+  let timer = null;
+  let closed = false;
+  const look = async () => {
+    clearTimeout(timer);
+    try {
+      const where = node.value ? `/nodes/${encodeURIComponent(node.value)}/logs` : "/logs";
+      const found = await ask(`${where}?level=${level.value}&after=${from.next}`);
+      if (closed) return;
+      if (found.ring !== from.ring && from.next) from = { ring: "", next: 0, lines: [] };
+      else from = { ring: found.ring, next: found.next, lines: [...from.lines, ...found.lines.map(lineOf)].slice(-KEPT_LINES) };
+      const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
+      text.textContent = from.lines.join("\n") || "Nothing of this level was logged.";
+      if (atEnd) text.scrollTop = text.scrollHeight;
+      if (found.more) return void look();
+    } catch (error) {
+      text.textContent = `${error.message}. ${error.hint ?? ""}`;
+    }
+    if (!closed) timer = setTimeout(look, LOG_PAUSE);
+  };
+  const again = () => {
+    from = { ring: "", next: 0, lines: [] };
+    look();
+  };
+  level.addEventListener("change", again);
+  node.addEventListener("change", again);
+  look();
+  const known = new Nodes();
+  return {
+    live: {
+      topics: "nodes",
+      nodes: (change) => {
+        const names = known.take(change).map((one) => one.name);
+        if (names.length !== node.options.length - 1) {
+          const chosen = node.value;
+          node.replaceChildren(h("option", { value: "" }, "the head"), ...names.map(option));
+          node.value = names.includes(chosen) ? chosen : "";
+        }
+      },
+    },
+    close: () => {
+      closed = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function lineOf(line) {
+  const { timestamp, level, component, event, exception, node, pid, ...fields } = line;
+  const shown = Object.entries(fields).map(([name, value]) => `  ${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const head = `${moment(Date.parse(timestamp) / 1000)} ${node ?? ""}${pid ? `[${pid}]` : ""} ${(level ?? "").padEnd(8)} ${component}: ${event}`;
+  return head + shown.join("") + (exception ? `\n${exception}` : "");
+}
+
+/** Each page: its title in the menu, its heading, its twin as JSON, and what draws it. */
+export const PAGES = {
+  overview: { title: "Overview", heading: () => "Overview", twin: () => "/overview", draw: overview },
+  tree: { title: "Tree", heading: () => "Tree", twin: () => "/glance", draw: tree },
+  nodes: { title: "Nodes", heading: () => "Nodes", twin: () => "/nodes", draw: nodes, one: "node" },
+  runs: { title: "Runs", heading: () => "Runs", twin: () => "/runs", draw: runs, one: "run" },
+  sessions: { title: "Sessions", heading: () => "Sessions", twin: () => "/sessions", draw: sessions, one: "session" },
+  events: { title: "Events", heading: () => "Events", twin: () => "/events", draw: events },
+  logs: { title: "Logs", heading: () => "Logs", twin: () => "/logs", draw: logs },
+  node: { heading: (name) => `Node ${name}`, twin: (name) => `/glance/${name}`, draw: oneNode },
+  session: { heading: (id) => `Session ${id}`, twin: (id) => `/sessions/${id}`, draw: oneSession },
+  run: { heading: (id) => `Run ${id}`, twin: (id) => `/runs/${id}/picture`, draw: oneRun },
+};
+
+/** The page of a name, or the first one. */
+export function pageOf(name) {
+  return PAGES[name] ?? PAGES.overview;
+}

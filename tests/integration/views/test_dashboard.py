@@ -1,0 +1,304 @@
+"""The dashboard in a real browser: the real application and pages, over a simulated head."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapwood.head import calls
+from sapwood_simulation.seen_cluster import Served, SimulatedHead, served
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+PATIENCE = 60_000
+"""Milliseconds in which something must be seen, on a machine that is busy."""
+
+PAGES = ["overview", "tree", "nodes", "nodes/n2", "runs", "runs/aa11bb22", "sessions"]
+PAGES += ["sessions/00000000", "events", "logs"]
+
+IGNORED = ("Failed to load resource",)
+"""What the console says by itself when a test stops the server."""
+
+
+@pytest.fixture(scope="module")
+def standing(nothing_is_left_behind_by_all: None) -> Iterator[Any]:
+    """A browser for all tests of this module."""
+    del nothing_is_left_behind_by_all  # it looks when the browser has ended
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("there is no chromium on this machine (Debian's package chromium)")
+    with sync_api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        with served(SimulatedHead(1)) as cluster:  # then all its processes are there
+            made.new_page().goto(cluster.url)
+        yield made
+        made.close()
+
+
+class Page:
+    """A page of the browser, and what went wrong on it."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.wrong: list[str] = []
+        page.set_default_timeout(PATIENCE)
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+
+    def _said(self, message: Any) -> None:
+        if message.type in {"error", "warning"} and not message.text.startswith(IGNORED):
+            self.wrong.append(message.text)
+
+    def see(self, text: str, within: str = "main") -> None:
+        """Wait until something is shown."""
+        self.page.locator(within).get_by_text(text).filter(visible=True).first.wait_for()
+
+    @property
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        script = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        return int(self.page.evaluate(script))
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(standing: Any) -> Iterator[Open]:
+    """Open pages, which must do nothing wrong."""
+    pages: list[Page] = []
+
+    def make(url: str, width: int = 1200, *, scheme: str = "light") -> Page:
+        size = {"width": width, "height": 900}
+        page = Page(standing.new_page(viewport=size, color_scheme=scheme))
+        pages.append(page)
+        page.page.goto(url)
+        return page
+
+    yield make
+    for one in pages:
+        one.page.close()
+    assert [what for one in pages for what in one.wrong] == []
+
+
+def work_record() -> dict[str, Any]:
+    """Return what a run of two agents has noted: the second one is late."""
+    shares = [
+        {"agent": 1, "started": 0.1, "seconds": 0.1, "waited": 0.0, "items": 5, "bytes_up": 8},
+        {"agent": 2, "started": 0.1, "seconds": 0.4, "waited": 0.0, "items": 5, "bytes_up": 8},
+    ]
+    move = {"at": 0.5, "iteration": 2, "source": 2, "target": 1, "items": 3, "reason": "it is late"}
+    return {
+        "run": "pi-1",
+        "program": "pi",
+        "hash": "ab",
+        "began": 0.0,
+        "seconds": 0.6,
+        "items": 10,
+        "done": 1,
+        "agents": [{"agent": 1, "stop": 5}, {"agent": 2, "start": 5, "stop": 10}],
+        "iterations": [{"iteration": 1, "started": 0.1, "seconds": 0.42, "agents": shares}],
+        "moves": [move],
+        "counts": {"iterations": 1},
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Served]:
+    """A simulated cluster of 24 nodes with a session, runs and events, and its server."""
+    head = SimulatedHead(24)
+    head.session("day", 8)
+    head.note("node.joined", "n2 joined", "n2")
+    progress = {"state": "running", "iteration": 1, "iterations": 4, "seconds": 0.6, "agents": 2}
+    (tmp_path / "progress.json").write_text(json.dumps(progress))
+    (tmp_path / "work.json").write_text(json.dumps(work_record()))
+    (tmp_path / "output.log").write_text("agent 1: <b>hello</b>\n")
+    head.runs.append(
+        calls.RunRecord(
+            id="aa11bb22",
+            program="pi",
+            session="day",
+            state="running",
+            created=time.time(),
+            folder=str(tmp_path),
+        )
+    )
+    with served(head) as made:
+        yield made
+
+
+@pytest.mark.row("D-7")
+def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
+    cluster: Served, opened: Open
+) -> None:
+    page = opened(cluster.url)
+    words = {
+        "overview": "24 nodes are ready",
+        "tree": "24 nodes",
+        "nodes": "n24",
+        "nodes/n2": "sapwood-day",
+        "runs": "iteration 1/4",
+        "runs/aa11bb22": "They waited most for agent 2",
+        "sessions": "day",
+        "sessions/00000000": "Nobody is attached",
+        "events": "n2 joined",
+        "logs": "node admitted",
+    }
+    for name in PAGES:
+        page.page.evaluate("where => { location.hash = where }", f"#/{name}")
+        page.see(words[name])
+        assert page.page.locator("nav a[aria-current]").count() == 1
+        twin = page.page.locator("a.twin").get_attribute("href")
+        status = page.page.evaluate("path => fetch(path).then(answer => answer.status)", twin)
+        assert status == 200, (name, twin)
+    page.see("Sapwood lab", "header")
+
+
+@pytest.mark.row("D-7")
+def test_what_happens_is_seen_at_once_and_again_after_the_server_was_away(
+    cluster: Served, opened: Open
+) -> None:
+    page = opened(f"{cluster.url}#/nodes")
+    row = page.page.locator("tr", has=page.page.get_by_role("rowheader", name="n7", exact=True))
+    row.get_by_text("ready").wait_for()
+    cluster.head.lost = {"n7"}
+    row.get_by_text("nothing heard for 4.2 s").wait_for()
+    cluster.stop()
+    page.see("does not answer", "#live")
+    cluster.head.lost = set()
+    cluster.start()
+    row.get_by_text("ready").wait_for()
+    page.see("live", "#live")
+
+
+def test_who_is_not_signed_in_any_more_is_told_what_to_do(cluster: Served, opened: Open) -> None:
+    page = opened(f"{cluster.url}#/nodes")
+    page.see("n24")
+    cluster.head.expired = True
+    cluster.stop()
+    cluster.start()
+    page.see("sapwood dashboard")
+    page.see("not signed in", "#live")
+
+
+@pytest.mark.row("D-7")
+def test_a_thousand_nodes_are_folded_and_stay_quick(opened: Open) -> None:
+    with served(SimulatedHead(1000)) as cluster:
+        cluster.head.lost = {"n500"}
+        page = opened(f"{cluster.url}#/tree")
+        page.see("n[967-1000]")
+        tiles = page.page.locator("svg.tree .place")
+        assert tiles.count() == 25
+        assert page.page.locator("svg.tree .cell").count() == 1000
+        folded = page.page.get_by_role("button", name="n[463-504]")
+        assert "1 lost" in folded.get_attribute("aria-label")
+        folded.focus()
+        page.page.keyboard.press("Enter")
+        page.page.locator("svg.tree .name").get_by_text("n500", exact=True).wait_for()
+        assert tiles.count() == 25 + 42
+        took = page.page.evaluate(DRAW_TIME)
+        assert took < 200, f"a change of 32 nodes takes {took:.0f} ms to draw"
+
+
+DRAW_TIME = """async () => {
+  const { TreeDrawing } = await import("/static/tree.js");
+  const home = document.createElement("div");
+  document.body.append(home);
+  const drawing = new TreeDrawing(home, "test");
+  const node = (id, load) => ({ id: String(id), name: `n${id}`, state: "ready", load });
+  const children = Array.from({ length: 1000 }, (_, id) => node(id, 0.5));
+  drawing.show({ id: "head", name: "head", state: "ready", load: null, children });
+  const times = [];
+  for (let turn = 1; turn <= 9; turn += 1) {
+    for (let id = 0; id < 32; id += 1) children[id * 31] = node(id * 31, turn / 10);
+    const began = performance.now();
+    drawing.show({ id: "head", name: "head", state: "ready", load: null, children });
+    times.push(performance.now() - began);
+  }
+  home.remove();
+  return times.sort((one, other) => one - other)[4];
+}"""
+"""Returns milliseconds: the median of nine changes."""
+
+
+@pytest.mark.row("D-7")
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
+def test_nothing_is_wider_than_a_phone(cluster: Served, opened: Open, scheme: str) -> None:
+    page = opened(cluster.url, 380, scheme=scheme)
+    for name in PAGES:
+        page.page.evaluate("where => { location.hash = where }", f"#/{name}")
+        page.page.locator("main h2").wait_for()
+        page.page.wait_for_function("document.querySelector('#live').textContent.includes('live')")
+        assert page.overflow <= 0, name
+
+
+def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
+    cluster: Served, opened: Open
+) -> None:
+    page = opened(f"{cluster.url}#/runs/aa11bb22")
+    page.see("They waited most for agent 2")
+    canvas = page.page.locator("canvas.timeline")
+    box = canvas.bounding_box()
+    canvas.hover(position={"x": box["width"] * 0.5, "y": 22 + 20 * 2.5})
+    page.see("agent 2: works for 400 ms, iteration 1")
+    before = canvas.evaluate("one => one.toDataURL()")
+    canvas.focus()
+    page.page.keyboard.press("+")
+    assert canvas.evaluate("one => one.toDataURL()") != before
+    page.page.get_by_text("The sums, as a table").click()
+    page.page.get_by_role("button", name="waited").first.click()
+    assert page.page.locator("th[aria-sort]").count() == 1
+    assert "<b>hello</b>" in page.page.locator("pre.log").inner_text()
+
+
+def test_empty_pages_say_which_command_fills_them(opened: Open) -> None:
+    with served(SimulatedHead(0)) as cluster:
+        page = opened(f"{cluster.url}#/overview")
+        page.see("there are no nodes yet")
+        for name, command in (
+            ("nodes", "sapwood token create"),
+            ("tree", "sapwood token create"),
+            ("runs", "sapwood run PROGRAM --detach"),
+            ("sessions", "sapwood session create"),
+        ):
+            page.page.evaluate("where => { location.hash = where }", f"#/{name}")
+            page.see(command)
+        page.page.evaluate("where => { location.hash = where }", "#/runs/ffff")
+        page.see("no run begins with")
+
+
+@pytest.mark.row("D-7")
+def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: Open) -> None:
+    from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
+    from sapwood.core import typed  # noqa: PLC0415 - as above
+    from sapwood.views.page import report  # noqa: PLC0415 - as above
+    from sapwood.views.run_picture import RunPicture  # noqa: PLC0415 - as above
+
+    record = typed.convert(work_record(), WorkRecord)
+    view = RunPicture(program="pi</script>", state="done", record=record, written=time.time())
+    file = tmp_path / "run.html"
+    file.write_text(report(view), "utf-8")
+    for width in (1200, 380):
+        page = opened(file.as_uri(), width)
+        page.see("They waited most for agent 2")
+        page.see("it is late")
+        assert page.page.title() == "pi</script> · Sapwood"
+        assert page.overflow <= 0
+
+
+def test_viewers_leave_nothing_to_look_at_when_they_go(cluster: Served, opened: Open) -> None:
+    page = opened(f"{cluster.url}#/nodes")
+    page.see("n24")
+    page.page.goto("about:blank")
+    pause = threading.Event()
+    end = time.monotonic() + PATIENCE / 1000
+    while cluster.followed and time.monotonic() < end:
+        pause.wait(0.05)
+    assert cluster.followed == 0

@@ -1,0 +1,145 @@
+"""What viewers are told: all of it first, then what changes; each thing is looked at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.core.errors import ConfigurationError
+from sapwood.head import calls
+from sapwood.nodes import messages
+from sapwood.views import live
+from sapwood.views.live import Live, NodesFeed
+
+
+class Head:
+    """Nodes whose load a test sets."""
+
+    def __init__(self) -> None:
+        self.loads = {1: 0.5, 2: 1.0}
+        self.asked: list[str] = []
+
+    async def ask(self, name: str, value: Any) -> Any:
+        self.asked.append(name)
+        if name == calls.HELLO:
+            return msgspec.to_builtins(
+                calls.HeadFacts(
+                    name="lab", cluster="c", version="1", pid=1, started=0, places=[], front_ends=0
+                )
+            )
+        if name == calls.GLANCE:
+            nodes = [
+                calls.NodeGlance(host=host, name=f"n{host}", state="ready", load=load)
+                for host, load in self.loads.items()
+            ]
+            return messages.to_value(calls.ClusterGlance(time=1.0, nodes=nodes))
+        raise ConfigurationError(f"there is no {value}")
+
+
+async def following(told: AsyncIterator[tuple[str, bytes]]) -> tuple[str, Any]:
+    kind, value = await asyncio.wait_for(anext(told), 30)
+    return kind, json.loads(value)
+
+
+def test_a_feed_tells_only_of_nodes_that_changed() -> None:
+    async def work() -> None:
+        head = Head()
+        feed = NodesFeed(head.ask)
+        assert feed.whole() == []
+        ((kind, first),) = await feed.look()
+        assert (kind, len(json.loads(first)["nodes"])) == ("nodes", 2)
+        assert await feed.look() == []
+        head.loads = {2: 3.0, 3: 0.1}
+        ((_, changed),) = await feed.look()
+        found = json.loads(changed)
+        assert [one["host"] for one in found["nodes"]] == [2, 3]
+        assert found["gone"] == [1]
+        ((_, whole),) = feed.whole()
+        assert json.loads(whole)["whole"] is True
+
+    asyncio.run(work())
+
+
+def test_viewers_share_a_look_and_who_comes_later_gets_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NodesFeed, "seconds", 0.05)
+
+    async def work() -> None:
+        head = Head()
+        shown = Live(head.ask, "1")
+        first, second = shown.messages(["nodes"]), shown.messages(["nodes"])
+        assert await following(first) == ("cluster", {"name": "lab", "version": "1"})
+        assert (await following(first))[0] == "nodes"
+        await following(second)
+        _, whole = await following(second)
+        assert whole["whole"] is True
+        assert shown.followed == 1
+        head.loads[1] = 9.0
+        for told in (first, second):
+            _, change = await following(told)
+            assert [one["load"] for one in change["nodes"]] == [9.0]
+            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+        assert shown.followed == 0
+        looks = len(head.asked)
+        await asyncio.sleep(0.1)  # two looks, if somebody looked
+        assert len(head.asked) == looks
+
+    asyncio.run(work())
+
+
+def test_what_is_not_there_is_said_and_looked_for_again() -> None:
+    async def work() -> None:
+        told = Live(Head().ask, "1").messages(["run"], "ffff")
+        await following(told)
+        kind, problem = await following(told)
+        assert (kind, problem["detail"]) == ("missing", "there is no ffff")
+        await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    asyncio.run(work())
+
+
+def test_topics_and_viewers_have_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MAX_VIEWERS", 1)
+
+    async def work() -> None:
+        shown = Live(Head().ask, "1")
+        with pytest.raises(ConfigurationError, match="no topic 'weather'"):
+            await anext(shown.messages(["weather"]))
+        first = shown.messages([])
+        await anext(first)
+        with pytest.raises(ConfigurationError, match="1 viewers are there"):
+            await anext(shown.messages([]))
+        await first.aclose()  # type: ignore[attr-defined]  # it is a generator
+        again = shown.messages([])
+        await anext(again)
+        await again.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    asyncio.run(work())
+
+
+def test_a_viewer_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NodesFeed, "seconds", 0.0)
+    monkeypatch.setattr(live, "MAX_WAITING", 2)
+    monkeypatch.setattr(live, "FIRST_EVENTS", 0)
+
+    async def work() -> None:
+        head = Head()
+        shown = Live(head.ask, "1")
+        told = shown.messages(["nodes"])
+        await following(told)
+        await following(told)
+        until = asyncio.get_running_loop().time() + 30
+        while len(head.asked) < 8 and asyncio.get_running_loop().time() < until:
+            head.loads[1] += 1.0
+            await asyncio.sleep(0.01)
+        left = [one async for one in told]  # it ends, as nobody is told any more
+        assert len(left) <= 3
+        assert shown.followed == 0
+
+    asyncio.run(work())
