@@ -10,7 +10,7 @@ from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
 from sapwood.client.executing import ExecResult, NodeResult, execute
 from sapwood.client.group import AgentGroup
-from sapwood.client.hosts import connect, on, ray, slurm, ssh
+from sapwood.client.hosts import connect, dask, kubernetes, on, ray, slurm, ssh
 from sapwood.client.local import local
 from sapwood.client.merged import Merged
 from sapwood.client.messages import QueryResult
@@ -146,9 +146,11 @@ __all__ = [
     "attach",
     "connect",
     "create_session",
+    "dask",
     "empty",
     "execute",
     "here",
+    "kubernetes",
     "load",
     "load_program",
     "local",

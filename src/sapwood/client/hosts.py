@@ -1,11 +1,11 @@
-"""Clusters over several machines: ``sapwood.ssh``, ``slurm``, ``ray``, and what they share."""
+"""Clusters over several machines: ``sapwood.ssh``, ``slurm``, ``ray`` and more."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,6 +16,8 @@ from sapwood.client.cluster import Cluster
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher, LimitedLauncher
+from sapwood.contexts.launchers.dask import DaskLauncher
+from sapwood.contexts.launchers.kubernetes import IMAGE, KubernetesLauncher, PodOptions
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
@@ -268,6 +270,119 @@ def ray(
         raise
 
 
+def dask(
+    cluster: Any,
+    nodes: int | None = None,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    settings: Settings | None = None,
+    on_wait: WaitCallback | None = None,
+) -> Cluster:
+    """Start a cluster on machines of a running Dask cluster.
+
+    On each machine one of Dask's workers begins a node, which ends with the cluster, or with this
+    process. Dask reserves nothing for it: its other tasks may run beside it. The machines need no
+    Sapwood, and must reach this one by TCP.
+
+    Args:
+        cluster: The address of Dask's scheduler, for example ``"tcp://10.0.0.5:8786"``, or a
+            ``distributed.Client``.
+        nodes: Machines; None means all that have a worker now.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents on each machine; by default as many as the workers of the smallest
+            have threads.
+        settings: All settings; ``nodes.dask_timeout`` says how long to wait for machines.
+        on_wait: Told what is waited for, and since how many seconds.
+
+    Raises:
+        ConfigurationError: There is no Dask here, or this names no cluster.
+        ResourceError: The scheduler does not answer, or has not as many machines in time.
+        NodeLostError: Machines did not come; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.dask("tcp://10.0.0.5:8786", nodes=4) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    launcher = DaskLauncher(cluster, nodes, timeout=chosen.nodes.dask_timeout)
+    launcher.request(on_wait)
+    if agents is None and agents_per_node is None and not chosen.cluster.agents:
+        agents_per_node = launcher.cpus
+    try:
+        return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
+    except BaseException:
+        launcher.close()
+        raise
+
+
+def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
+    nodes: int,
+    agents: int | None = None,
+    *,
+    agents_per_node: int | None = None,
+    image: str = "",
+    namespace: str = "",
+    context: str = "",
+    memory: str = "",
+    gpus_per_node: int = 0,
+    deadline: int = 0,
+    settings: Settings | None = None,
+    on_wait: WaitCallback | None = None,
+) -> Cluster:
+    """Start a cluster on pods of a Kubernetes cluster.
+
+    The pods are those of an Indexed Job, which is deleted when the cluster ends, or this process.
+    ``kubectl`` does this with the user's own rights. The pods must reach this process by TCP: start
+    it in a pod, or where the network of the pods leads to. Their image needs no Sapwood.
+
+    Args:
+        nodes: Pods.
+        agents: Agents altogether; they are spread evenly.
+        agents_per_node: Agents in each pod. Where this or ``agents`` is given, each pod asks for a
+            CPU for each of its agents; else for none, and has an agent for each core that it sees.
+        image: Of the pods; by default ``nodes.pod_image``, or ``python`` of Docker Hub in the
+            version of this process.
+        namespace: Of the pods; by default ``nodes.pod_namespace``, or that of ``kubectl``.
+        context: Of the configuration of ``kubectl``; by default the current one.
+        memory: Of each pod, for example ``"4Gi"``.
+        gpus_per_node: NVIDIA GPUs of each pod.
+        deadline: Seconds after which Kubernetes ends the pods in any case; 0 for never.
+        settings: All settings; ``nodes.kubernetes_timeout`` says how long to wait for pods.
+        on_wait: Told why pods do not run yet, and since how many seconds.
+
+    Raises:
+        ConfigurationError: There is no ``kubectl``, or the cluster refuses such a Job.
+        ResourceError: The cluster is not reached, or the pods do not run in time.
+        NodeLostError: Pods did not become nodes; the error names each with its cause.
+
+    Example:
+        ::
+
+            with sapwood.kubernetes(nodes=4, agents_per_node=2) as cluster:
+                print(cluster.submit(pow, 2, 10).result())
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    options = PodOptions(
+        image=image or chosen.nodes.pod_image or IMAGE,
+        namespace=namespace or chosen.nodes.pod_namespace,
+        context=context,
+        cpus=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        memory=memory,
+        gpus=gpus_per_node,
+        deadline=deadline,
+    )
+    launcher = KubernetesLauncher(nodes, options, timeout=chosen.nodes.kubernetes_timeout)
+    launcher.request(on_wait)
+    try:
+        return start_on(launcher, agents, agents_per_node=agents_per_node, settings=chosen)
+    except BaseException:
+        launcher.close()
+        raise
+
+
 def _cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) -> int:
     """Return how many cores a job needs on each machine; 0 means all."""
     if agents_per_node is not None:
@@ -289,12 +404,12 @@ def on(
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
             ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
-            of Ray, ``head`` or ``head:NAME`` for those of a head that is up here,
-            ``session:NAME`` for the agents of a session beside its owner, or ``nodes:N`` for
-            several nodes on this machine.
+            of Ray, ``dask:ADDRESS`` for all of a Dask cluster, ``kubernetes:N`` for N pods,
+            ``head`` or ``head:NAME`` for those of a head that is up here, ``session:NAME`` for the
+            agents of a session beside its owner, or ``nodes:N`` for several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
-        on_wait: Told what Slurm or Ray waits for, and since how many seconds.
+        on_wait: Told what Slurm, Ray, Dask or Kubernetes waits for, and since how many seconds.
         credential: For ``head:``, as for :func:`sapwood.connect`.
         key: Likewise.
 
@@ -317,11 +432,25 @@ def on(
         return connect(rest or "default", agents, settings=settings, credential=credential, key=key)
     if kind == "session":
         return attach(rest, role="user", settings=settings)
+    if kind == "nodes":
+        return several(int(rest), agents, settings=settings)
+    return _on_allocated(kind, rest, agents, settings, on_wait)
+
+
+def _on_allocated(
+    kind: str,
+    rest: str,
+    agents: int | None,
+    settings: Settings | None,
+    on_wait: WaitCallback | None,
+) -> Cluster:
+    """Start a cluster on machines that are asked for, and may be waited for."""
     if kind == "slurm":
         return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
-    if kind == "ray":
-        return ray(int(rest), agents, settings=settings, on_wait=on_wait)
-    return several(int(rest), agents, settings=settings)
+    if kind == "dask":
+        return dask(rest, None, agents, settings=settings, on_wait=on_wait)
+    start = ray if kind == "ray" else kubernetes
+    return start(int(rest), agents, settings=settings, on_wait=on_wait)
 
 
 def new_control_tree(
@@ -365,6 +494,17 @@ def new_control_tree(
         reserved = RayLauncher(int(rest), cpus=1, timeout=settings.nodes.ray_timeout)
         reserved.request(on_wait)
         launcher = reserved
+    elif kind == "dask":
+        taken = DaskLauncher(rest, timeout=settings.nodes.dask_timeout)
+        taken.request(on_wait)
+        launcher = taken
+    elif kind == "kubernetes":
+        options = PodOptions(
+            image=settings.nodes.pod_image or IMAGE, namespace=settings.nodes.pod_namespace
+        )
+        pods = KubernetesLauncher(int(rest), options, timeout=settings.nodes.kubernetes_timeout)
+        pods.request(on_wait)
+        launcher = pods
     elif kind == "ssh":
         launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)
     else:
@@ -388,14 +528,16 @@ def machines(spec: str) -> tuple[str, str]:
         "session": bool(rest),
         "nodes": rest.isdecimal() and int(rest) > 0,
         "ray": rest.isdecimal() and int(rest) > 0,
+        "kubernetes": rest.isdecimal() and int(rest) > 0,
+        "dask": "://" in rest,
         "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
     }
     if not valid.get(kind):
         raise ConfigurationError(
             f"{spec!r} names no machines",
             where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, session:S "
-            "or nodes:2",
+            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, "
+            "dask:tcp://HOST:8786, kubernetes:4, head, session:S or nodes:2",
         )
     return kind, rest
 

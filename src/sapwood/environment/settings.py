@@ -59,7 +59,8 @@ class ClusterSettings(Section, frozen=True):
         str,
         about(
             "The machines: local, ssh:HOST,HOST (also gpu[1-4] and @FILE), slurm:N or slurm (the "
-            "allocation that this is in), ray:N, or nodes:N for several nodes on this machine."
+            "allocation that this is in), ray:N, dask:ADDRESS, kubernetes:N, or nodes:N for "
+            "several nodes on this machine."
         ),
     ] = "local"
     agents: Annotated[
@@ -187,6 +188,22 @@ class NodeSettings(Section, frozen=True):
     ray_timeout: Annotated[
         Seconds, about("How long machines that Ray does not have free may be waited for.")
     ] = 300.0
+    dask_timeout: Annotated[
+        Seconds, about("How long machines that Dask does not have may be waited for.")
+    ] = 300.0
+    kubernetes_timeout: Annotated[
+        Seconds, about("How long pods of Kubernetes that do not run may be waited for.")
+    ] = 300.0
+    pod_image: Annotated[
+        str,
+        about(
+            "Image of the pods of kubernetes:N, with a shell and this version of Python; empty "
+            "means python:3.N of Docker Hub."
+        ),
+    ] = ""
+    pod_namespace: Annotated[
+        str, about("Namespace of these pods; empty means that of kubectl's configuration.")
+    ] = ""
     python: Annotated[
         list[str],
         about("Command that starts Python on a node; empty means the first that is new enough."),

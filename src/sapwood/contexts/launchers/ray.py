@@ -9,70 +9,20 @@ process, and that process ends with this one.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import json
 import os
-import queue
-import signal
-import socket
-import subprocess
 import sys
-import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from sapwood.contexts.launchers import ray_holder
-from sapwood.contexts.launchers.allocation import (
-    TRANSITIONS,
-    AllocationEvent,
-    AllocationState,
-    WaitCallback,
-)
-from sapwood.contexts.process import describe_status
-from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.contexts.launchers.held import TIMEOUT, HeldLauncher
+from sapwood.core.errors import ConfigurationError
 from sapwood.core.whole import whole
-from sapwood.environment.logs import logger
-
-CONCURRENCY = 16
-"""Commands that start at once; for each, Ray may start a process of its own on the machine."""
-
-TIMEOUT = 300.0
-"""Seconds until machines that Ray does not have free are given up."""
-
-CONNECT_TIMEOUT = 30.0
-"""Seconds that the cluster may take to answer at first; Ray itself would try for minutes."""
-
-RELEASE_TIMEOUT = 15.0
-"""Seconds that the process which holds the machines may take to give them back."""
-
-LISTEN_TIMEOUT = 2.0
-"""Seconds in which its last words are read: another process may have its standard error still."""
-
-MAX_SAID = 16 * 1024
-"""Characters of what that process says that are kept."""
-
-ASK_AGAIN = 1.0
-"""Seconds between two reports of a wait in which Ray says nothing yet."""
-
-_CHANNEL = """\
-import os, socket, sys
-channel = socket.socket(fileno=int(sys.argv[1]))
-socket.send_fds(channel, [b"."], [0, 1, 2])
-os.close(0)
-os.close(1)
-status = channel.recv(16)
-if not status:
-    os.write(2, b"the connection with Ray has ended\\n")
-os._exit(int(status or 255))
-"""
-"""A process that stands for a command on a machine: it hands its standard streams to the holder,
-and ends with the exit code that it is told. When it is killed, the command's input ends."""
 
 
-class RayLauncher:
+class RayLauncher(HeldLauncher):
     """Starts nodes on machines of a running Ray cluster.
 
     :meth:`request` asks for the machines, and :meth:`close` gives them back.
@@ -89,6 +39,10 @@ class RayLauncher:
     """
 
     name = "ray"
+    title = "Ray"
+    holder = Path(ray_holder.__file__)
+    environment: ClassVar[Mapping[str, str]] = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    no_answer = "start this on a machine of the cluster, and see what `ray status` says there"
 
     def __init__(
         self,
@@ -99,16 +53,16 @@ class RayLauncher:
         address: str = "",
         timeout: float = TIMEOUT,
     ) -> None:
-        self.hosts: Sequence[str] = ()
-        self.concurrency = CONCURRENCY
-        self.cpus = cpus
-        self._order: dict[str, Any] = {
-            "nodes": whole(nodes, "nodes", ConfigurationError),
-            "cpus": cpus,
-            "gpus": gpus,
-            "address": address,
-            "timeout": timeout,
-        }
+        super().__init__(
+            {
+                "nodes": whole(nodes, "nodes", ConfigurationError),
+                "cpus": cpus,
+                "gpus": gpus,
+                "address": address,
+                "timeout": timeout,
+            },
+            cpus,
+        )
         if (address or os.environ.get("RAY_ADDRESS", "")).startswith(("ray://", "http")):
             raise ConfigurationError(
                 "the address of a Ray cluster is that of its GCS here, not of a client server",
@@ -121,181 +75,7 @@ class RayLauncher:
                 where=sys.executable,
                 hint="install the version that the cluster has: pip install ray==VERSION",
             )
-        self._lock = threading.Lock()
-        self._state = AllocationState.DELAYED
-        self._holder: subprocess.Popen[bytes] | None = None
-        self._front: socket.socket | None = None
-        self._said = ""
-        self._connected = False
-        self._heard: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
 
-    @property
-    def state(self) -> AllocationState:
-        """What the allocation is."""
-        with self._lock:
-            return self._state
-
-    # --- the machines --------------------------------------------------------------------------
-
-    def request(self, on_wait: WaitCallback | None = None) -> None:
-        """Get the machines, and wait for them; they are given back if this fails.
-
-        Args:
-            on_wait: Told about once a second, later less often, what is waited for.
-
-        Raises:
-            ConfigurationError: There is no cluster, or it cannot be used.
-            ResourceError: The cluster does not have such machines free in time.
-        """
-        try:
-            self._hold()
-            self._wait(on_wait)
-        except BaseException:
-            self.close()
-            raise
-
-    def _hold(self) -> None:
-        """Start what holds the machines."""
-        front, back = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        text = Path(ray_holder.__file__).read_text("utf-8")
-        with back:
-            try:
-                held = subprocess.Popen(
-                    [sys.executable, "-P", "-c", text],
-                    stdin=back.fileno(),
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                    # Ray has its workers import from here first, and packs it under `uv run`.
-                    cwd="/",
-                    env=os.environ | {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"},
-                    start_new_session=True,  # Ctrl-C at the terminal is the front end's business
-                )
-            except OSError as error:
-                front.close()
-                raise ResourceError(f"cannot start Python: {error.strerror}") from error
-        self._holder, self._front = held, front
-        for function in (self._listen, self._read_messages):
-            thread = threading.Thread(target=function, args=(held, front), name="sapwood-ray")
-            thread.daemon = True
-            self._threads.append(thread)
-            thread.start()
-        with contextlib.suppress(OSError):  # it has ended: that is heard
-            front.sendall(json.dumps(self._order).encode())
-
-    def _listen(self, held: subprocess.Popen[bytes], front: socket.socket) -> None:
-        """Hear what the holder tells, then wait for its end; a thread of its own."""
-        with contextlib.suppress(OSError):
-            while data := front.recv(ray_holder.MESSAGE):
-                told = json.loads(data)
-                if "granted" in told:
-                    with self._lock:
-                        self.hosts = tuple(told["granted"])
-                        self.cpus = int(told["cpus"])
-                        if self._state is AllocationState.DELAYED:
-                            self._state = TRANSITIONS.after(self._state, AllocationEvent.GRANT)
-                    _log.info("machines granted", nodes=self.hosts, cpus=self.cpus)
-                self._heard.put(told)
-        held.wait()
-        with self._lock:
-            self._state = TRANSITIONS.after(self._state, AllocationEvent.GONE)
-        self._heard.put({"gone": True})
-
-    def _read_messages(self, held: subprocess.Popen[bytes], front: socket.socket) -> None:
-        """Read what the holder and Ray say; a thread of its own."""
-        del front
-        assert held.stderr is not None  # noqa: S101 - made with a pipe
-        with held.stderr as stream:
-            for line in stream:
-                with self._lock:
-                    self._said = (self._said + line.decode(errors="replace"))[-MAX_SAID:]
-
-    def _wait(self, on_wait: WaitCallback | None) -> None:
-        """Wait until the machines are there."""
-        began = time.monotonic()
-        while True:
-            try:
-                told = self._heard.get(timeout=ASK_AGAIN)
-            except queue.Empty:
-                if not self._connected:
-                    self._no_answer(on_wait, time.monotonic() - began)
-                continue
-            self._connected = True
-            if "granted" in told:
-                return
-            if "refused" in told:
-                kind = ConfigurationError if told["kind"] == "configuration" else ResourceError
-                raise kind(told["refused"], where=told["where"], hint=told["hint"])
-            if "gone" in told:
-                raise ResourceError("the connection with Ray has ended", where=self._last_said())
-            if "waits" in told and on_wait is not None:
-                on_wait(f"Ray: {told['waits']}", time.monotonic() - began)
-
-    def _no_answer(self, on_wait: WaitCallback | None, seconds: float) -> None:
-        if seconds > CONNECT_TIMEOUT:
-            raise ResourceError(
-                f"the Ray cluster did not answer within {CONNECT_TIMEOUT:g} s",
-                where=self._order["address"] or os.environ.get("RAY_ADDRESS", "auto"),
-                hint="start this on a machine of the cluster, and see what `ray status` says there",
-            )
-        if on_wait is not None:
-            on_wait("Ray: no answer yet", seconds)
-
-    def _last_said(self) -> str:
-        with self._lock:
-            return self._said.strip().rpartition("\n")[2]
-
-    # --- the nodes -----------------------------------------------------------------------------
-
-    def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
-        """Start a command; see :class:`~sapwood.contexts.launchers.base.Launcher`."""
-        front = self._front
-        if front is None or self.state is not AllocationState.GRANTED:
-            raise ResourceError("the machines of Ray are given back, or Ray has ended")
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            asked = {"node": self.hosts.index(host), "command": command}
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _CHANNEL, str(ours.fileno())],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=[ours.fileno()],
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ResourceError(f"cannot start Python: {error.strerror}") from error
-            # Where the holder has ended, the process finds that out as its socket ends.
-            with contextlib.suppress(OSError), self._lock:
-                socket.send_fds(front, [json.dumps(asked).encode()], [theirs.fileno()])
-        return process
-
-    def explain(self, host: str, status: int, said: str) -> str:
-        """Return why a machine did not come, or went."""
-        del host
-        last = said.strip().rpartition("\n")[2]
-        return last or describe_status(status)
-
-    def close(self) -> None:
-        """Give the machines back, and wait for that."""
-        held, front = self._holder, self._front
-        if held is None or front is None:
-            return
-        with self._lock:
-            if self._state in {AllocationState.DELAYED, AllocationState.GRANTED}:
-                self._state = TRANSITIONS.after(self._state, AllocationEvent.RELEASE)
-        with contextlib.suppress(OSError):
-            front.shutdown(socket.SHUT_WR)
-        try:
-            held.wait(RELEASE_TIMEOUT if self._connected else 0.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(held.pid, signal.SIGKILL)
-            held.wait()
-        for thread in self._threads:
-            thread.join(LISTEN_TIMEOUT)
-        front.close()
-
-
-_log = logger("ray")
+    def where(self) -> str:
+        """Return where the cluster is looked for."""
+        return super().where() or os.environ.get("RAY_ADDRESS", "auto")

@@ -403,7 +403,7 @@ class Holder:
                 streams = await self._streams(channel)
             except OSError:
                 return
-            running = Command(self, number, command, streams)
+            running = self.new_command(number, command, streams)
             carried = asyncio.create_task(running.carry())
             cut = asyncio.create_task(self._cut(channel))
             try:
@@ -431,6 +431,16 @@ class Holder:
     async def _cut(self, channel: socket.socket) -> None:
         """Wait until nobody waits for the command any more."""
         await _readable(channel)
+
+    def new_command(self, number: int, command: str, streams: list[int]) -> Command:
+        """Return a command that is to run on a machine."""
+        return Command(self, number, command, streams)
+
+    def kill(self, actor: Any) -> None:
+        """End an actor."""
+        import ray
+
+        ray.kill(actor)
 
     def new_actor(self, number: int, command: str) -> Any:
         """Return a new actor that runs a command on a machine."""
@@ -557,8 +567,6 @@ class Command:
 
     async def end(self) -> None:
         """End it, and its actor; what it writes meanwhile is lost."""
-        import ray
-
         if self._actor is None:
             return
         discarding = [asyncio.create_task(self._discard(stream)) for stream in (1, 2)]
@@ -568,7 +576,7 @@ class Command:
             task.cancel()
         await asyncio.gather(*discarding, return_exceptions=True)
         with contextlib.suppress(Exception):
-            ray.kill(self._actor)
+            self._holder.kill(self._actor)
 
     async def _discard(self, stream: int) -> None:
         while await self._actor.read.remote(stream):
