@@ -7,6 +7,7 @@ SHELL := /bin/sh
 SEEDS := 100000
 FRAMES := 1000000
 MUTANTS := 150
+KILLS := 300
 MUTANT_SEED := $(shell date +%j)
 MAKEFLAGS += --no-builtin-rules
 
@@ -39,6 +40,7 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 
 # Nightly: as many seeds of the simulator as time allows (SEEDS=…); not one of the five.
 # First a million hostile frames to places of all kinds (FRAMES=…).
+# Then real kills of all kinds of processes over network namespaces (KILLS=…).
 # Then the tests that `make test` leaves out: long matrices of compilers, other examples of laws.
 # Last, mistakes made on purpose in the communication stack (MUTANTS=…, MUTANT_SEED=…): six in ten are to be found, and nine in ten is the aim.
 torture: $(VENV)/with-test
@@ -65,6 +67,7 @@ torture: $(VENV)/with-test
 	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
+	$(BIN)/python benchmarks/kills.py --machines 4 --until $(KILLS) --stops 0.15 --seed $(MUTANT_SEED)
 	$(PYTEST) -m nightly
 	$(PYTEST) --hypothesis-profile=nightly tests/unit
 	$(BIN)/python tests/mutation/mutate.py --sample $(MUTANTS) --seed $(MUTANT_SEED) --floor 0.6

@@ -8,7 +8,7 @@ head, a node that had joined) is begun again. With ``--stops`` some are stopped 
 undisturbed run, bit by bit. Nobody is attached meanwhile: the runs are detached.
 
     python benchmarks/kills.py --seconds 300 --seed 1
-    python benchmarks/kills.py --machines 4 --until 300 --stops 0.2      # network namespaces
+    python benchmarks/kills.py --machines 4 --until 300 --stops 0.15     # network namespaces
 
 It prints a line for each run, and in the end how many kills there were of each kind. The exit code
 is 1 if a result was wrong, or a run did not end.

@@ -5,9 +5,12 @@
     turns, and their results must be equal.
 ``runs.recovery.KIND``
     From a SIGKILL to the end of an iteration that had not been finished before, for an agent, a
-    runner, the driver of a detached run, the root of its session, and head and root at once, where
-    the head is begun again at once by `sapwood up`. Read from the run's own report, which is
-    written ten times a second. No floor. The session is on the head's machine, with 4 agents.
+    runner, a zygote, the driver of a detached run, the root of its session, and head and root at
+    once, where the head is begun again at once by `sapwood up`. Read from the run's own report,
+    which is written ten times a second. No floor. The session is on the head's machine, with 4
+    agents. For a node daemon and a junction it is on two nodes, one of which is the head's own; a
+    node that is gone is waited for 2 s before its agents begin elsewhere, and joins again
+    meanwhile.
 
 ``kills.py`` kills at random and compares results.
 """
@@ -23,7 +26,8 @@ import sapwood
 from kills import PROGRAM, KilledCluster, await_iteration, iteration
 from report import Figure, Report, read_options
 
-KILLED = (("agent",), ("runner",), ("driver",), ("root",), ("head", "root"))
+KILLED = (("agent",), ("runner",), ("zygote",), ("driver",), ("root",), ("head", "root"))
+KILLED_ON_NODES = (("junction",), ("node",))
 
 PATIENCE = 120.0
 """Seconds in which a run must go on."""
@@ -39,10 +43,22 @@ def main() -> None:
         for agents in options.agents:
             report.add(checkpoints(agents, 1 if options.quick else options.runs, Path(folder)))
         with KilledCluster(Path(folder), nodes=0) as cluster:
-            for kinds in KILLED[2:4] if options.quick else KILLED:
-                times = [recovery(cluster, kinds) for _ in range(options.runs)]
-                name = "runs.recovery." + "-".join(kinds)
-                report.add(Figure.of(name, 4, times, [], unit="ms"))
+            for kinds in KILLED[3:5] if options.quick else KILLED:
+                report.add(recoveries(cluster, kinds, options.runs))
+        if options.quick:
+            return
+        with (
+            tempfile.TemporaryDirectory(prefix="sapwood-", ignore_cleanup_errors=True) as other,
+            KilledCluster(Path(other), nodes=2) as cluster,
+        ):
+            for kinds in KILLED_ON_NODES:
+                report.add(recoveries(cluster, kinds, options.runs))
+
+
+def recoveries(cluster: KilledCluster, kinds: tuple[str, ...], turns: int) -> Figure:
+    """Measure how long a run takes to go on."""
+    times = [recovery(cluster, kinds) for _ in range(turns)]
+    return Figure.of("runs.recovery." + "-".join(kinds), 4, times, [], unit="ms")
 
 
 def checkpoints(agents: int, turns: int, folder: Path) -> Figure:
@@ -72,7 +88,7 @@ def recovery(cluster: KilledCluster, kinds: tuple[str, ...]) -> float:
     reached = iteration(run)
     begin = time.perf_counter()
     assert cluster.kill(kinds, run, random.Random(1))  # noqa: S311 - no secret
-    if "head" in kinds:
+    if {"head", "node"} & set(kinds):
         cluster.mend()
     while iteration(run) <= reached + 5:  # those that were finished since the last report
         time.sleep(0.005)

@@ -12,9 +12,10 @@ SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "kills.py"
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("nodes", [0, 2])
-def test_results_are_those_of_undisturbed_runs(nodes: int) -> None:
-    words = ["--seconds", "120", "--seed", str(nodes), "--nodes", str(nodes)]
+@pytest.mark.row("D-3")
+@pytest.mark.parametrize("where", [("--nodes", "0"), ("--nodes", "2"), ("--machines", "4")])
+def test_results_are_those_of_undisturbed_runs(where: tuple[str, str]) -> None:
+    words = ["--seconds", "120", "--seed", where[1], "--stops", "0.1", *where]
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *words],
         capture_output=True,
