@@ -766,7 +766,7 @@ class Run(StaysHere):
             "seconds": f"{progress.seconds:.2f}",
         }
         rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
-        table = f"<table><caption>{escape(self.name)}</caption>{rows}</table>"
+        table = f"<table><caption>{escape(self.name)} {progress.bar()}</caption>{rows}</table>"
         return table + (self._statistics._repr_html_() if self._statistics.agents else "")
 
 
