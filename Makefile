@@ -45,6 +45,7 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 # Last, mistakes made on purpose in the communication stack (MUTANTS=…, MUTANT_SEED=…): six in ten are to be found, and nine in ten is the aim.
 torture: $(VENV)/with-test
 	$(BIN)/python -m sapwood_simulation.fuzz --frames $(FRAMES)
+	$(BIN)/python -m sapwood_simulation.delegation_simulation --seeds $(SEEDS)
 	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 --pipelined 3 \
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01 --split 0.1
 	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 --pipelined 2 --split 0.1 \

@@ -238,7 +238,8 @@ class Driver:
     def exchange(self, state: Any, meanwhile: Callable[[], object]) -> Any:
         """Send a state to all agents, and return what comes of it."""
         self.step()
-        return SimpleNamespace(total=self.session.exchange(self, state, meanwhile))
+        total = self.session.exchange(self, state, meanwhile)
+        return SimpleNamespace(total=total, weight=max(1, self.tree.agents))
 
     def close(self, _reason: Any = None) -> None:
         """Close the stream."""
@@ -291,7 +292,8 @@ class DrivenRun(Run):
         self._find_checkpoint()
         first = self.program.init(self.data)
         self._state = self._state if self._resumed is not None else first
-        self._iterate(cast("Any", driver))
+        self._order = cast("Any", None)
+        self._iterate(cast("Any", driver), {})
         for _ in range(ANSWER_STEPS):
             driver.step()
         return self.program.result(self._state)
@@ -315,8 +317,17 @@ class DrivenRun(Run):
 
 
 class _Unwatched:
-    def begin(self, *_words: Any) -> None:
+    helping = False
+    wanted = None
+
+    def begin(self, *_words: Any, **_options: Any) -> None:
         """Nobody asks the agents."""
+
+    def wave_begins(self, *_words: Any) -> None:
+        """Nobody is late."""
+
+    def look(self, *_words: Any) -> None:
+        """Nobody asks them between iterations either."""
 
     def end(self) -> None:
         """Nobody did."""

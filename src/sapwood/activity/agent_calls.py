@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.activity import agent_requests
+from sapwood.activity.delegation import FirstAnswer
 from sapwood.activity.measure import FunctionMeter, PassedCall
 from sapwood.activity.needed_content import NeededContent
 from sapwood.activity.statistics import AgentStatistics
@@ -233,12 +234,16 @@ class OpenedRun:
     Attributes:
         wave: The last wave that was wanted.
         asked_at: When it was; 0 once it is answered.
+        first: Decides which answer to a wave counts.
+        pending: The contributions of waves that have no answer yet.
     """
 
     def __init__(self, order: agent_requests.OpenRun) -> None:
         self.order = order
         self.wave = 0
         self.asked_at = 0.0
+        self.first = FirstAnswer()
+        self.pending: dict[int, Contribution] = {}
         self._waited = 0.0
         self._recent: deque[agent_requests.RecentCall] = deque(maxlen=RECENT_CALLS)
         self.meter = FunctionMeter(order.function)
@@ -265,6 +270,11 @@ class OpenedRun:
         self._recent.append(
             agent_requests.RecentCall(self.wave, started, seconds, self._waited, items, bytes_out)
         )
+
+    def helped(self, now: float) -> None:
+        """Note that others have answered a wave."""
+        self.answered_at = now
+        self.asked_at = 0.0
 
     def pulse(self, now: float) -> agent_requests.Pulse:
         """Return what this agent does in the run."""
@@ -319,6 +329,8 @@ class AgentCalls:
         agent.requests[agent_requests.CLOSE_RUN] = self._close_run
         agent.requests[agent_requests.RELEASE_DATA] = self._release_data
         agent.requests[agent_requests.PULSE] = self._pulse
+        agent.requests[agent_requests.HELP] = self._help
+        agent.requests[agent_requests.DELIVER] = self._deliver
         agent.requests[agent_requests.CALL_TASK] = self._call_task
         agent.requests[agent_requests.GIVE_BACK_TASK] = self._give_back_task
         agent.on_stream_closed = self._stream_closed
@@ -370,14 +382,7 @@ class AgentCalls:
         request: IncomingRequest,
         fetched: list[tuple[bytes, int, str]],
     ) -> None:
-        body = plain.encode(
-            {
-                "image": order.image,
-                "slice": order.slice,
-                "crash_handlers": order.crash_handlers,
-                "fetched": fetched,
-            }
-        )
+        body = _opening(order, fetched)
         self._runs[order.run] = OpenedRun(order)
         self._affinity.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
@@ -420,7 +425,16 @@ class AgentCalls:
         run.asked(arrived.wave, self._agent.loop.time())
         bytes_in = len(arrived.body) + (arrived.payload.nbytes if arrived.payload else 0)
 
+        wave = arrived.wave
+        run.first.wanted(wave)
+        run.pending[wave] = contribution
+
         def done(outcome: JobOutcome) -> None:
+            if not run.first.counts(wave):  # others were first
+                if outcome.payload is not None:
+                    self._released(outcome.payload)
+                return
+            del run.pending[wave]
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
             run.answered(self._agent.loop.time(), outcome.seconds, bytes_in, bytes_out)
             run.repeated += job.kills
@@ -429,6 +443,9 @@ class AgentCalls:
             contribution.give(outcome.body, outcome.payload, float(run.order.items))
 
         def failed(error: SapwoodError) -> None:
+            if not run.first.counts(wave):
+                return
+            del run.pending[wave]
             run.meter.failed()
             order = run.order
             contribution.fail(error.located(f"{order.function}, items {order.start}:{order.stop}"))
@@ -446,6 +463,78 @@ class AgentCalls:
             attempts=run.order.attempts,
         )
         self._runner.submit(job)
+
+    def _deliver(self, request: IncomingRequest) -> None:
+        """Contribute what others have mapped, if this agent has not answered."""
+        order = typed.convert(request.value(), agent_requests.DeliverRun)
+        run = self._runs.get(order.run)
+        if run is None or run.wave < order.wave:
+            request.reply(agent_requests.NOT_WANTED)
+            return
+        if not run.first.counts(order.wave):
+            request.reply(agent_requests.ANSWERED)
+            return
+        contribution = run.pending.pop(order.wave)
+        payload = request.asked.payload
+        # It is kept until the root has it; the memory of the request is not.
+        copy = Payload(bytes(payload.view)) if payload is not None else None
+        run.helped(self._agent.loop.time())
+        contribution.give(order.result, copy, float(run.order.items))
+        self._runner.cancel(order.run)
+        request.reply(agent_requests.USED)
+
+    def _help(self, request: IncomingRequest) -> None:
+        """Map items of an agent that is late, when this one has nothing else to do."""
+        asked = request.asked
+        wanted = typed.convert(request.value(), agent_requests.HelpRun)
+        order, name = wanted.order, self._task(asked.source, asked.number)
+        self._tasks.add(name)
+
+        def over() -> None:
+            self._tasks.discard(name)
+            self._fetching_tasks.pop(name, None)
+            self._content.drop(name)
+            self._runner.forget(name)
+            if self._runner.pid:
+                body = plain.encode(None)
+                self._runner.submit(Job("close", name, body, None, _nothing, _nothing))
+
+        def done(outcome: JobOutcome) -> None:
+            over()
+            request.give(outcome.body, outcome.payload)
+
+        def failed(error: SapwoodError) -> None:
+            over()
+            request.fail(error)
+
+        def ready(fetched: list[tuple[bytes, int, str]]) -> None:
+            self._runner.prepare(
+                name, Preparation("open", _opening(order, fetched), None, order.function)
+            )
+            self._runner.submit(
+                Job(
+                    "map",
+                    name,
+                    wanted.state,
+                    asked.payload,
+                    done,
+                    failed,
+                    time_limit=order.time_limit,
+                    needs=name,
+                    function=order.function,
+                )
+            )
+
+        if not order.content:
+            ready([])
+            return
+
+        def fetched(held: HeldContent) -> None:
+            del self._fetching_tasks[name]
+            ready(held.names)
+
+        self._fetching_tasks[name] = failed
+        self._content.fetch(name, order.content, fetched, failed)
 
     def _close_run(self, request: IncomingRequest) -> None:
         name = str(request.value())
@@ -594,6 +683,20 @@ class AgentCalls:
     def _released(self, payload: Payload) -> None:
         if isinstance(payload.owner, Lease):
             self._runner.give_back(payload.owner)
+
+
+def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]]) -> bytes:
+    """Return what a runner is told to open a program and its items."""
+    return plain.encode(
+        {
+            "image": order.image,
+            "slice": order.slice,
+            "crash_handlers": order.crash_handlers,
+            "fetched": fetched,
+            "chunk": order.chunk,
+            "reduce": order.reduce,
+        }
+    )
 
 
 def _nothing(_outcome: object) -> None:

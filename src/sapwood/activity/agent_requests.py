@@ -29,6 +29,18 @@ PULSE = "run.pulse"
 """Request that an agent say what it does in a run, by the name of the run; see :class:`Pulse`."""
 
 CALL_TASK = "task.call"
+HELP = "run.help"
+"""Request that an agent map items of another one that is late; see :class:`HelpRun`."""
+
+DELIVER = "run.deliver"
+"""Request that a late agent take what others have mapped for it; see :class:`DeliverRun`."""
+
+USED = "used"
+ANSWERED = "answered"
+NOT_WANTED = "not wanted"
+"""Answers of a late agent: it has contributed that, it had answered itself, the wave has not come
+to it yet."""
+
 GIVE_BACK_TASK = "task.give_back"
 """Request that an agent give back a task, by the number of its request, unless it has begun it."""
 
@@ -53,6 +65,9 @@ class OpenRun(msgspec.Struct, frozen=True):
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
         attempts: How often a call may begin, if somebody kills its runner.
         content: What image, slice and libraries need and the agent may have to fetch.
+        chunk: Items of each call of the map, whose results are put together by the named
+            reductions; 0 for one call.
+        reduce: Those reductions, by field.
     """
 
     run: str
@@ -65,6 +80,8 @@ class OpenRun(msgspec.Struct, frozen=True):
     crash_handlers: list[ContentRef] = []
     attempts: int = 1
     content: list[ContentRef] = []
+    chunk: int = 0
+    reduce: dict[str, str] = {}
 
     @property
     def items(self) -> int:
@@ -132,6 +149,32 @@ class ClosedRun(msgspec.Struct, frozen=True):
 
     statistics: AgentStatistics | None = None
     pulse: Pulse = Pulse()
+
+
+class HelpRun(msgspec.Struct, frozen=True):
+    """Map items of another agent once, and answer with the result.
+
+    Attributes:
+        order: The program and the items.
+        state: The encoded state; its arrays are the request's payload.
+    """
+
+    order: OpenRun
+    state: bytes
+
+
+class DeliverRun(msgspec.Struct, frozen=True):
+    """Contribute what others have mapped of this agent's items, unless it has done so itself.
+
+    Attributes:
+        run: The context of the stream; in one context an agent always has the same items.
+        wave: The wave.
+        result: The encoded result; its arrays are the request's payload.
+    """
+
+    run: str
+    wave: int
+    result: bytes
 
 
 class CallTask(msgspec.Struct, frozen=True):

@@ -55,6 +55,18 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     agents: int = 0
     metrics: dict[str, float] = {}
 
+    def bar(self) -> str:
+        """Return it as a bar of HTML; empty before the first iteration, or if no end is planned.
+
+        Example:
+            >>> Progress(state=RunState.RUNNING, iteration=3, iterations=9).bar()
+            '<progress max="9" value="3"></progress>'
+        """
+        end = self.iteration if self.state is RunState.DONE else self.iterations
+        if not (self.iteration and end):
+            return ""
+        return f'<progress max="{end}" value="{self.iteration}"></progress>'
+
     def __str__(self) -> str:
         if self.state in {RunState.BUILDING, RunState.PREPARING}:
             return f"{self.state}, {self.seconds:.2f} s"

@@ -20,13 +20,21 @@ from sapwood.activity.checkpoint import (
     read_checkpoint,
     require_same,
 )
+from sapwood.activity.chunked_map import GRID_REDUCTIONS, REPRODUCIBLE
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.delegation import DelegationOptions, assign, moved
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_participants import RunParticipants
-from sapwood.activity.run_record import RecordedAgent, RecordedCheckpoint, RunRecorder, WorkRecord
-from sapwood.activity.run_watch import RunWatch
+from sapwood.activity.run_record import (
+    Move,
+    RecordedAgent,
+    RecordedCheckpoint,
+    RunRecorder,
+    WorkRecord,
+)
+from sapwood.activity.run_watch import MakeOrder, RunWatch
 from sapwood.activity.statistics import AgentStatistics, RunStatistics, added
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.cache import BuildCache
@@ -34,8 +42,9 @@ from sapwood.code.check import check_program
 from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
+from sapwood.code.kept_state import kept_state
 from sapwood.code.program import Program
-from sapwood.code.reducers import built_in
+from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
@@ -44,6 +53,7 @@ from sapwood.core.errors import (
     AgentLostError,
     CancelledError,
     DrainedError,
+    ExecutionError,
     InputError,
     ProgramError,
     SapwoodError,
@@ -81,6 +91,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         checkpoint: File that the state is written to now and then; empty for none.
         checkpoint_share: Of the time of the run that this may take.
         resume: File with a checkpoint from which the run goes on; empty to begin anew.
+        delegation: How items are given to agents.
     """
 
     chunk: int | None = None
@@ -94,6 +105,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     checkpoint: str = ""
     checkpoint_share: float = 0.02
     resume: str = ""
+    delegation: DelegationOptions = DelegationOptions()
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -152,7 +164,21 @@ class Run(StaysHere):
         self._began = time.perf_counter()
         self._loop_began = 0.0
         self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
-        self._watch = RunWatch(session, self.name, self._recorder, self._began)
+        self._kept = kept_state(program) if program.movable is None else ""
+        reduce = built_in(program.reduce)
+        self._grid = _grid(options, reduce, data, own=_has_own_code(program))
+        self._watch = RunWatch(
+            session,
+            self._recorder,
+            self._began,
+            options.delegation,
+            reduce,
+            helped=program.movable is not False and not self._kept,
+        )
+        self._given: dict[int, range] = {}
+        self._moved_at = 0.0
+        self._order: MakeOrder
+        self._cuts = 0
         self._progress = Progress(
             state=RunState.BUILDING,
             iterations=_planned(program, options.max_iterations),
@@ -330,6 +356,9 @@ class Run(StaysHere):
         for each in (built, *built.others):
             check_program(program, each)
         self._recorder.hash = program.hash
+        self._recorder.delegate = self._options.delegation.how
+        self._recorder.kept_in_place = self._why_in_place()
+        self._watch.movable = not self._recorder.kept_in_place
         fields = _wanted_fields(program, self.data)
         finite = not (self._options.allow_nan or program.allow_nan)
         published = self.data.published_for(fields, finite=finite)
@@ -337,7 +366,7 @@ class Run(StaysHere):
             self._find_checkpoint()
             try:
                 while not self._goes_through(built, published):
-                    _log.info("agents left the run", run=self.name)
+                    self._cuts += 1
             finally:
                 self._offered.close()
                 self._note_statistics(built)
@@ -385,16 +414,15 @@ class Run(StaysHere):
             ) from error
 
     def _goes_through(self, built: Built, published: Published) -> bool:
-        """Go on until the program is done, or agents leave: return which of the two.
+        """Go on until the program is done, or data are to be cut anew: return which of the two.
 
-        Those that are there then have the data cut anew between them, and go on with the state
-        after the last iteration. Who comes later takes part when data are cut next.
+        That is where agents leave, or where others would be done sooner. Those that are there then
+        go on with the state after the last iteration. Who comes later takes part when data are cut
+        next. Each time the agents get another name for what they have: no wave ever meets
+        items of another cut.
         """
         program = self.program
-        ranks = self._session.tree.agent_ranks
-        parts = self.data.split(len(ranks), self._options.chunk)
-        there = [part for part in parts if part]
-        slices = dict(zip(ranks, there, strict=False))  # agents without items have none
+        slices = self._cut()
         participants = None
         try:
             participants = self._participants = self._gather(built, published, slices)
@@ -406,13 +434,15 @@ class Run(StaysHere):
                 self._state = self._state if self._resumed is not None else first
                 self._has_state = True
             participants.wait_ready()
-            self._iterate(participants)
+            if not self._iterate(participants, slices):
+                return False
         except AgentLostError:
             others = self._session.tree.agents > 0
             if self._stopped is not None or participants is None or not others:
                 raise
             if self._options.on_agent_loss == "fail" or not participants.some_left:
                 raise
+            _log.info("agents left the run", run=self.name)
             return False
         finally:
             if participants is not None and not self._session.closed:
@@ -422,6 +452,48 @@ class Run(StaysHere):
                     self._watch.heard(rank, closed.pulse)
                     self._note_agent(closed.statistics, slices[rank])
         return True
+
+    def _cut(self) -> dict[int, range]:
+        """Return which agent gets which items; agents without items have none."""
+        ranks = self._session.tree.agent_ranks
+        wanted, self._watch.wanted = self._watch.wanted, None
+        rates = self._watch.rates.of(ranks) if self._watch.movable else {}
+        if wanted is not None and wanted.given.keys() <= set(ranks):
+            slices = wanted.given
+        elif rates:
+            slices = assign(self.data.items, rates, self._options.chunk or 1)
+        else:
+            parts = self.data.split(len(ranks), self._options.chunk)
+            slices = dict(zip(ranks, parts, strict=True))
+        slices = {rank: part for rank, part in slices.items() if part}
+        if self._given:
+            reason = "agents left or came" if wanted is None else wanted.reason
+            self._recorder.move(
+                Move(
+                    at=self._watch.now,
+                    iteration=self._iterated + 1,
+                    source=source,
+                    target=target,
+                    items=items,
+                    reason=reason,
+                )
+                for source, target, items in moved(self._given, slices)
+            )
+            _log.info("data cut anew", run=self.name, iteration=self._iterated, reason=reason)
+        self._given = slices
+        return slices
+
+    def _why_in_place(self) -> str:
+        """Return why items stay where they are; empty if they may move."""
+        if self._options.delegation.how != "measured":
+            return "delegate is static"
+        if self.program.movable is False:
+            return "the program says that it is not movable"
+        if self._kept:
+            return f"its map seems to keep something: {self._kept}"
+        if REPRODUCIBLE in self.program.reduce.values() and not self._grid:
+            return f"{REPRODUCIBLE} gives the same bits after a move only with a chunk size"
+        return ""
 
     def _note_agent(self, found: AgentStatistics | None, part: range) -> None:
         """Add what an agent did with its slice to what it did before."""
@@ -443,6 +515,7 @@ class Run(StaysHere):
     def _gather(
         self, built: Built, published: Published, slices: dict[int, range]
     ) -> RunParticipants:
+        context = self._context
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
         function = self.program.map_function or f"{self.program.name}.map"
@@ -455,7 +528,7 @@ class Run(StaysHere):
             self._go_on()
             ref, needed = self._offered.slice(published.ref(part.start, part.stop), rank)
             return agent_requests.OpenRun(
-                run=self.name,
+                run=context,
                 image=encoded,
                 slice=msgspec.msgpack.encode(ref),
                 start=part.start,
@@ -465,19 +538,28 @@ class Run(StaysHere):
                 crash_handlers=list(handlers),
                 attempts=ATTEMPTS if replace else 1,
                 content=[] if self._session.shares_machine(rank) else [*content, *needed],
+                chunk=self._grid,
+                reduce=built_in(self.program.reduce) if self._grid else {},
             )
 
+        self._order = order
         opening = {rank: order(rank, part) for rank, part in slices.items()}
         self._go_on()
         return RunParticipants(self._session, opening, replace=replace)
 
-    def _iterate(self, participants: RunParticipants) -> None:
-        program, state = self.program, self._state
+    @property
+    def _context(self) -> str:
+        """What agents call what they have of the run."""
+        return f"{self.name}.{self._cuts}" if self._cuts else self.name
+
+    def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
+        """Open the stream of the next iterations, and watch its agents from now on."""
+        program = self.program
         stream = self._stream = self._session.open_stream(
             agent_requests.MAP,
             built_in(program.reduce),
             participants.ranks,
-            self.name,
+            self._context,
             stream_options(program, self._options.time_limit, *msgspec.structs.astuple(self._code)),
         )
         participants.serve(stream)
@@ -497,15 +579,29 @@ class Run(StaysHere):
             )
             for rank, order in participants.orders
         )
+        self._watch.begin(
+            self._context,
+            slices,
+            self._iterated,
+            self._order,
+            planned=self._progress.iterations,
+            chunk=self._options.chunk or 1,
+        )
+        return stream
+
+    def _iterate(self, participants: RunParticipants, slices: dict[int, range]) -> bool:
+        """Iterate until the program is done or data are to be cut anew: return which of the two."""
+        program, state, watch = self.program, self._state, self._watch
+        stream = self._begin(participants, slices)
         ended = time.perf_counter()
         self._loop_began = self._loop_began or ended
-        self._watch.begin(participants.ranks, self._iterated)
+        if self._moved_at:
+            watch.cost, self._moved_at = ended - self._moved_at, 0.0
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
-                if self._draining and self._iterated > (self._resumed or 0):
-                    raise self._drained()
-                total = stream.exchange(state, meanwhile=self._meanwhile).total
+                watch.wave_begins(iteration, state, ended)
+                total = self._total_of(stream, state)
                 begin = time.perf_counter()
                 what = "update"
                 try:  # as _user() does, in fewer functions: nothing of them is in a cache by now
@@ -530,10 +626,26 @@ class Run(StaysHere):
                 if iteration == self._options.max_iterations:
                     self._cut_short = True
                     break
+                watch.look(iteration, ended - started)
+                if watch.wanted is not None:
+                    self._moved_at = ended
+                    return False
         finally:
-            self._watch.end()
+            watch.end()
             stream.close()
             self._note_iteration()
+        return True
+
+    def _total_of(self, stream: StreamPort, state: dict[str, Any]) -> Any:
+        """Have the agents map the state, and return what all items together gave."""
+        if self._draining and self._iterated > (self._resumed or 0):
+            raise self._drained()
+        result = stream.exchange(state, meanwhile=self._meanwhile)
+        if self._watch.helping:
+            self._watch.wave_over()
+        if result.weight != len(self.data):
+            raise _not_all(result.weight, len(self.data))
+        return result.total
 
     def _meanwhile(self) -> None:
         """Note the last iteration and keep its state, while the agents have the next one."""
@@ -654,8 +766,27 @@ class Run(StaysHere):
             "seconds": f"{progress.seconds:.2f}",
         }
         rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
-        table = f"<table><caption>{escape(self.name)}</caption>{rows}</table>"
+        table = f"<table><caption>{escape(self.name)} {progress.bar()}</caption>{rows}</table>"
         return table + (self._statistics._repr_html_() if self._statistics.agents else "")
+
+
+def _grid(options: RunOptions, reduce: dict[str, str], data: Dataset, *, own: bool) -> int:
+    """Return the items of each call of the map, 0 for one call with all of a slice."""
+    grid = options.chunk or 0
+    wanted = REPRODUCIBLE in reduce.values() and set(reduce.values()) <= GRID_REDUCTIONS
+    return grid if wanted and not own and data.per_item else 0
+
+
+def _has_own_code(program: Program) -> bool:
+    """Whether code of the program puts results together."""
+    return has_reducers(program.reduce) or type(program).own_filter is not Program.own_filter
+
+
+def _not_all(weight: float, items: int) -> ExecutionError:
+    return ExecutionError(
+        f"an iteration counted {weight:g} items, and the data have {items}",
+        hint="its result was not used; tell the authors of Sapwood, with the log",
+    )
 
 
 def _planned(program: Program, most: int) -> int | None:

@@ -1,23 +1,40 @@
-"""Asks the agents of a run now and then what they do, while the run itself waits for its waves.
+"""Asks the agents of a run now and then what they do, and has work done where it is done fastest.
 
-What they say goes into the record of the run. It is a thread of its own, so that iterations take
-no longer for it, and it asks seldom enough to cost next to nothing.
+It is a thread of its own beside that of the run, so that iterations take no longer for it, and it
+asks seldom enough to cost next to nothing. What agents say goes into the record of the run, and
+to :mod:`sapwood.activity.delegation`, which decides: items are cut anew between iterations (the
+thread of the run does that when ``wanted`` is set), and items of late agents are mapped by others,
+too (this thread sees to that).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from sapwood.activity import agent_requests
-from sapwood.activity.run_record import AgentShare, Loss, RunRecorder
+from sapwood.activity.delegation import (
+    Decision,
+    DelegationOptions,
+    Piece,
+    Rates,
+    Substitute,
+    decide,
+    late,
+)
+from sapwood.activity.run_record import AgentShare, LateChunk, Loss, RunRecorder
+from sapwood.comm import plain, values
+from sapwood.comm.reduction import Accumulator
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
-from sapwood.session.port import PlacesChanged, SessionPort
+from sapwood.environment.logs import logger
+from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
 INTERVAL = 0.5
 """Seconds between two times that agents are asked."""
@@ -25,26 +42,120 @@ INTERVAL = 0.5
 MAX_ASKED = 64
 """Agents that are asked in a second: where there are more, each is asked less often."""
 
+ANSWER_TIME = 0.1
+"""Seconds that agents get to answer before what is known of them counts."""
+
+LOOK_SHARE = 0.003
+"""Of an iteration that the run waits to hear from its agents before the next one."""
+
+FIRST_LOOK = 0.003
+"""Seconds that this is taken to need before it was measured."""
+
+FIRST_COST = 0.15
+"""Seconds that cutting items anew is taken to need before it was measured."""
+
+SETTLED = 3
+"""Iterations after a cut before items are cut again."""
+
+LONG = 0.5
+"""Seconds of an iteration that is long enough to be believed at once, if it is the first."""
+
+DIVISIBLE = frozenset({"sum", "min", "max"})
+"""Reductions of which several agents' answers for the items of one can be put together."""
+
+MakeOrder = Callable[[int, range], agent_requests.OpenRun]
+"""Returns what an agent needs to open some items: ``order(rank, items)``."""
+
+_log = logger("activity")
+
+
+class CurrentWave(msgspec.Struct, frozen=True, gc=False):
+    """The wave that a run waits for: its number in the stream, its state, when it was sent."""
+
+    number: int
+    state: Any
+    sent: float
+
+
+class Help(msgspec.Struct, eq=False):
+    """What others do for a late agent in one wave.
+
+    Attributes:
+        wave: The wave.
+        sent: When that was sent.
+        rank: The late agent.
+        items: How many items it has.
+        substitute: Collects the answers.
+        asked: The requests to the others.
+        notes: Their numbers in the record.
+        result: What stands for all items, once it is there.
+        delivering: Whether the late agent is being told of it.
+    """
+
+    wave: int
+    sent: float
+    rank: int
+    items: int
+    substitute: Substitute[Any]
+    asked: dict[int, RequestFuture] = {}
+    notes: list[int] = []
+    result: Any = None
+    delivering: bool = False
+
 
 class RunWatch:
-    """Knows what the agents of one run do.
+    """Knows what the agents of one run do, and decides who does what.
 
     Args:
         session: Where they live.
-        run: Name of the run.
         recorder: Gets what they say.
         began: When the run began, by ``time.perf_counter``.
+        options: How items are given to agents.
+        reduce: The named reduction of each field of the program.
+        helped: Whether others may map the items of a late agent.
+
+    Attributes:
+        rates: What agents were measured to do.
+        wanted: How items are to be cut anew; None while they are to stay.
+        movable: Whether items may be cut anew.
+        cost: Seconds that cutting them anew takes, as it was measured last.
+        helping: Whether some map the items of others in this wave.
     """
 
-    def __init__(self, session: SessionPort, run: str, recorder: RunRecorder, began: float) -> None:
+    def __init__(
+        self,
+        session: SessionPort,
+        recorder: RunRecorder,
+        began: float,
+        options: DelegationOptions,
+        reduce: Mapping[str, str],
+        *,
+        helped: bool,
+    ) -> None:
+        self.rates = Rates()
+        self.wanted: Decision | None = None
+        self.movable = False
+        self.cost = FIRST_COST
+        self.helping = False
         self._session = session
-        self._run = run
         self._recorder = recorder
         self._began = began
-        self._lock = threading.Lock()
-        self._asked: set[int] = set()
-        self._ranks: Sequence[int] = ()
+        self._options = options
+        self._reduce = dict(reduce)
+        self._helped = helped
+        self._lock = threading.RLock()
+        self._run = ""
+        self._asked: dict[int, Future[Any]] = {}
+        self._given: dict[int, range] = {}
+        self._chunk = 1
+        self._order: MakeOrder = _no_order
         self._after = 0
+        self._planned: int | None = None
+        self._pulses: dict[int, agent_requests.Pulse] = {}
+        self._noted: dict[int, int] = {}
+        self._wave: CurrentWave | None = None
+        self._help: dict[int, Help] = {}
+        self._look_took = FIRST_LOOK
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._unsubscribe = _nothing
@@ -54,15 +165,35 @@ class RunWatch:
         """Seconds since the run began."""
         return time.perf_counter() - self._began
 
-    def begin(self, ranks: Sequence[int], after: int) -> None:
+    # --- for the thread of the run -------------------------------------------------------------
+
+    def begin(
+        self,
+        run: str,
+        given: Mapping[int, range],
+        after: int,
+        order: MakeOrder,
+        *,
+        planned: int | None,
+        chunk: int,
+    ) -> None:
         """Watch agents whose stream begins now.
 
         Args:
-            ranks: The agents.
+            run: The context of the stream.
+            given: What each agent has.
             after: The iteration before its first wave.
+            order: Returns what an agent needs to open some items.
+            planned: Iterations that are planned.
+            chunk: Items that stay together.
         """
-        self._ranks, self._after = ranks, after
+        self._run, self._after, self._planned, self._order = run, after, planned, order
+        self._given, self._chunk = dict(given), chunk
+        self.wanted = None
         self._asked.clear()
+        self._pulses.clear()
+        self._noted.clear()
+        self._wave = None
         self._ended = threading.Event()
         self._unsubscribe = self._session.subscribe(self._changed)
         self._thread = threading.Thread(target=self._watch, name="sapwood-watch", daemon=True)
@@ -71,16 +202,55 @@ class RunWatch:
     def end(self) -> None:
         """Watch them no more."""
         self._ended.set()
+        self._wave = None
         self._unsubscribe()
         self._unsubscribe = _nothing
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+        self.wave_over()
+
+    def wave_begins(self, iteration: int, state: Any, now: float) -> None:
+        """Note which wave the run waits for from now on."""
+        self._wave = CurrentWave(iteration - self._after, state, now)
+
+    def wave_over(self) -> None:
+        """What others do for late agents is not needed any more."""
+        with self._lock:
+            over, self._help = list(self._help.values()), {}
+            self.helping = False
+        for one in over:
+            one.substitute.failed()
+            for future in one.asked.values():
+                if not future.done():
+                    self._session.withdraw(future)
+            for note in one.notes:
+                self._recorder.late_over(note, "late")
+
+    def look(self, iteration: int, seconds: float) -> None:
+        """Hear from agents before the next iteration, if this one was so long that it costs little.
+
+        Args:
+            iteration: The iteration that is over.
+            seconds: What it took.
+        """
+        if not self.movable or seconds * LOOK_SHARE < self._look_took:
+            return
+        begin = time.perf_counter()
+        with self._lock:
+            self._asked.clear()
+        asked = self._ask()
+        wait(asked, max(self._look_took * 2, seconds * LOOK_SHARE * 2))
+        self._look_took = time.perf_counter() - begin
+        is_first = self._after == 0 and seconds >= LONG
+        self._decide(iteration, 1 if is_first else SETTLED)
 
     def heard(self, rank: int, pulse: agent_requests.Pulse) -> None:
         """Take in what an agent says."""
         now = self.now
         for call in pulse.recent:
+            if call.wave <= self._noted.get(rank, 0):
+                continue
             share = AgentShare(
                 agent=rank,
                 started=now - call.age,
@@ -90,27 +260,176 @@ class RunWatch:
                 bytes_up=call.bytes_up,
             )
             self._recorder.shares(self._after + call.wave, (share,))
+            self.rates.note(rank, call.items, call.seconds)
+        with self._lock:
+            self._noted[rank] = max(
+                [self._noted.get(rank, 0), *(call.wave for call in pulse.recent)]
+            )
+            self._pulses[rank] = pulse
+
+    # --- the thread of the watch ---------------------------------------------------------------
 
     def _watch(self) -> None:
-        interval = max(INTERVAL, len(self._ranks) / MAX_ASKED)
+        interval = max(INTERVAL, len(self._given) / MAX_ASKED)
         while not self._ended.wait(interval):
-            for rank in self._ranks:
-                with self._lock:
-                    if rank in self._asked:
-                        continue
-                    self._asked.add(rank)
-                try:
-                    future = self._session.ask(rank, agent_requests.PULSE, self._run)
-                except SapwoodError:  # the session ends, and so does the run
+            try:
+                wait(self._ask(), ANSWER_TIME)
+                self._recorder.measured(list(self.rates.of(sorted(self._given)).items()))
+                self._decide(self._recorder.done)
+                self._see_to_late()
+            except SapwoodError as error:
+                # The session ends, and so does the run; or it goes on as it is.
+                _log.debug("run not watched", run=self._run, reason=error.what)
+                if self._session.closed:
                     return
-                future.add_done_callback(partial(self._answered, rank))
 
-    def _answered(self, rank: int, done: Future[Any]) -> None:
+    def _ask(self) -> list[Future[Any]]:
+        """Ask all agents that have answered the last time what they do."""
+        for rank in self._given:
+            with self._lock:
+                if rank in self._asked and not self._asked[rank].done():
+                    continue
+            future = self._session.ask(rank, agent_requests.PULSE, self._run)
+            with self._lock:
+                self._asked[rank] = future
+            future.add_done_callback(partial(self._answered, self._run, rank))
         with self._lock:
-            self._asked.discard(rank)
-        if self._ended.is_set() or done.cancelled() or done.exception() is not None:
+            return list(self._asked.values())
+
+    def _answered(self, run: str, rank: int, done: Future[Any]) -> None:
+        if self._ended.is_set() or run != self._run:
+            return
+        if done.cancelled() or done.exception() is not None:
             return  # an agent that is gone is told of otherwise
         self.heard(rank, typed.convert(done.result(), agent_requests.Pulse))
+
+    def _decide(self, done: int, least: int = SETTLED) -> None:
+        """Say how items are to be cut anew, if that pays."""
+        if not self.movable or self.wanted is not None or done - self._after < least:
+            return
+        if not all(map(self.rates.measured, self._given)):
+            return
+        # What is not planned lasts as long again as it has lasted.
+        ahead = done if self._planned is None else self._planned - done
+        self.wanted = decide(
+            self._given,
+            self.rates.of(sorted(self._given)),
+            self._options,
+            cost=self.cost,
+            ahead=ahead,
+            chunk=self._chunk,
+        )
+
+    # --- late agents -----------------------------------------------------------------------------
+
+    def _see_to_late(self) -> None:
+        wave = self._wave
+        if wave is None or not self._helped:
+            return
+        over = time.perf_counter() - wave.sent
+        if over < self._options.late_after:
+            return
+        with self._lock:
+            known = dict(self._help)
+            idle = {
+                rank
+                for rank, pulse in self._pulses.items()
+                if pulse.wave == wave.number and pulse.busy < 0
+            }
+            helping = {rank for one in known.values() for rank in one.asked}
+        for one in known.values():
+            if one.result is not None and not one.delivering:
+                self._deliver(one)
+        given = {
+            rank: part
+            for rank, part in self._given.items()
+            if rank not in known and (rank not in helping or rank not in idle)
+        }
+        found = late(
+            given,
+            {rank: over for rank in given if rank not in idle},
+            self.rates.of(sorted(self._given)),
+            self._options,
+            divisible=set(self._reduce.values()) <= DIVISIBLE,
+        )
+        if found is not None and self._wave is wave:
+            self._have_helped(wave, *found)
+
+    def _have_helped(
+        self, wave: CurrentWave, rank: int, pieces: Sequence[Piece], reason: str
+    ) -> None:
+        """Have others map the items of a late agent."""
+        merge = partial(_merged, self._reduce)
+        one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
+        state = values.encode(wave.state)
+        orders = [
+            (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
+        ]
+        with self._lock:
+            if self._wave is not wave:
+                return
+            self._help[rank] = one
+            self.helping = True
+        for piece, order in orders:
+            chunk = LateChunk(
+                at=self.now,
+                iteration=self._after + wave.number,
+                agent=rank,
+                by=piece.by,
+                start=piece.start,
+                stop=piece.stop,
+                outcome="running",
+                reason=reason,
+            )
+            one.notes.append(self._recorder.late(chunk))
+            body = plain.encode(
+                msgspec.to_builtins(
+                    agent_requests.HelpRun(order, state.body), builtin_types=(bytes,)
+                )
+            )
+            future = self._session.ask_encoded(piece.by, agent_requests.HELP, body, state)
+            one.asked[piece.by] = future
+            future.add_done_callback(partial(self._mapped, one, piece))
+        _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
+        if self._wave is not wave:
+            self.wave_over()
+
+    def _mapped(self, one: Help, piece: Piece, done: Future[Any]) -> None:
+        """Another agent has mapped items of a late one, or cannot; on any thread."""
+        with self._lock:
+            if one.substitute.over:
+                return
+            if done.cancelled() or done.exception() is not None:
+                one.substitute.failed()
+                for note in one.notes:
+                    self._recorder.late_over(note, "failed")
+                return
+            one.result = one.substitute.answered(piece, done.result())
+        if one.result is not None:
+            try:
+                self._deliver(one)
+            except SapwoodError as error:
+                _log.debug("not delivered", run=self._run, agent=one.rank, reason=error.what)
+
+    def _deliver(self, one: Help) -> None:
+        encoded = values.encode(one.result)
+        order = agent_requests.DeliverRun(self._run, one.wave, encoded.body)
+        body = plain.encode(msgspec.to_builtins(order, builtin_types=(bytes,)))
+        one.delivering = True
+        future = self._session.ask_encoded(one.rank, agent_requests.DELIVER, body, encoded)
+        future.add_done_callback(partial(self._delivered, one))
+
+    def _delivered(self, one: Help, done: Future[Any]) -> None:
+        failed = done.cancelled() or done.exception() is not None
+        answer = agent_requests.NOT_WANTED if failed else done.result()
+        if answer == agent_requests.NOT_WANTED:
+            one.delivering = False  # a new process may not have the wave yet: it is tried again
+            return
+        if answer == agent_requests.USED:
+            # It would have taken longer still: who is always helped must be known as slow, too.
+            self.rates.note(one.rank, one.items, time.perf_counter() - one.sent)
+        for note in one.notes:
+            self._recorder.late_over(note, "used" if answer == agent_requests.USED else "late")
 
     def _changed(self, change: PlacesChanged) -> None:
         what = "lost"
@@ -121,17 +440,34 @@ class RunWatch:
         elif change.back:
             what = "replaced"
         for rank in change.agents:
-            if rank in self._ranks:
-                self._recorder.loss(
-                    Loss(
-                        at=self.now,
-                        iteration=self._recorder.done + 1,
-                        agent=rank,
-                        what=what,
-                        reason=change.reason,
-                    )
+            if rank not in self._given:
+                continue
+            with self._lock:
+                self._pulses.pop(rank, None)
+            self._recorder.loss(
+                Loss(
+                    at=self.now,
+                    iteration=self._recorder.done + 1,
+                    agent=rank,
+                    what=what,
+                    reason=change.reason,
                 )
+            )
+
+
+def _merged(reduce: Mapping[str, str], results: Sequence[Any]) -> Any:
+    """Put the results of the parts of one slice together, as a junction does."""
+    if len(results) == 1:
+        return results[0]
+    together = Accumulator(reduce)
+    for rank, result in enumerate(results, start=1):
+        together.add(result, rank, 1.0)
+    return together.partial()
 
 
 def _nothing() -> None:
     pass
+
+
+def _no_order(_rank: int, _items: range) -> agent_requests.OpenRun:
+    raise SapwoodError("the run has not begun")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from sapwood.activity import agent_requests
+from sapwood.activity.chunked_map import ChunkedMap
 from sapwood.code.filter import NOTHING, Filter, FoldFilter, MapFilter
 from sapwood.code.image import OpenProgram, ProgramImage
 from sapwood.code.native_filter import NativeFilter
@@ -205,6 +206,7 @@ class Procedures:
         self._streams = StreamProcedures(blocks, self._make_ready, content)
         self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
+        self._chunked: dict[str, ChunkedMap] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
         self._site_ready = False
@@ -236,11 +238,15 @@ class Procedures:
             reference = in_content(reference, argument["fetched"])
         part = self._slices.open(reference)
         self._close(run, None)
-        self._runs[run] = (open_version(image, self._content), part)
+        program = open_version(image, self._content)
+        self._runs[run] = (program, part)
+        if argument["chunk"]:
+            self._chunked[run] = ChunkedMap(program, part, argument["chunk"], argument["reduce"])
         self._affinity.hold(run)
 
     def _close(self, run: str, _argument: Any) -> None:
         self._affinity.release(run)
+        self._chunked.pop(run, None)
         opened = self._runs.pop(run, None)
         if opened is not None:
             opened[0].close()
@@ -253,6 +259,9 @@ class Procedures:
         self._slices.release(handle)
 
     def _map(self, run: str) -> Work:
+        chunked = self._chunked.get(run)
+        if chunked is not None:
+            return Work(chunked)
         program, part = self._runs[run]
         return Work(partial(program.map, part), program.check_result, program.native_call)
 

@@ -337,3 +337,11 @@ class DetachedRun:
 
     def __repr__(self) -> str:
         return f"<DetachedRun {self.id}: {self.program}, {self.state}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape  # noqa: PLC0415 - only notebooks need it
+
+        progress = self.progress
+        said = "" if progress is None else f"<br>{escape(str(progress))}"
+        bar = "" if progress is None else progress.bar()
+        return f"<b>{escape(self.program)}</b> {escape(self.id)}: {self.state.value} {bar}{said}"

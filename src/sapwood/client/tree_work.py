@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
@@ -30,7 +31,7 @@ from sapwood.core.errors import ConfigurationError, InputError, ParameterError
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
-from sapwood.environment.settings import Settings
+from sapwood.environment.settings import RunSettings, Settings
 from sapwood.session.port import SessionPort
 
 AgentLoss = Literal["replace", "fail"]
@@ -88,6 +89,7 @@ class TreeWork(StaysHere, abc.ABC):
         columns: Sequence[str] | None = None,
         checkpoint: str | Path | None = None,
         resume: str | Path | None = None,
+        delegate: Literal["measured", "static"] | None = None,
     ) -> Run:
         """Start a program over data and return at once.
 
@@ -113,6 +115,8 @@ class TreeWork(StaysHere, abc.ABC):
                 ``limits.checkpoints`` allows.
             resume: File with a checkpoint, from which the run goes on with the same result; the
                 program, its parameters and the data must be the same.
+            delegate: How items are given to agents: ``"measured"`` by their rates, ``"static"`` in
+                equal parts that stay. By default ``runs.delegate``.
 
         Raises:
             InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
@@ -168,6 +172,7 @@ class TreeWork(StaysHere, abc.ABC):
                 checkpoint=_path(checkpoint),
                 checkpoint_share=limits.checkpoints,
                 resume=_path(resume),
+                delegation=_delegation(self.settings.runs, delegate),
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
@@ -316,6 +321,18 @@ class TreeWork(StaysHere, abc.ABC):
     @abc.abstractmethod
     def _must_be_open(self) -> None:
         """Raise ClosedError if it cannot be used any more."""
+
+
+def _delegation(settings: RunSettings, how: str | None) -> DelegationOptions:
+    wanted = settings.delegate if how is None else how
+    if wanted not in {"measured", "static"}:
+        raise ConfigurationError(f"delegate is {wanted!r}", hint='use "measured" or "static"')
+    return DelegationOptions(
+        how=wanted,
+        least_gain=settings.gain,
+        late_factor=settings.late_factor,
+        late_after=settings.late_after,
+    )
 
 
 def _path(file: str | Path | None) -> str:

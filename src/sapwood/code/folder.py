@@ -9,6 +9,7 @@
     sources = ["assign.c"]            # optional: C and C++ files
     inputs = ["data"]                 # fields of the dataset that the map wants
     allow_nan = false                 # whether the data may hold NaN and infinite values
+    movable = true                    # whether items may move to other agents
 
     [data]
     source = "points/*.parquet"       # where nobody names others; or a URL
@@ -79,6 +80,7 @@ class ProgramTable(msgspec.Struct, frozen=True):
     sources: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ("data",)
     allow_nan: bool = False
+    movable: bool | None = None
 
 
 class ParameterTable(msgspec.Struct, frozen=True):
@@ -149,6 +151,7 @@ def class_from_definition(
         "sources": table.sources,
         "inputs": table.inputs,
         "allow_nan": table.allow_nan,
+        "movable": table.movable,
         "reduce": {field: _reducer(how, functions) for field, how in definition.reduce.items()},
         **{name: functions[name] for name in METHODS if name in functions},
     }
@@ -229,6 +232,7 @@ def check_minimal(definition: ProgramDefinition, class_name: str, *, where: str)
         "sources": bool(table.sources),
         "inputs": table.inputs != ProgramTable().inputs,
         "allow_nan": table.allow_nan,
+        "movable": table.movable is not None,
         "[data]": definition.data is not None,
         "[parameters]": bool(definition.parameters),
         "[map]": definition.map is not None,

@@ -39,6 +39,9 @@ class Program:
             function ``native("combine")`` that adds one array to another.
         data_columns: Columns that are used of a table that :meth:`default_data` names; None: all.
         allow_nan: Whether the data may hold NaN and infinite values; a run refuses them otherwise.
+        movable: Whether items may go to other agents between two iterations, and may be mapped by
+            two agents at a time when one is late; None where ``map`` does not seem to keep
+            anything.
 
     Raises:
         ParameterError: A parameter is unknown or its value does not fit.
@@ -60,6 +63,7 @@ class Program:
     inputs: ClassVar[Sequence[str]] = ("data",)
     reduce: ClassVar[Mapping[str, Reducer]] = {}
     allow_nan: ClassVar[bool] = False
+    movable: ClassVar[bool | None] = None
     data_columns: ClassVar[Sequence[str] | None] = None
 
     class_bundle: ClassVar[Bundle | None] = None

@@ -157,6 +157,11 @@ class Dataset:
         """Bytes that :meth:`fingerprint` reads."""
         return sum(one.array.nbytes for one in self._columns.values() if one.place is None)
 
+    @property
+    def per_item(self) -> bool:
+        """Whether each field has one row an item; those of sparse matrices have not."""
+        return all(column.per_item for column in self._columns.values())
+
     def publish(self, fields: Sequence[str] | None = None) -> Published:
         """Make the data visible to the processes of this machine until the result is closed.
 

@@ -339,6 +339,31 @@ class LimitSettings(Section, frozen=True):
     ] = False
 
 
+class RunSettings(Section, frozen=True):
+    """How the items of a run are given to agents."""
+
+    delegate: Annotated[
+        Literal["measured", "static"],
+        about(
+            "By the rates of agents, as they are measured and change (measured), or in equal "
+            "parts that stay (static)."
+        ),
+    ] = "measured"
+    gain: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        about("Share of an iteration that moving items must save before they are moved."),
+    ] = 0.08
+    late_factor: Annotated[
+        float,
+        Meta(ge=1),
+        about("How much longer than expected an agent may take before others do its items, too."),
+    ] = 1.3
+    late_after: Annotated[
+        Seconds, about("How much longer it may take in any case, before they do.")
+    ] = 0.3
+
+
 class TaskSettings(Section, frozen=True):
     """What single calls may carry."""
 
@@ -620,6 +645,9 @@ class Settings(Section, frozen=True):
     nodes: Annotated[NodeSettings, about("How other machines become nodes.")] = NodeSettings()
     head: Annotated[HeadSettings, about("The head of a cluster that stays.")] = HeadSettings()
     limits: Annotated[LimitSettings, about("What user code may take.")] = LimitSettings()
+    runs: Annotated[RunSettings, about("How the items of a run are given to agents.")] = (
+        RunSettings()
+    )
     tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()
     log: Annotated[LogSettings, about("What is logged, and where to.")] = LogSettings()

@@ -60,6 +60,7 @@ OF_FRONT_ENDS: Final = (
     "limits.spin",
     "log.",
     "policy.",
+    "runs.",
     "tasks.",
 )
 """What a front end has for itself: a session does not act by it, and the head's own counts."""

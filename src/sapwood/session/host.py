@@ -276,8 +276,11 @@ class SessionHost:
                 hint="raise limits.agents if this is meant",
             )
         for place in places:
-            if place.host and (self._nodes is None or self._lender is not None):
-                raise ConfigurationError("this session has no node", where=f"host {place.host}")
+            begun_by_nodes = self._nodes is not None and self._lender is None
+            if place.host < 0 or (place.host and not begun_by_nodes):
+                raise ConfigurationError(
+                    "this session has no such node", where=f"host {place.host}"
+                )
             if not place.host and not (self.options.zygote and self.options.agents_here):
                 raise ConfigurationError(
                     "this session begins nothing on the machine of its root",

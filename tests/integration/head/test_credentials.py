@@ -142,6 +142,18 @@ def until(condition: Any) -> None:
         threading.Event().wait(0.01)
 
 
+def attached(line: str) -> sapwood.Cluster:
+    """Attach as soon as the root of a new session is known at the port of its head."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return sapwood.attach(line)
+        except CommunicationError:
+            if time.monotonic() > end:
+                raise
+            threading.Event().wait(0.05)
+
+
 def framed(name: str, value: Any = None, number: int = 1) -> bytes:
     body = msgspec.msgpack.encode(service.ServiceCall(number, name, value))
     return struct.pack("<I", len(body)) + body
@@ -253,9 +265,11 @@ def test_who_owns_a_session_on_nodes_begins_nothing_on_the_machine_of_the_head(
         record = head.client.call(calls.CREATE_SESSION, wanted, 2 * PATIENCE)
         shown = head.client.call(calls.SESSION_CREDENTIAL, record["id"], PATIENCE)
     try:
-        with sapwood.attach(credential_text(typed.convert(shown, calls.SessionCredential))) as anns:
+        with attached(credential_text(typed.convert(shown, calls.SessionCredential))) as anns:
             with pytest.raises(SapwoodError, match="nothing on the machine of its root"):
                 anns.session.expand([NewAgent(ROOT, 0)])
+            with pytest.raises(ConfigurationError, match="no such node"):
+                anns.session.expand([NewAgent(ROOT, -5)])  # as those that joined are counted
             with pytest.raises(ConfigurationError, match="more than the limit"):
                 anns.session.expand([NewAgent(ROOT, 1)] * up.settings.limits.agents)
             assert anns.expand(1)

@@ -67,6 +67,7 @@ def random_file(path: Path, nbytes: int, seed: int = 1) -> Path:
     return path
 
 
+@pytest.mark.row("C3-STAGE")
 def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_text('#!/bin/sh\necho "tool: $1"\n')
@@ -195,6 +196,7 @@ def test_an_environment_is_installed_once_and_used_by_commands_and_runners(
     assert "n[1-2]" in error
 
 
+@pytest.mark.row("C3-STAGE")
 def test_a_staged_program_is_run_by_its_name(two: Cli, tmp_path: Path) -> None:
     tool = tmp_path / "tool-of-ours"
     tool.write_text('#!/bin/sh\necho "tool: $1"\n')

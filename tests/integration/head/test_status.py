@@ -306,3 +306,40 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     assert cli.run("logs", "--name", "default", "--since", "1us") == ""
     assert cli.run("logs", "--name", "default", "--level", "error") == ""
     assert "no node n9" in cli.run("logs", "--name", "default", "--node", "n9", status=2)
+
+
+@pytest.mark.row("D-7")
+def test_top_shows_the_cluster_and_a_report_has_a_run(
+    cli: Cli, head: Any, until: Until, tmp_path: Path
+) -> None:
+    cli.join(cli.json("token", "create")["text"], "n1")
+    shown = cli.run("top", "--once")
+    assert "n1" in shown
+    until(lambda: cli.json("top")["nodes"][-1]["load"] is not None)
+    assert head["pid"] > 0
+    program = tmp_path / "mean.py"
+    program.write_text(_MEAN)
+    words = ("run", str(program), "--detach", "--set", "cluster.agents=1")
+    run = cli.json(*words)["id"]
+    until(lambda: cli.json("runs", "show", run)["state"] == "done")
+    file = tmp_path / "run.html"
+    said = cli.json("report", run, "-o", str(file))
+    assert (said["run"], said["state"], said["bytes"]) == (run, "done", file.stat().st_size)
+    assert '"program":"Mean"' in file.read_text("utf-8")
+
+
+_MEAN = """
+import sapwood
+
+class Mean(sapwood.Program):
+    reduce = {"n": "sum"}
+
+    def default_data(self):
+        return range(10)
+
+    def map(self, slice, state):
+        return {"n": len(slice)}
+
+    def update(self, state, total):
+        return total
+"""

@@ -187,6 +187,7 @@ def replaced(cluster: Any, rank: int, until: Until) -> None:
     until(lambda: cluster.session.places([rank])[0].is_ready)
 
 
+@pytest.mark.row("D-11")
 def test_the_second_head_serves_when_the_first_is_killed(
     heads: TwoHeads, until: Until, record_testsuite_property: Callable[[str, object], None]
 ) -> None:

@@ -92,6 +92,7 @@ def standing(day: str) -> str:
     return day
 
 
+@pytest.mark.row("A-ACT-2")
 def test_a_run_goes_on_without_its_user(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_run_goes_on_without_its_user(
     assert "mapping" in (Path(run["folder"]) / "output.log").read_text()
 
 
+@pytest.mark.row("A-ACT-2")
 def test_a_run_is_cancelled(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
 ) -> None:
@@ -178,6 +180,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was told
 
 
+@pytest.mark.row("A-ACT-2")
 def test_programs_see_runs_as_users_do(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
 ) -> None:

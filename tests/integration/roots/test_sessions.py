@@ -159,6 +159,7 @@ def test_who_watches_does_not_work(left: str) -> None:
         assert total(cluster) == 2
 
 
+@pytest.mark.row("C4-LOOKUP")
 def test_names_that_nobody_has(head: Head, left: str) -> None:
     with pytest.raises(ConfigurationError, match="no session 'day'") as caught:
         sapwood.attach("day")

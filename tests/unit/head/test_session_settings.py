@@ -51,6 +51,8 @@ def test_every_setting_is_allowed_or_refused_by_name_or_has_no_effect(key: str) 
         "nodes.missing": "wait",
         "nodes.runtime": "send",
         "nodes.topology": "flat",
+        "runs.delegate": "static",
+        "runs.gain": 0.5,
     }
     value = words.get(key, another(before))
     if isinstance(before, dict):

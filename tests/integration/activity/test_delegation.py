@@ -1,0 +1,137 @@
+"""Runs on agents of unequal speed: items move, late agents are helped, each item counts once."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import sapwood
+
+TIMEOUT = 120.0
+ITEMS = 120
+MakeCluster = Callable[..., sapwood.Cluster]
+
+
+class Uneven(sapwood.Program):
+    """The second agent is four times as fast as the first."""
+
+    rounds = sapwood.parameter(5)
+    reduce: ClassVar = {"items": "sum", "total": "sum:reproducible"}
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"round": 0, "counted": 0, "totals": []}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        first = os.environ["SAPWOOD_AGENT"] == "0"
+        time.sleep(len(slice) / (100 if first else 400))
+        return {"items": len(slice), "total": np.sum(slice.data) * (1 + state["round"])}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "round": state["round"] + 1,
+            "counted": state["counted"] + total["items"],
+            "totals": [*state["totals"], total["total"]],
+        }
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return bool(state["round"] >= self.rounds)
+
+
+class Keeping(Uneven):
+    """It keeps what it has counted."""
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        self.kept = len(slice)
+        return super().map(slice, state)
+
+
+class Hanging(sapwood.Program):
+    """The first agent maps its slice when the iteration is over, and not before."""
+
+    folder = sapwood.parameter("")
+    reduce: ClassVar = {"items": "sum", "rounds": "max"}
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"round": 0, "counted": 0}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        if state["round"] == 2 and os.environ["SAPWOOD_AGENT"] == "0":
+            while not (Path(self.folder) / "over").exists():
+                time.sleep(0.01)
+        return {"items": len(slice), "rounds": state["round"]}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        if state["round"] == 2:
+            (Path(self.folder) / "over").touch()
+        return {"round": state["round"] + 1, "counted": state["counted"] + total["items"]}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return bool(state["round"] >= 5)
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    return np.random.default_rng(1).normal(size=ITEMS)
+
+
+@pytest.mark.row("A-ACT-4")
+def test_items_move_to_the_faster_agent_with_the_same_bits(
+    make_cluster: MakeCluster, data: Any
+) -> None:
+    cluster = make_cluster(2)
+    results = {}
+    for how in ("static", "measured"):
+        run = cluster.run(Uneven(), data, chunk=5, delegate=how)
+        results[how] = run.result(TIMEOUT)
+        record = run.record
+        assert results[how]["counted"] == 5 * ITEMS
+        assert sum(one.stop - one.start for one in record.agents) == ITEMS
+        if how == "static":
+            assert record.moves == ()
+            assert record.kept_in_place == "delegate is static"
+        else:
+            slow, fast = record.agents
+            assert record.moves[0].source == 1
+            assert "agent 1 maps" in record.moves[0].reason
+            assert fast.stop - fast.start > slow.stop - slow.start
+    bits = [np.asarray(one["totals"]).tobytes() for one in results.values()]
+    assert bits[0] == bits[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "reason"),
+    [
+        (Keeping, {"chunk": 5}, "its map seems to keep something: map stores kept"),
+        (Uneven, {}, "sum:reproducible gives the same bits after a move only with a chunk size"),
+    ],
+    ids=["keeps something", "no chunks"],
+)
+def test_what_must_not_move_stays(
+    make_cluster: MakeCluster,
+    data: Any,
+    program: type[sapwood.Program],
+    options: dict[str, Any],
+    reason: str,
+) -> None:
+    run = make_cluster(2).run(program(rounds=2), data, **options)
+    assert run.result(TIMEOUT)["counted"] == 2 * ITEMS
+    assert run.record.moves == ()
+    assert run.record.kept_in_place == reason
+
+
+@pytest.mark.row("A-ACT-4")
+def test_others_map_the_items_of_an_agent_that_hangs(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    """Without them this run would never end."""
+    run = make_cluster(3).run(Hanging(folder=str(tmp_path)), range(ITEMS))
+    assert run.result(TIMEOUT)["counted"] == 5 * ITEMS
+    used = [one for one in run.record.late if one.outcome == "used"]
+    assert {one.agent for one in used} == {1}
+    assert {one.iteration for one in used} == {3}
