@@ -23,9 +23,9 @@ import msgspec
 
 from sapwood.activity.delegation import (
     DelegationOptions,
-    FirstAnswer,
-    Piece,
+    FirstContribution,
     Rates,
+    SpeculativeRange,
     Substitute,
     assign,
     decide,
@@ -90,7 +90,7 @@ class _Opened:
 
     def __init__(self, items: range) -> None:
         self.items = items
-        self.first = FirstAnswer()
+        self.first = FirstContribution()
         self.last_wave = 0
 
 
@@ -324,7 +324,7 @@ class DelegationSimulation:
             if found is not None:
                 self._have_helped(*found)
 
-    def _have_helped(self, rank: int, pieces: list[Piece], _reason: str) -> None:
+    def _have_helped(self, rank: int, pieces: list[SpeculativeRange], _reason: str) -> None:
         self._course.helped += 1
         one = self._helps[rank] = _Help(self._wave, Substitute(pieces, _together))
         iteration = self._iteration
@@ -332,10 +332,10 @@ class DelegationSimulation:
             one.helpers.add(piece.by)
             self._ask(piece, one, rank, iteration)
 
-    def _ask(self, piece: Piece, one: _Help, rank: int, iteration: int) -> None:
+    def _ask(self, piece: SpeculativeRange, one: _Help, rank: int, iteration: int) -> None:
         self._to(piece.by, lambda process: self._help(process, one, rank, piece, iteration))
 
-    def _mapped(self, one: _Help, rank: int, piece: Piece, value: Items) -> None:
+    def _mapped(self, one: _Help, rank: int, piece: SpeculativeRange, value: Items) -> None:
         found = one.substitute.answered(piece, value)
         if found is not None:
             one.result = found
@@ -388,7 +388,9 @@ class DelegationSimulation:
             lambda: self._contributed(process.rank, cut, wave, value) if process.alive else None
         )
 
-    def _help(self, process: _Process, one: _Help, rank: int, piece: Piece, iteration: int) -> None:
+    def _help(
+        self, process: _Process, one: _Help, rank: int, piece: SpeculativeRange, iteration: int
+    ) -> None:
         value: Items = Counter((item, iteration) for item in range(piece.start, piece.stop))
         self._later(
             (piece.stop - piece.start) / process.speed,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sapwood.activity.delegation import FirstAnswer, Piece, Substitute
+from sapwood.activity.delegation import FirstContribution, SpeculativeRange, Substitute
 from sapwood_simulation.delegation_simulation import (
     BrokenCountError,
     DelegationFaults,
@@ -55,27 +55,27 @@ def is_found(**options: Any) -> bool:
 
 
 def test_it_finds_an_answer_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def counts(self: FirstAnswer, wave: int) -> bool:
+    def counts(self: FirstContribution, wave: int) -> bool:
         return True
 
-    monkeypatch.setattr(FirstAnswer, "counts", counts)
+    monkeypatch.setattr(FirstContribution, "counts", counts)
     assert is_found()
 
 
 def test_it_finds_an_answer_to_another_wave(monkeypatch: pytest.MonkeyPatch) -> None:
-    def counts(self: FirstAnswer, wave: int) -> bool:
+    def counts(self: FirstContribution, wave: int) -> bool:
         is_open = bool(self._open)
         self._open.clear()
         return is_open
 
-    monkeypatch.setattr(FirstAnswer, "counts", counts)
+    monkeypatch.setattr(FirstContribution, "counts", counts)
     assert is_found()
 
 
 def test_it_finds_a_part_that_is_added_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answered(self: Substitute[Any], piece: Piece, value: Any) -> Any:
+    def answered(self: Substitute[Any], piece: SpeculativeRange, value: Any) -> Any:
         found = self._found
-        found[Piece(len(found), piece.start, piece.stop)] = value
+        found[SpeculativeRange(len(found), piece.start, piece.stop)] = value
         if self.over or len(found) < len(self._pieces):
             return None
         self.over = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.activity import agent_requests
-from sapwood.activity.delegation import FirstAnswer
+from sapwood.activity.delegation import FirstContribution
 from sapwood.activity.measure import FunctionMeter, PassedCall
 from sapwood.activity.needed_content import NeededContent
 from sapwood.activity.statistics import AgentStatistics
@@ -242,7 +242,7 @@ class OpenedRun:
         self.order = order
         self.wave = 0
         self.asked_at = 0.0
-        self.first = FirstAnswer()
+        self.first = FirstContribution()
         self.pending: dict[int, Contribution] = {}
         self._waited = 0.0
         self._recent: deque[agent_requests.RecentCall] = deque(maxlen=RECENT_CALLS)

@@ -245,7 +245,7 @@ def moved(old: Mapping[int, range], new: Mapping[int, range]) -> list[tuple[int,
 # --- within an iteration --------------------------------------------------------------------------
 
 
-class Piece(msgspec.Struct, frozen=True):
+class SpeculativeRange(msgspec.Struct, frozen=True):
     """Items of a late agent that another one maps as well."""
 
     by: int
@@ -260,7 +260,7 @@ def late(
     options: DelegationOptions,
     *,
     divisible: bool,
-) -> tuple[int, list[Piece], str] | None:
+) -> tuple[int, list[SpeculativeRange], str] | None:
     """Return the agent that is latest, who is to map its items as well, and why.
 
     An agent is late when it takes longer than expected by a factor, and by as much as the others
@@ -293,7 +293,7 @@ def late(
     if over < others:
         return None
     pieces = [
-        Piece(by, each.start, each.stop)
+        SpeculativeRange(by, each.start, each.stop)
         for by, each in assign(part, {one: rates[one] for one in helpers}).items()
         if each
     ]
@@ -309,20 +309,20 @@ class Substitute(Generic[T]):
         merge: Puts the answers together, in the order of the items.
 
     Example:
-        >>> two = Substitute([Piece(2, 0, 5), Piece(3, 5, 9)], sum)
-        >>> two.answered(Piece(2, 0, 5), 10), two.answered(Piece(2, 0, 5), 10)
+        >>> two = Substitute([SpeculativeRange(2, 0, 5), SpeculativeRange(3, 5, 9)], sum)
+        >>> two.answered(SpeculativeRange(2, 0, 5), 10), two.answered(SpeculativeRange(2, 0, 5), 10)
         (None, None)
-        >>> two.answered(Piece(3, 5, 9), 7)
+        >>> two.answered(SpeculativeRange(3, 5, 9), 7)
         17
     """
 
-    def __init__(self, pieces: Sequence[Piece], merge: Callable[[list[T]], T]) -> None:
+    def __init__(self, pieces: Sequence[SpeculativeRange], merge: Callable[[list[T]], T]) -> None:
         self._pieces = sorted(pieces, key=lambda one: one.start)
         self._merge = merge
-        self._found: dict[Piece, T] = {}
+        self._found: dict[SpeculativeRange, T] = {}
         self.over = False
 
-    def answered(self, piece: Piece, value: T) -> T | None:
+    def answered(self, piece: SpeculativeRange, value: T) -> T | None:
         """Take an answer in; return what stands for all items when the last one is there."""
         if self.over or piece in self._found or piece not in self._pieces:
             return None
@@ -337,14 +337,14 @@ class Substitute(Generic[T]):
         self.over = True
 
 
-class FirstAnswer:
+class FirstContribution:
     """At an agent: its own answer to a wave, or that of others for its items, whichever is first.
 
     Waves of one stream only, in which the agent has the same items all the time: whenever items
     are cut anew there is another stream, with another of these.
 
     Example:
-        >>> first = FirstAnswer()
+        >>> first = FirstContribution()
         >>> first.wanted(1)
         >>> first.counts(1), first.counts(1), first.counts(2)
         (True, False, False)

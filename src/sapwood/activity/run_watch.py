@@ -22,8 +22,8 @@ from sapwood.activity import agent_requests
 from sapwood.activity.delegation import (
     Decision,
     DelegationOptions,
-    Piece,
     Rates,
+    SpeculativeRange,
     Substitute,
     decide,
     late,
@@ -356,7 +356,7 @@ class RunWatch:
             self._have_helped(wave, *found)
 
     def _have_helped(
-        self, wave: CurrentWave, rank: int, pieces: Sequence[Piece], reason: str
+        self, wave: CurrentWave, rank: int, pieces: Sequence[SpeculativeRange], reason: str
     ) -> None:
         """Have others map the items of a late agent."""
         merge = partial(_merged, self._reduce)
@@ -394,7 +394,7 @@ class RunWatch:
         if self._wave is not wave:
             self.wave_over()
 
-    def _mapped(self, one: Help, piece: Piece, done: Future[Any]) -> None:
+    def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
         """Another agent has mapped items of a late one, or cannot; on any thread."""
         with self._lock:
             if one.substitute.over:

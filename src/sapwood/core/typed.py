@@ -54,17 +54,22 @@ def json_reader(kind: Any, *, strict: bool = True) -> Callable[[Data | str], Any
 
 
 @overload
-def convert(value: Any, kind: type[T]) -> T: ...
+def convert(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
 @overload
-def convert(value: Any, kind: Any) -> Any: ...
-def convert(value: Any, kind: Any) -> Any:
+def convert(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
+def convert(value: Any, kind: Any, *, strict: bool = True) -> Any:
     """Return a plain value as a type.
+
+    Args:
+        value: The value.
+        kind: The type.
+        strict: Whether numbers must not be written as text.
 
     Raises:
         msgspec.ValidationError: It does not fit.
     """
     _unpacker(kind)  # afterwards all types in it have been looked at
-    return msgspec.convert(value, kind)
+    return msgspec.convert(value, kind, strict=strict)
 
 
 @functools.cache

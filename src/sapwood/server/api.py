@@ -24,9 +24,9 @@ from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
 from sapwood.head.service import plain
 from sapwood.nodes import messages
 from sapwood.nodes.messages import ReadLogs
-from sapwood.server.endpoints import Asked, Endpoint
+from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line, read
-from sapwood.server.live import MEDIA_TYPE, Streams, resumed_after
+from sapwood.server.live import MEDIA_TYPE, EventStreams, resumed_after
 from sapwood.server.metrics import (
     MEDIA_TYPE as METRICS,
 )
@@ -292,7 +292,7 @@ class LiveFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 # --- the cluster and its nodes ------------------------------------------------------------------
 
 
-async def cluster(asked: Asked) -> ClusterView:
+async def cluster(asked: ApiRequest) -> ClusterView:
     """The cluster at a glance."""
     line = asked.line
     head = read(await line.call(calls.HELLO), calls.HeadFacts)
@@ -318,12 +318,12 @@ async def _nodes(line: Line) -> list[calls.NodeRecord]:
     return found
 
 
-async def nodes(asked: Asked) -> NodeList:
+async def nodes(asked: ApiRequest) -> NodeList:
     """All nodes."""
     return NodeList(await _nodes(asked.line))
 
 
-async def _node(asked: Asked) -> calls.NodeRecord:
+async def _node(asked: ApiRequest) -> calls.NodeRecord:
     name = asked.path["node"]
     found = [one for one in await _nodes(asked.line) if one.name == name]
     if not found:
@@ -331,28 +331,28 @@ async def _node(asked: Asked) -> calls.NodeRecord:
     return found[-1]  # one that is leaving may have the same name
 
 
-async def node(asked: Asked) -> calls.NodeRecord:
+async def node(asked: ApiRequest) -> calls.NodeRecord:
     """One node."""
     return await _node(asked)
 
 
-async def status(asked: Asked) -> calls.TreeStatus:
+async def status(asked: ApiRequest) -> calls.TreeStatus:
     """How all nodes are, asked now."""
     found: calls.TreeStatus = read(await asked.line.call(calls.STATUS), calls.TreeStatus)
     return found
 
 
-async def node_logs(asked: Asked) -> LogView:
+async def node_logs(asked: ApiRequest) -> LogView:
     """The log of a node's daemon."""
     return await _logs(asked, (await _node(asked)).host)
 
 
-async def head_logs(asked: Asked) -> LogView:
+async def head_logs(asked: ApiRequest) -> LogView:
     """The log of the head."""
     return await _logs(asked, 0)
 
 
-async def _logs(asked: Asked, host: int) -> LogView:
+async def _logs(asked: ApiRequest, host: int) -> LogView:
     wanted: LogQuery = asked.query
     if wanted.level not in LEVELS:
         raise HttpError(
@@ -378,18 +378,18 @@ async def _sessions(line: Line) -> list[calls.SessionRecord]:
     return list(found)
 
 
-async def sessions(asked: Asked) -> SessionList:
+async def sessions(asked: ApiRequest) -> SessionList:
     """All sessions."""
     return SessionList(await _sessions(asked.line))
 
 
-async def session(asked: Asked) -> calls.SessionRecord:
+async def session(asked: ApiRequest) -> calls.SessionRecord:
     """One session."""
     name = asked.path["session"]
     return _session(await _or_404(asked.line, calls.FIND_SESSION, name))
 
 
-async def end_session(asked: Asked) -> calls.SessionRecord:
+async def end_session(asked: ApiRequest) -> calls.SessionRecord:
     """End a session."""
     found = await session(asked)
     return _session(await asked.line.call(calls.END_SESSION, found.handle))
@@ -414,14 +414,14 @@ async def _runs(line: Line) -> list[calls.RunRecord]:
     return list(read(await line.call(calls.LIST_RUNS), list[calls.RunRecord]))
 
 
-async def runs(asked: Asked) -> RunList:
+async def runs(asked: ApiRequest) -> RunList:
     """Detached runs."""
     wanted: RunQuery = asked.query
     found = [one for one in await _runs(asked.line) if wanted.over or one.state == RUNNING]
     return RunList(await asyncio.to_thread(lambda: [_seen(one) for one in found]))
 
 
-async def _run(asked: Asked) -> calls.RunRecord:
+async def _run(asked: ApiRequest) -> calls.RunRecord:
     name = asked.path["run"]
     if _RUN.fullmatch(name) is None:
         raise HttpError(404, "there is no such run", where=name[:100], hint=f"see {PREFIX}/runs")
@@ -433,13 +433,13 @@ def _checked(value: Any) -> calls.RunRecord:
     return found
 
 
-async def run(asked: Asked) -> RunView:
+async def run(asked: ApiRequest) -> RunView:
     """One detached run."""
     record = await _run(asked)
     return await asyncio.to_thread(_seen, record, whole=True)
 
 
-async def run_work(asked: Asked) -> WorkRecord:
+async def run_work(asked: ApiRequest) -> WorkRecord:
     """Who did what in a detached run."""
     record = await _run(asked)
     found = await asyncio.to_thread(_work, record)
@@ -448,20 +448,20 @@ async def run_work(asked: Asked) -> WorkRecord:
     return found
 
 
-async def cancel_run(asked: Asked) -> RunView:
+async def cancel_run(asked: ApiRequest) -> RunView:
     """Cancel a detached run."""
     record = await _run(asked)
     cancelled = _checked(await asked.line.call(calls.CANCEL_RUN, record.id, 60.0))
     return await asyncio.to_thread(_seen, cancelled)
 
 
-async def run_output(asked: Asked) -> OutputPiece:
+async def run_output(asked: ApiRequest) -> OutputPiece:
     """What the agents of a detached run have printed."""
     record = await _run(asked)
     return await asyncio.to_thread(_piece, record, asked.query.after)
 
 
-async def programs(asked: Asked) -> ProgramList:
+async def programs(asked: ApiRequest) -> ProgramList:
     """The programs that detached runs are of."""
     found: dict[tuple[str, str], list[calls.RunRecord]] = {}
     for one in await _runs(asked.line):
@@ -527,7 +527,7 @@ def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
 # --- events --------------------------------------------------------------------------------------
 
 
-async def events(asked: Asked) -> EventList:
+async def events(asked: ApiRequest) -> EventList:
     """What happened."""
     wanted: EventFilter = asked.query
     page = read(await asked.line.call(calls.EVENTS, plain(wanted.query)), calls.EventPage)
@@ -559,7 +559,7 @@ async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
     )
 
 
-def endpoints(streams: Streams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
+def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
     """Return the endpoints of the API.
 
     Args:
@@ -567,16 +567,16 @@ def endpoints(streams: Streams, server: Callable[[], ServerFigures]) -> list[End
         server: Returns how the HTTP server is.
     """
 
-    async def metrics(asked: Asked) -> MetricList:
+    async def metrics(asked: ApiRequest) -> MetricList:
         """Metrics as JSON."""
         return as_list(series(await figures(asked.line, server())))
 
-    async def prometheus(asked: Asked) -> Any:
+    async def prometheus(asked: ApiRequest) -> Any:
         """Metrics as Prometheus reads them."""
         found = as_text(series(await figures(asked.line, server())))
         return Response(found, media_type=METRICS)
 
-    async def live(asked: Asked) -> Any:
+    async def live(asked: ApiRequest) -> Any:
         """What happens, as it happens."""
         wanted: LiveFilter = asked.query
         query = EventQuery(
@@ -587,7 +587,7 @@ def endpoints(streams: Streams, server: Callable[[], ServerFigures]) -> list[End
         )
         return await streams.events(asked.line, query, nodes=wanted.nodes)
 
-    async def whoami(asked: Asked) -> Any:
+    async def whoami(asked: ApiRequest) -> Any:
         """What the client may do."""
         rights = asked.line.rights
         if rights is not None:

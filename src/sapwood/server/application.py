@@ -24,9 +24,9 @@ from sapwood.head import calls
 from sapwood.nodes.port import Refusals
 from sapwood.security.capabilities import Capability
 from sapwood.server.api import PREFIX, endpoints
-from sapwood.server.endpoints import Asked, Endpoint, answer_of, read_body, read_query
+from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
 from sapwood.server.lines import Line, Lines, UnauthorizedError
-from sapwood.server.live import Streams
+from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
@@ -86,7 +86,7 @@ class WebApplication:
     """
 
     def __init__(self, lines: Lines, cookie: str, hosts: Hosts, *, no_token: bool = False) -> None:
-        self.streams = Streams()
+        self.streams = EventStreams()
         self._lines = lines
         self._cookie = cookie
         self._hosts = hosts
@@ -161,7 +161,7 @@ class WebApplication:
         credential, by_cookie = self._shown(request)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=by_cookie)
         async with self._line(request, credential) as line:
-            asked = Asked(
+            asked = ApiRequest(
                 line=line,
                 path=request.path_params,
                 query=read_query(request, endpoint.query),

@@ -18,12 +18,12 @@ from sapwood.server.problems import HttpError
 JSON = "application/json"
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters, or an empty body."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     """A request, with all that was read of it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Asked:
     request: Request
 
 
-Handler = Callable[[Asked], Awaitable[Any]]
+Handler = Callable[[ApiRequest], Awaitable[Any]]
 """Returns the answer: a structure that becomes JSON, or a whole response."""
 
 
@@ -67,7 +67,7 @@ class Endpoint:
     handler: Handler
     about: str
     answer: Any
-    query: type[msgspec.Struct] = Nothing
+    query: type[msgspec.Struct] = NoFields
     body: type[msgspec.Struct] | None = None
     right: str = "connect"
     media: str = JSON
@@ -96,7 +96,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
             raise HttpError(400, f"the parameter {name} is given twice", where=request.url.path)
         given[name] = values if several else values[0]
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return typed.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise HttpError(400, f"a parameter is wrong: {error}", where=request.url.path) from error
 

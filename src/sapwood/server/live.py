@@ -20,7 +20,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 """The media type of such a stream."""
 
 MAX_STREAMS: Final = 64
-"""Streams that may be open."""
+"""EventStreams that may be open."""
 
 MAX_UNSENT: Final = 2 * MAX_FOUND
 """Messages that wait for a client; one that is further behind is cut off, and may resume."""
@@ -32,7 +32,7 @@ RETRY: Final = 2000
 """Milliseconds until a browser that was cut off comes again."""
 
 
-class Streams:
+class EventStreams:
     """The open streams of a server."""
 
     def __init__(self) -> None:

@@ -35,7 +35,7 @@ RUN_STATES: Final = ("running", "done", "failed", "cancelled")
 Labels = tuple[tuple[str, str], ...]
 
 
-class Sample(msgspec.Struct, frozen=True):
+class MetricSample(msgspec.Struct, frozen=True):
     """A value.
 
     Attributes:
@@ -60,7 +60,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     about: str
-    samples: list[Sample]
+    samples: list[MetricSample]
 
 
 class MetricList(msgspec.Struct, frozen=True):
@@ -250,7 +250,7 @@ def as_list(found: Iterable[Series]) -> MetricList:
                 name=name,
                 kind=kind,
                 about=about,
-                samples=[Sample(dict(labels), float(value)) for labels, value in values],
+                samples=[MetricSample(dict(labels), float(value)) for labels, value in values],
             )
             for name, kind, about, values in found
         ]

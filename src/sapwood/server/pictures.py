@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
-from sapwood.server.endpoints import Asked, Endpoint
+from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line
 from sapwood.server.live import MEDIA_TYPE
 from sapwood.server.problems import HttpError
@@ -131,17 +131,17 @@ class Pictures:
     async def _ask(self, name: str, value: Any) -> Any:
         return await self._own.call(name, value)
 
-    async def _overview(self, asked: Asked) -> Overview:
+    async def _overview(self, asked: ApiRequest) -> Overview:
         """Return the health of the cluster."""
         _must_observe(asked.line)
         return await overview_of(self._ask)
 
-    async def _glance(self, asked: Asked) -> calls.ClusterGlance:
+    async def _glance(self, asked: ApiRequest) -> calls.ClusterGlance:
         """Return the nodes in short."""
         _must_observe(asked.line)
         return await glance_of(self._ask)
 
-    async def _node(self, asked: Asked) -> NodePicture:
+    async def _node(self, asked: ApiRequest) -> NodePicture:
         """Return one node."""
         _must_observe(asked.line)
         name = asked.path["node"]
@@ -152,7 +152,7 @@ class Pictures:
         said = typed.convert(await self._ask(calls.STATUS, [found.host]), calls.TreeStatus)
         return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
 
-    async def _run(self, asked: Asked) -> RunPicture:
+    async def _run(self, asked: ApiRequest) -> RunPicture:
         """Return one run."""
         _must_observe(asked.line)
         try:
@@ -161,7 +161,7 @@ class Pictures:
             raise HttpError(404, error.what, hint=error.hint) from error
         return view
 
-    async def _follow(self, asked: Asked) -> StreamingResponse:
+    async def _follow(self, asked: ApiRequest) -> StreamingResponse:
         """Return a stream of what changes."""
         _must_observe(asked.line)
         wanted: PageQuery = asked.query

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from sapwood.activity.delegation import (
     DelegationOptions,
-    FirstAnswer,
-    Piece,
+    FirstContribution,
     Rates,
+    SpeculativeRange,
     Substitute,
     assign,
     decide,
@@ -189,7 +189,7 @@ TEN = dict.fromkeys(THREE, 10.0)
 def test_a_late_agent_is_helped_by_all_that_are_done() -> None:
     assert late(THREE, {1: 3.0}, TEN, OPTIONS, divisible=True) == (
         1,
-        [Piece(2, 0, 5), Piece(3, 5, 10)],
+        [SpeculativeRange(2, 0, 5), SpeculativeRange(3, 5, 10)],
         "busy for 3 s where 1 s were expected",
     )
 
@@ -197,13 +197,13 @@ def test_a_late_agent_is_helped_by_all_that_are_done() -> None:
 def test_what_cannot_be_divided_goes_to_the_fastest() -> None:
     found = late(THREE, {1: 3.0}, {1: 10.0, 2: 10.0, 3: 11.0}, OPTIONS, divisible=False)
     assert found is not None
-    assert found[1] == [Piece(3, 0, 10)]
+    assert found[1] == [SpeculativeRange(3, 0, 10)]
 
 
 def test_the_latest_is_helped_first() -> None:
     found = late(THREE, {1: 3.0, 2: 5.0}, TEN, OPTIONS, divisible=True)
     assert found is not None
-    assert (found[0], found[1]) == (2, [Piece(3, 10, 20)])
+    assert (found[0], found[1]) == (2, [SpeculativeRange(3, 10, 20)])
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,13 @@ def test_pieces_are_the_items_of_the_late_agent(
 # --- one answer ---
 
 
-@given(st.permutations([Piece(2, 0, 5), Piece(3, 5, 7), Piece(4, 7, 9)]), st.data())
-def test_a_substitute_is_complete_once(order: list[Piece], data: st.DataObject) -> None:
+@given(
+    st.permutations(
+        [SpeculativeRange(2, 0, 5), SpeculativeRange(3, 5, 7), SpeculativeRange(4, 7, 9)]
+    ),
+    st.data(),
+)
+def test_a_substitute_is_complete_once(order: list[SpeculativeRange], data: st.DataObject) -> None:
     """Whoever answers twice, and in whatever order."""
     substitute: Substitute[str] = Substitute(order, "".join)
     answers = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=4))]
@@ -253,21 +258,23 @@ def test_a_substitute_is_complete_once(order: list[Piece], data: st.DataObject) 
 
 
 def test_a_substitute_that_failed_is_never_complete() -> None:
-    substitute: Substitute[int] = Substitute([Piece(2, 0, 5), Piece(3, 5, 9)], sum)
-    assert substitute.answered(Piece(2, 0, 5), 1) is None
+    substitute: Substitute[int] = Substitute(
+        [SpeculativeRange(2, 0, 5), SpeculativeRange(3, 5, 9)], sum
+    )
+    assert substitute.answered(SpeculativeRange(2, 0, 5), 1) is None
     substitute.failed()
-    assert substitute.answered(Piece(3, 5, 9), 1) is None
+    assert substitute.answered(SpeculativeRange(3, 5, 9), 1) is None
 
 
 def test_what_nobody_was_asked_for_is_no_answer() -> None:
-    substitute: Substitute[int] = Substitute([Piece(2, 0, 5)], sum)
-    assert substitute.answered(Piece(2, 0, 4), 1) is None
-    assert substitute.answered(Piece(3, 0, 5), 1) is None
-    assert substitute.answered(Piece(2, 0, 5), 1) == 1
+    substitute: Substitute[int] = Substitute([SpeculativeRange(2, 0, 5)], sum)
+    assert substitute.answered(SpeculativeRange(2, 0, 4), 1) is None
+    assert substitute.answered(SpeculativeRange(3, 0, 5), 1) is None
+    assert substitute.answered(SpeculativeRange(2, 0, 5), 1) == 1
 
 
 def test_only_the_first_answer_to_a_wave_counts() -> None:
-    first = FirstAnswer()
+    first = FirstContribution()
     assert not first.counts(1)
     first.wanted(1)
     assert first.counts(1)

@@ -11,11 +11,11 @@ import msgspec
 from sapwood.head.gate import RIGHT_OF
 from sapwood.security.rights import RIGHTS
 from sapwood.server.api import endpoints
-from sapwood.server.live import Streams
+from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 
-TABLE = endpoints(Streams(), ServerFigures)
+TABLE = endpoints(EventStreams(), ServerFigures)
 
 
 def made() -> Any:
