@@ -154,7 +154,7 @@ class DelegationSimulation:
         self._course = Course()
         self._processes = {rank: self._new_process(rank) for rank in range(1, agents + 1)}
         # The root.
-        self._options = DelegationOptions(late_after=1.0, least_iteration=0.0)
+        self._options = DelegationOptions(how="measured", late_after=1.0, least_iteration=0.0)
         self._rates = Rates()
         self._given: dict[int, range] = {}
         self._cut = 0

@@ -41,7 +41,7 @@ class DelegationOptions(msgspec.Struct, frozen=True, kw_only=True):
         late_after: Seconds that it may take longer in any case.
     """
 
-    how: str = "measured"
+    how: str = "static"
     least_gain: float = 0.08
     least_iteration: float = 0.002
     late_factor: float = 1.3

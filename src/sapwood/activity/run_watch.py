@@ -60,6 +60,9 @@ SETTLED = 3
 LONG = 0.5
 """Seconds of an iteration that is long enough to be believed at once, if it is the first."""
 
+END_TIME = 5.0
+"""Seconds that the end of a run waits for its watch."""
+
 DIVISIBLE = frozenset({"sum", "min", "max"})
 """Reductions of which several agents' answers for the items of one can be put together."""
 
@@ -206,7 +209,7 @@ class RunWatch:
         self._unsubscribe()
         self._unsubscribe = _nothing
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(END_TIME)  # an interrupted run does not wait for it for ever
             self._thread = None
         self.wave_over()
 

@@ -345,10 +345,10 @@ class RunSettings(Section, frozen=True):
     delegate: Annotated[
         Literal["measured", "static"],
         about(
-            "By the rates of agents, as they are measured and change (measured), or in equal "
-            "parts that stay (static)."
+            "In equal parts that stay (static), or by the rates of agents, as they are measured "
+            "and change (measured): the last bits of sums may then differ from run to run."
         ),
-    ] = "measured"
+    ] = "static"
     gain: Annotated[
         float,
         Meta(ge=0, le=1),

@@ -36,6 +36,7 @@ def test_dashboard_names_metrics_that_there_are() -> None:
             assert named <= NAMES, panel["title"]
 
 
+@pytest.mark.nightly
 def test_promtool_takes_the_rules() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -21,7 +21,7 @@ from sapwood.activity.delegation import (
     seconds_of,
 )
 
-OPTIONS = DelegationOptions()
+OPTIONS = DelegationOptions(how="measured")
 
 rates_of_agents = st.dictionaries(st.integers(1, 40), st.floats(1e-3, 1e9), min_size=1, max_size=12)
 

@@ -113,6 +113,7 @@ def test_json_has_the_same() -> None:
     assert up.samples[0].labels == {"node": "gpu-node-0000.cluster"}
 
 
+@pytest.mark.nightly
 def test_promtool_finds_no_fault() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
