@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import platform
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -295,7 +296,7 @@ class NodeSimulation(Simulation):
             python=platform.python_version(),
             architecture="x",
             cores=1,
-            clock=0.0,
+            clock=time.time(),  # the head compares it with that of this machine
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
         try:

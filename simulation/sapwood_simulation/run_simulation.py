@@ -439,7 +439,7 @@ class RunSimulation(Simulation):
         options: What is simulated; ``waves`` thrice are the iterations.
 
     Example:
-        >>> report = RunSimulation(SimulationOptions(agents=4, waves=2, seed=3)).run()
+        >>> report = RunSimulation(SimulationOptions(agents=4, waves=2, seed=5)).run()
         >>> report.drivers > 1, report.waves >= 6
         (True, True)
     """

@@ -261,6 +261,8 @@ def conforms(web: WebHead, phases: str, examples: int, folder: Path) -> None:
             "3",
             "--exclude-path",
             f"{PREFIX}/events/stream",
+            "--exclude-path",
+            f"{PREFIX}/live",
         ],
         cwd=folder,
         capture_output=True,

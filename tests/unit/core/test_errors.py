@@ -39,6 +39,7 @@ EXIT_CODES = {
     "CancelledError": 4,
     "ProcessSpentError": 4,
     "ResourceError": 5,
+    "DrainedError": 75,
     "CommunicationError": 6,
     "ProtocolError": 6,
     "AgentLostError": 6,
