@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import email.utils
 import logging
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -143,15 +144,16 @@ class HttpServer:
     def came(self, connection: _HttpConnection) -> None:
         """A connection is there; for one too many, an idle one goes, or else this one.
 
-        Those go first that have never asked for anything.
+        Those go first that have never asked for anything. Where many come at once, what a client
+        asks may have come already and not be read yet: such a client is not idle.
         """
         self._connections[connection] = None
         if len(self._connections) <= self.limits.connections:
             return
         reason = f"{self.limits.connections} clients are there"
         idle = next(
-            (one for one in self._connections if one.waits and not one.served),
-            next((one for one in self._connections if one.waits), connection),
+            (one for one in self._connections if one.idle and not one.served),
+            next((one for one in self._connections if one.idle), connection),
         )
         self.refused(idle.peer, reason)
         idle.abort()
@@ -215,6 +217,17 @@ class _HttpConnection(H11Protocol):
     def waits(self) -> bool:
         """Whether no request of this client is worked at."""
         return self._request is None or bool(self._request.response_complete)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request of this client is worked at, or has come and waits to be read."""
+        if not self.waits:
+            return False
+        poll = select.poll()
+        with contextlib.suppress(OSError, ValueError):  # it is closed
+            poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+            return not poll.poll(0)
+        return True
 
     @property
     def _request(self) -> RequestResponseCycle | None:

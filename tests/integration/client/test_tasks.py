@@ -438,7 +438,7 @@ def test_a_running_task_can_be_cancelled(
     submit = functools.partial(cluster.submit_to, 1) if to_one else cluster.submit
     future = submit(endless, tmp_path / "pid")
     after = cluster.submit(abs, -3)
-    until((tmp_path / "pid").exists)
+    until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     assert future.running()
     assert future.cancel()
     assert future.cancelled()
