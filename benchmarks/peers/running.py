@@ -91,8 +91,9 @@ def run_marked(
         output.seek(0)
         problems.seek(0)
         if status:
-            last = problems.read().strip().splitlines()[-1:] or ["without a word"]
-            raise PeerFailedError(f"ended with status {status}: {last[0][:200]}")
+            said = [line for line in problems.read().splitlines() if line.strip("- ")]
+            last = said[-1] if said else "without a word"
+            raise PeerFailedError(f"ended with status {status}: {last[:200]}")
         return output.read()
 
 
