@@ -35,7 +35,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,11 +179,14 @@ def measure(
 
 def contend(name: str, work: Given, places: Machines) -> Found:
     """Run one on machines of its own making, and leave nothing of it behind."""
-    with marked() as mark, tempfile.TemporaryDirectory(prefix="sd", dir="/tmp") as folder:
-        with begun(name, work, places, Path(folder), mark) as (command, cluster):
-            given = Given(**{**vars(work), "cluster": cluster})
-            with watched(mark) as most:
-                output = run_marked([*command, given.to_json()], mark, TIME_LIMIT)
+    with (
+        tempfile.TemporaryDirectory(prefix="sd", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        marked() as mark,
+        begun(name, work, places, Path(folder), mark) as (command, cluster),
+        watched(mark) as most,
+    ):
+        given = replace(work, cluster=cluster)
+        output = run_marked([*command, given.to_json()], mark, TIME_LIMIT)
     found = json.loads(output.strip().splitlines()[-1])
     return Found(
         found["seconds"], found["wire"], most["memory"], most["mapped"], np.array(found["result"])
