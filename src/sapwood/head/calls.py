@@ -906,6 +906,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
+        waits: What it waits for before it begins; empty while it does not wait.
     """
 
     id: str
@@ -924,6 +925,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     merged: list[str] = []
     part_of: list[str] = []
+    waits: str = ""
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
