@@ -66,6 +66,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.SERVE_HTTP: r.ADMIN,
     calls.HTTP_REFUSED: r.ADMIN,
     calls.OPEN_DASHBOARD: r.ADMIN,
+    calls.HTTP_URLS: r.ADMIN,
     calls.REDEEM_TICKET: r.ADMIN,
     calls.DOWN: r.ADMIN,
 }

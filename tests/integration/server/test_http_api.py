@@ -14,6 +14,7 @@ import httpx
 import pytest
 from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 
+from sapwood.core.errors import ResourceError
 from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.service import ServiceClient, UnixWay
@@ -267,6 +268,19 @@ def test_the_first_request_begins_the_server(tmp_path: Path) -> None:
         assert made.head._web._process is None
         with made.client("connect", secure=True) as client:
             assert client.get("/api/v1/nodes").json() == {"nodes": []}
+
+
+def test_who_asks_where_it_serves_is_told_why_it_cannot(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        web_head(tmp_path, f"127.0.0.1:{taken.getsockname()[1]}", wait=False),
+    ):
+        client = ServiceClient(UnixWay(find_head("default").socket))
+        try:
+            with pytest.raises(ResourceError, match="address already in use"):
+                client.call(calls.HTTP_URLS, None, PATIENCE)
+        finally:
+            client.close()
 
 
 def test_without_a_token_where_the_user_says_so(tmp_path: Path) -> None:
