@@ -637,7 +637,7 @@ class ControlTree:
         )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
-        port.hold_front_ends(lambda session: self.root_begins(session))
+        port.hold_front_ends(self.root_begins)
         return port
 
     def daemon_starter(
