@@ -52,8 +52,9 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import HeadPort, Refusals, SessionRootPort, log_refusals
+from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
+from sapwood.nodes.refusals import Refusals, log_refusals
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import (
     HEAD,

@@ -25,7 +25,8 @@ from sapwood.head import calls
 from sapwood.head.access import take_sockets
 from sapwood.head.service import ServiceClient
 from sapwood.nodes.control_link import RENEW_AFTER
-from sapwood.nodes.port import log_refusals, session_protocol
+from sapwood.nodes.port import session_protocol
+from sapwood.nodes.refusals import log_refusals
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.shared_reactor import SharedReactor
