@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
-from sapwood.client.finding import asked, find_root, once_there
+from sapwood.client.finding import asked, find_root, once_there, page_of
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
@@ -103,10 +103,12 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     try:
         socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
         address = RootAddress(session=number, name=called)
-        return attached_cluster(address, _at(socket), FrontEndRole.OWNER, chosen, ends=True)
+        made = attached_cluster(address, _at(socket), FrontEndRole.OWNER, chosen, ends=True)
     except BaseException:
         _end(handle, cluster)
         raise
+    made.page = page_of(cluster, f"sessions/{number}")
+    return made
 
 
 def request_session(
@@ -229,7 +231,9 @@ def attach(
     find = partial(find_root, handle, cluster)
     socket, number, name = once_there(find, on_wait) if wait else find()
     address = RootAddress(session=number, name=name)
-    return attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+    made = attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+    made.page = page_of(cluster, f"sessions/{number}")
+    return made
 
 
 def _at(socket: str) -> Connect:
