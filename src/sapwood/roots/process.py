@@ -89,9 +89,7 @@ class RootProcess:
         planned, self._head = _planned(given, settings)
         nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
-        self._policy = SessionPolicy(
-            given.idle, given.disconnect, chosen=wanted.idle is not None
-        )
+        self._policy = SessionPolicy(given.idle, given.disconnect, chosen=wanted.idle is not None)
         loop = self.session.loop
         self.life = RootLife(given.id, given.idle, loop.call_later, loop.time, self.over.set)
         self._reports = HeadReports(

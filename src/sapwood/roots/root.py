@@ -744,7 +744,7 @@ class RootServer:
         return [one for one in self._mergers() if text in {one.label, *one.label.split("#")}]
 
     def change_keeping(self, keeping: DisconnectPolicy) -> None:
-        """Let something else become of what comes while nobody is attached; on the loop's thread."""
+        """Act by another policy from now on; on the loop's thread."""
         self.kept_streams.change(keeping)
         self._kept.change(_kept_output(keeping))
 

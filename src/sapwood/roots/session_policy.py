@@ -1,4 +1,4 @@
-"""By which values of the policy a session acts: those of now, but for what its creator has chosen."""
+"""By which values of the policy a session acts: those of now, but for what its creator chose."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SessionPolicy:
 
     def __init__(self, idle: float, disconnect: DisconnectPolicy, *, chosen: bool) -> None:
         values = {IDLE: idle, OUTPUT: disconnect.output, BUFFER: disconnect.buffer}
-        origins = {key: AT_FIRST for key in values} | ({IDLE: BY_CREATOR} if chosen else {})
+        origins = dict.fromkeys(values, AT_FIRST) | ({IDLE: BY_CREATOR} if chosen else {})
         self._values: dict[str, Any] = values
         self.rows = [
             calls.SessionValue(key, render_value(_parts(key), value), origins[key])

@@ -58,7 +58,7 @@ def test_a_session_that_lives_acts_by_the_changed_policy(
         stream.broadcast(MANY)
         stream.flush()
         session.detach()
-        until(lambda: 0 < pushed.stat().st_size)
+        until(lambda: pushed.stat().st_size > 0)
         assert pushed.stat().st_size < MANY // 2, "its window is 64 values"
         said = run("policy", "set", "disconnect.output", "drop")
         assert "keep what they were made with" not in said

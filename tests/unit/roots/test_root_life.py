@@ -15,9 +15,7 @@ def living(idle: float) -> tuple[RootLife, Callable[[float], None], list[str]]:
     clock = VirtualClock()
     loop = VirtualLoop(clock)
     ended: list[str] = []
-    life = RootLife(
-        "5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason)
-    )
+    life = RootLife("5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason))
     life.started()
 
     def wait(seconds: float) -> None:
