@@ -431,8 +431,9 @@ class SessionBook:
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
+            idle = record.idle if report.idle is None else report.idle
             record, former = self._with_socket(record, state), record
-            self._keep(msgspec.structs.replace(record, state=state, report=report))
+            self._keep(msgspec.structs.replace(record, state=state, report=report, idle=idle))
         self._note_merges(former, report)
         return True
 

@@ -77,7 +77,11 @@ class WaitingRoot:
             denials = Denials()
             denials.subscribe(self._denied)
             self._reports = HeadReports(
-                self._given.cluster, lambda _client: inf, denials, self._end
+                self._given.cluster,
+                lambda _client: inf,
+                denials,
+                self._end,
+                lambda _rows: None,  # the session takes over the policy when it begins
             )
             self._reports.start()
         return self._reports
