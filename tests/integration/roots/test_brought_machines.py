@@ -6,18 +6,25 @@ import operator
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import sapwood
+from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
     NotReadyError,
+    SecurityError,
 )
+from sapwood.head import calls
+from sapwood.head.access import HeadAccess
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
+from sapwood.security.capabilities import Capability
+from sapwood.security.rights import ALL_RIGHTS
 
 from .conftest import PATIENCE, Until
 from .slurm_programs import SlurmPrograms
@@ -138,3 +145,36 @@ def test_a_job_is_not_lost_with_the_head(state: Path, slurm: SlurmPrograms, unti
     assert (slurm.pid, slurm.has_job) == (job, True)
     assert asked("session", "delete", "kept")["state"] == "ended"
     assert not list((state / "sapwood/heads/default/sessions").iterdir())
+
+
+@pytest.mark.row("C5-RES")
+def test_machines_are_asked_for_with_the_rights_of_a_credential(
+    head: Head, slurm: SlurmPrograms, until: Until
+) -> None:
+    """They are given back when it is revoked, also before they are there."""
+
+    def requested(rights: tuple[str, ...], on: str, **more: str) -> calls.SessionRecord:
+        wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", **more)
+        shown = Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 1e9).text)
+        with closing(HeadAccess("default", shown)) as access:
+            made = access.client.call(calls.CREATE_SESSION, {"name": "hers", "on": on}, PATIENCE)
+        return typed.convert(made, calls.SessionRecord)
+
+    for rights, on, said in (
+        (("create", "spawn"), "slurm:2", "allocate"),
+        (("create", "allocate"), "slurm:2", "spawn"),
+        (("create", "allocate", "spawn"), "ssh:n1", "admin"),
+        (("create", "allocate", "spawn"), "nodes:2", "admin"),
+    ):
+        with pytest.raises(SecurityError, match=said):
+            requested(rights, on)
+    with pytest.raises(SecurityError, match="as the user of the head"):
+        requested(("create", "allocate", "spawn"), "slurm:2", user="nobody")
+    assert not slurm.pid, "somebody has asked for machines"
+    record = requested(("create", "allocate", "spawn"), "slurm:2")
+    assert (record.state, slurm.has_job) == ("delayed", True)
+    assert record.creator is not None
+    head.revoke_credential(record.creator.ids[0])
+    until(lambda: not slurm.has_job)
+    until(lambda: head.sessions.find(record.handle).state == "failed")
+    assert "the credential that made it was revoked" in head.sessions.find(record.handle).reason
