@@ -95,6 +95,7 @@ def work_record() -> dict[str, Any]:
         {"agent": 2, "started": 0.1, "seconds": 0.4, "waited": 0.0, "items": 5, "bytes_up": 8},
     ]
     move = {"at": 0.5, "iteration": 2, "source": 2, "target": 1, "items": 3, "reason": "it is late"}
+    late = {"iteration": 1, "agent": 2, "by": 1, "start": 5, "reason": "it is late"}
     return {
         "run": "pi-1",
         "program": "pi",
@@ -106,7 +107,11 @@ def work_record() -> dict[str, Any]:
         "agents": [{"agent": 1, "stop": 5}, {"agent": 2, "start": 5, "stop": 10}],
         "iterations": [{"iteration": 1, "started": 0.1, "seconds": 0.42, "agents": shares}],
         "moves": [move],
-        "counts": {"iterations": 1},
+        "late": [
+            {**late, "at": 0.3, "stop": 8, "outcome": "used"},
+            {**late, "at": 0.4, "stop": 6, "outcome": "failed"},
+        ],
+        "counts": {"iterations": 1, "moves": 1, "late": 2},
     }
 
 
@@ -248,6 +253,16 @@ def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
     box = canvas.bounding_box()
     canvas.hover(position={"x": box["width"] * 0.5, "y": 22 + 20 * 2.5})
     page.see("agent 2: works for 400 ms, iteration 1")
+    begin, end = 0.1 - 0.02 * (0.6 - 0.1), 0.6  # of what is shown
+    for time_, row, text in (
+        (0.3, 1, "agent 1 was asked for 3 items of agent 2 as well: it was faster"),
+        (0.4, 2, "agent 1 was asked for 1 item of agent 2 as well: it gave no answer"),
+        (0.5, 2, "3 items moved from agent 2 to agent 1: it is late"),
+    ):
+        x = 62 + (box["width"] - 62) * (time_ - begin) / (end - begin)
+        canvas.hover(position={"x": x, "y": 22 + 20 * (row + 0.5)})
+        page.see(text)
+    page.see("Items were moved 1 time; 2 times another agent was asked for items of a late one")
     before = canvas.evaluate("one => one.toDataURL()")
     canvas.focus()
     page.page.keyboard.press("+")
@@ -289,6 +304,7 @@ def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: 
         page = opened(file.as_uri(), width)
         page.see("They waited most for agent 2")
         page.see("it is late")
+        page.see("it was faster")
         assert page.page.title() == "pi</script> · Sapwood"
         assert page.overflow <= 0
 
