@@ -119,7 +119,7 @@ def work_record() -> dict[str, Any]:
 def cluster(tmp_path: Path) -> Iterator[Served]:
     """A simulated cluster of 24 nodes with a session, runs and events, and its server."""
     head = SimulatedHead(24)
-    head.session("day", 8)
+    head.session("day", 8, fanout=4)
     head.note("node.joined", "n2 joined", "n2")
     progress = {"state": "running", "iteration": 1, "iterations": 4, "seconds": 0.6, "agents": 2}
     (tmp_path / "progress.json").write_text(json.dumps(progress))
@@ -152,7 +152,7 @@ def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
         "runs": "iteration 1/4",
         "runs/aa11bb22": "They waited most for agent 2",
         "sessions": "day",
-        "sessions/00000000": "Nobody is attached",
+        "sessions/00000000": "junction 10",
         "events": "n2 joined",
         "logs": "node admitted",
     }
@@ -231,6 +231,25 @@ DRAW_TIME = """async () => {
   return times.sort((one, other) => one - other)[4];
 }"""
 """Returns milliseconds: the median of nine changes."""
+
+
+@pytest.mark.row("D-7")
+def test_places_of_sessions_are_seen_and_folded_in_branches(opened: Open) -> None:
+    with served(SimulatedHead(1000)) as cluster:
+        cluster.head.session("day", 1000, fanout=32)
+        page = opened(f"{cluster.url}#/tree")
+        drawing = page.page.get_by_role("group", name="Tree of the session day")
+        page.page.get_by_label("day: ready, 32 junctions, 1000 agents").wait_for()
+        assert drawing.locator(".place").count() == 1 + 32
+        assert drawing.locator(".cell").count() == 1000
+        cluster.head.tree("00000000", 1000, 32, lost=[5])
+        branch = drawing.get_by_role("button", name="junction 1001: lost")
+        branch.focus()
+        page.page.keyboard.press("Enter")
+        page.page.get_by_role("button", name="agent [1-").focus()
+        page.page.keyboard.press("Enter")
+        drawing.locator(".place.bad").get_by_text("agent 5", exact=True).wait_for()
+        assert page.overflow <= 0
 
 
 @pytest.mark.row("D-7")
