@@ -173,6 +173,7 @@ class Run(StaysHere):
             self._began,
             options.delegation,
             reduce,
+            own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
         )
         self._given: dict[int, range] = {}

@@ -115,6 +115,7 @@ class RunWatch:
         began: When the run began, by ``time.perf_counter``.
         options: How items are given to agents.
         reduce: The named reduction of each field of the program.
+        own: Whether code of the program puts results together, so that nothing here can.
         helped: Whether others may map the items of a late agent.
 
     Attributes:
@@ -133,6 +134,7 @@ class RunWatch:
         options: DelegationOptions,
         reduce: Mapping[str, str],
         *,
+        own: bool,
         helped: bool,
     ) -> None:
         self.rates = Rates()
@@ -145,6 +147,7 @@ class RunWatch:
         self._began = began
         self._options = options
         self._reduce = dict(reduce)
+        self._divisible = not own and set(reduce.values()) <= DIVISIBLE
         self._helped = helped
         self._lock = threading.RLock()
         self._run = ""
@@ -222,13 +225,10 @@ class RunWatch:
         with self._lock:
             over, self._help = list(self._help.values()), {}
             self.helping = False
+            for one in over:
+                one.substitute.failed()
         for one in over:
-            one.substitute.failed()
-            for future in one.asked.values():
-                if not future.done():
-                    self._session.withdraw(future)
-            for note in one.notes:
-                self._recorder.late_over(note, "late")
+            self._end_help(one, "late")
 
     def look(self, iteration: int, seconds: float) -> None:
         """Hear from agents before the next iteration, if this one was so long that it costs little.
@@ -274,7 +274,8 @@ class RunWatch:
 
     def _watch(self) -> None:
         interval = max(INTERVAL, len(self._given) / MAX_ASKED)
-        while not self._ended.wait(interval):
+        ended = self._ended
+        while not ended.wait(interval):
             try:
                 wait(self._ask(), ANSWER_TIME)
                 self._recorder.measured(list(self.rates.of(sorted(self._given)).items()))
@@ -353,7 +354,7 @@ class RunWatch:
             {rank: over for rank in given if rank not in idle},
             self.rates.of(sorted(self._given)),
             self._options,
-            divisible=set(self._reduce.values()) <= DIVISIBLE,
+            divisible=self._divisible,
         )
         if found is not None and self._wave is wave:
             self._have_helped(wave, *found)
@@ -364,7 +365,11 @@ class RunWatch:
         """Have others map the items of a late agent."""
         merge = partial(_merged, self._reduce)
         one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
-        state = values.encode(wave.state)
+        try:
+            state = values.encode(wave.state)
+        except Exception as error:  # noqa: BLE001 - the program may change it when the wave is over
+            _log.debug("state not encoded", run=self._run, reason=str(error))
+            return
         orders = [
             (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
         ]
@@ -374,6 +379,8 @@ class RunWatch:
             self._help[rank] = one
             self.helping = True
         for piece, order in orders:
+            if one.substitute.over:  # the wave ended, or one of them has failed already
+                break
             chunk = LateChunk(
                 at=self.now,
                 iteration=self._after + wave.number,
@@ -384,18 +391,34 @@ class RunWatch:
                 outcome="running",
                 reason=reason,
             )
-            one.notes.append(self._recorder.late(chunk))
+            note = self._recorder.late(chunk)
             body = plain.encode(
                 msgspec.to_builtins(
                     agent_requests.HelpRun(order, state.body), builtin_types=(bytes,)
                 )
             )
             future = self._session.ask_encoded(piece.by, agent_requests.HELP, body, state)
-            one.asked[piece.by] = future
+            with self._lock:
+                one.notes.append(note)
+                one.asked[piece.by] = future
             future.add_done_callback(partial(self._mapped, one, piece))
         _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
         if self._wave is not wave:
             self.wave_over()
+        with self._lock:
+            ended = rank not in self._help
+        if ended:
+            self._end_help(one, "late")  # what was asked for after that
+
+    def _end_help(self, one: Help, outcome: str) -> None:
+        """Let the others leave what they do for a late agent."""
+        with self._lock:
+            asked, notes = list(one.asked.values()), list(one.notes)
+        for future in asked:
+            if not future.done():
+                self._session.withdraw(future)
+        for note in notes:
+            self._recorder.late_over(note, outcome)
 
     def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
         """Another agent has mapped items of a late one, or cannot; on any thread."""
