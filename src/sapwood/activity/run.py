@@ -597,7 +597,8 @@ class Run(StaysHere):
         ended = time.perf_counter()
         self._loop_began = self._loop_began or ended
         if self._moved_at:
-            watch.cost, self._moved_at = ended - self._moved_at, 0.0
+            watch.cut_took(ended - self._moved_at)
+            self._moved_at = 0.0
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()

@@ -168,6 +168,10 @@ HTTP_REFUSED = "http.refused"
 OPEN_DASHBOARD = "http.open"
 """Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
 
+HTTP_URLS = "http.urls"
+"""Call: begin the HTTP server if it is not there yet. Answer, when it serves: where browsers reach
+it, those on this machine without TLS first."""
+
 REDEEM_TICKET = "http.redeem"
 """Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
 text."""
@@ -434,6 +438,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
             verifies credentials of this cluster.
         heads: Where front ends find the next head, where several share a store: the places of
             all of them, this one first. Empty where there is only one.
+        urls: Where browsers reach its HTTP server, those on its machine without TLS first.
     """
 
     name: str
@@ -445,6 +450,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     front_ends: int
     issuer: bytes = b""
     heads: list[str] = []
+    urls: list[str] = []
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

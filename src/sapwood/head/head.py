@@ -311,6 +311,7 @@ class Head:
                 calls.SERVE_HTTP: self._serve_http,
                 calls.HTTP_REFUSED: self._http_refused,
                 calls.OPEN_DASHBOARD: self._open_dashboard,
+                calls.HTTP_URLS: self._http_urls,
                 calls.REDEEM_TICKET: self._redeem_ticket,
                 calls.DOWN: self._down,
             },
@@ -327,6 +328,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
+        self.control.root_begins = self.sessions.root_begins
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
@@ -557,6 +559,7 @@ class Head:
                 heads=self.places if self._leadership is not None else [],
                 front_ends=len(self._service.callers),
                 issuer=self.office.issuer,
+                urls=self._web.urls(),
             )
         )
 
@@ -1259,9 +1262,8 @@ class Head:
             self.places,
             longest,
         )
-        answer: Future[Any] = Future()
 
-        def served() -> None:
+        def open_now() -> Any:
             ticket, expires = self._web.new_ticket(issued.text)
             made = calls.DashboardTicket(
                 ticket=ticket,
@@ -1270,10 +1272,14 @@ class Head:
                 credential=issued.facts.id,
                 authority=self.control.authority,
             )
-            answer.set_result(_plain(made))
+            return _plain(made)
 
-        self._web.when_serving(served)
-        return answer
+        return _after(self._web.serving(), open_now)
+
+    def _http_urls(self, caller: ServiceCaller, value: Any) -> Any:
+        del value
+        self._require_here(caller)
+        return _after(self._web.serving(), self._web.urls)
 
     def _redeem_ticket(self, caller: ServiceCaller, value: Any) -> Any:
         self._require_here(caller)
@@ -1595,6 +1601,20 @@ def ended_by(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
+
+
+def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:
+    """Return what a function gives when something has happened, or why it cannot happen."""
+    answer: Future[Any] = Future()
+
+    def happened(found: Future[None]) -> None:
+        if (error := found.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(function())
+
+    event.add_done_callback(happened)
+    return answer
 
 
 def _plain(value: msgspec.Struct) -> Any:

@@ -22,6 +22,7 @@ from sapwood.head.ledger import EventQuery
 from sapwood.head.remote import show
 from sapwood.head.service import ServiceClient, UnixWay, plain
 from sapwood.security.capabilities import Capability
+from sapwood.security.rights import ADMIN
 
 MAX_LINES: Final = 48
 """Lines that are kept; of more, one that nobody uses goes."""
@@ -255,8 +256,9 @@ def open_line(
         if shown.claims.holder:
             raise UnauthorizedError(
                 "this credential is bound to the key of its holder, and a header cannot prove that",
-                hint="for HTTP, issue one without --holder, with few rights and a short life: "
-                "`sapwood credential issue --role observer --ttl 1h`",
+                hint="HTTP needs one without --holder, with few rights and a short life. Who has "
+                "the right 'admin' makes it: `sapwood credential issue --role observer --ttl 1h "
+                f"--output FILE`{_by_key(shown)}",
             )
     made: list[Line] = []
 
@@ -281,6 +283,16 @@ def open_line(
         link.close()
         raise
     return made[0]
+
+
+def _by_key(shown: Capability) -> str:
+    """Say how a holder makes one by the bound credential itself, if it allows that."""
+    if ADMIN not in shown.claims.names:
+        return ""
+    return (
+        "; you may, with this credential in SAPWOOD_CREDENTIAL_FILE, its key in SAPWOOD_KEY_FILE, "
+        "and `--name sapwood://HOST:PORT`"
+    )
 
 
 def _shown(link: ServiceClient, credential: Capability) -> calls.RightsFacts:
