@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.activity.rate_history import FileHistory, RateHistory
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
@@ -49,6 +50,7 @@ class TreeWork(StaysHere, abc.ABC):
     Attributes:
         settings: All settings.
         allocation: Until when its machines are there; None where they have no end.
+        history: Where runs keep what they have measured of agents.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._runs: list[Run] = []
         self.allocation: AllocationEnd | None = None
         self._tell_run: Callable[[Run], object] | None = None
+        self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
             self._cache,
@@ -173,6 +176,7 @@ class TreeWork(StaysHere, abc.ABC):
                 checkpoint_share=limits.checkpoints,
                 resume=_path(resume),
                 delegation=_delegation(self.settings.runs, delegate),
+                history=self.history,
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
