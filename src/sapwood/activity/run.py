@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, TimeoutError, wait  # noqa: A004 - the one that futures raise
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +21,9 @@ from sapwood.activity.checkpoint import (
 )
 from sapwood.activity.chunked_map import GRID_REDUCTIONS, REPRODUCIBLE
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions, assign, moved
+from sapwood.activity.notebook import LivePicture, show, show_by_itself
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
@@ -68,6 +69,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
@@ -149,9 +151,11 @@ class Run(StaysHere):
 
     Attributes:
         files: Where checkpoints lie.
+        page: What a dashboard shows of it, or of its session.
     """
 
     files: CheckpointFiles = DISK
+    page: DashboardPage = DashboardPage()
 
     def __init__(
         self,
@@ -210,6 +214,7 @@ class Run(StaysHere):
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
+        self._pictures: list[LivePicture] = []
         self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
@@ -229,7 +234,8 @@ class Run(StaysHere):
             TimeoutError: It has not ended after ``timeout`` seconds.
         """
         try:
-            return self._future.result(timeout)
+            self._settled(timeout)
+            return self._future.result(0)
         except KeyboardInterrupt:  # at a prompt the cluster lives on, and would go on computing
             self.cancel()
             raise
@@ -237,14 +243,21 @@ class Run(StaysHere):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the run; return whether it has ended."""
         try:
-            self._future.exception(timeout)
+            self._settled(timeout)
         except TimeoutError:
             return False
         return True
 
+    def _settled(self, timeout: float | None) -> BaseException | None:
+        """Wait for the end, show it in a notebook, and return the error, if any."""
+        error = self._future.exception(timeout)
+        for picture in tuple(self._pictures):
+            picture.end()
+        return error
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run and return its error, if any."""
-        return self._future.exception(timeout)
+        return self._settled(timeout)
 
     def done(self) -> bool:
         """Whether the run has ended."""
@@ -813,6 +826,17 @@ class Run(StaysHere):
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.progress}>"
 
+    def show(self) -> None:
+        """Show the run below this cell of a notebook, if this is one; the picture follows it."""
+        picture = show_by_itself(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
+    def _ipython_display_(self) -> None:
+        picture = show(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
     def _repr_html_(self) -> str:
         progress = self.progress
         planned = f"/{progress.iterations}" if progress.iterations else ""
@@ -825,9 +849,11 @@ class Run(StaysHere):
             "agents": str(progress.agents),
             "seconds": f"{progress.seconds:.2f}",
         }
-        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
-        table = f"<table><caption>{escape(self.name)} {progress.bar()}</caption>{rows}</table>"
-        return table + (self._statistics._repr_html_() if self._statistics.agents else "")
+        if self._future.done() and (error := self._future.exception()) is not None:
+            figures["why"] = str(error)
+        head = f"<b>{escaped(self.name)}</b> {progress.bar()}{self.page.html()}"
+        sums = self._statistics._repr_html_() if self._statistics.agents else ""
+        return f"{head}{html_table([*figures.items()], named=True)}{sums}"
 
 
 def _grid(options: RunOptions, reduce: dict[str, str], data: Dataset, *, own: bool) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.run import Run
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.attaching import attach, create_session
@@ -201,6 +202,7 @@ def connect(
     except BaseException:
         head.close()
         raise
+    made.page = DashboardPage.at(head.facts.urls, "tree", head.facts.name)
     made.tell_runs(partial(_record_run, head))
     made.history = HeadHistory(head, made.history)
     made.new_session = partial(create_session, cluster=name, settings=chosen)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.rate_history import FileHistory, RateHistory
@@ -49,6 +50,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     Attributes:
         settings: All settings.
+        page: What the dashboard of its head shows of it; its ``url`` is empty without one.
         allocation: Until when its machines are there; None where they have no end.
         history: Where runs keep what they have measured of agents.
     """
@@ -66,6 +68,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._printer = printer
         self._runs: list[Run] = []
         self.allocation: AllocationEnd | None = None
+        self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
         self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
@@ -181,11 +184,13 @@ class TreeWork(StaysHere, abc.ABC):
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
+        run.page = self.page
         run.add_done_callback(lambda _: self._printer.flush())
         if self._tell_run is not None:
             run.add_done_callback(self._tell_run)
         if self.allocation is not None:
             self.allocation.add(run)
+        run.show()
         return run
 
     def persist(

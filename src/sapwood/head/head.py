@@ -332,6 +332,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
+        self.control.root_begins = self.sessions.root_begins
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
