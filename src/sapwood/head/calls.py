@@ -403,6 +403,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
         origin: Where it comes from: who set it and when, a file and line, or ``default``.
         expected: What it must look like.
         about: What it means.
+        counts: For what a change counts, where that is not everything that is there already.
     """
 
     key: str
@@ -410,6 +411,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     expected: str
     about: str
+    counts: str = ""
 
 
 class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -911,6 +913,20 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     settings: Any = None
 
 
+class SessionValue(msgspec.Struct, frozen=True):
+    """A value of the policy by which a session acts.
+
+    Attributes:
+        key: Its dotted name, as ``sapwood policy show`` lists it.
+        value: As TOML.
+        origin: Where it comes from.
+    """
+
+    key: str
+    value: str
+    origin: str
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is, as its root says.
 
@@ -931,6 +947,9 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
+        idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
+            not say.
+        policy: By which values of the policy it acts.
     """
 
     id: str
@@ -949,6 +968,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     merged: list[str] = []
     part_of: list[str] = []
+    idle: float | None = None
+    policy: list[SessionValue] = []
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
