@@ -190,6 +190,10 @@ class RunWatch:
         """Seconds since the run began."""
         return time.perf_counter() - self._began
 
+    def guess(self, rates: Mapping[int, float]) -> None:
+        """Take rates for those of agents until they are measured."""
+        self.rates = Rates(rates)
+
     # --- for the thread of the run -------------------------------------------------------------
 
     def begin(
@@ -278,16 +282,17 @@ class RunWatch:
         elif abs(seconds - self._usual) > self._options.least_gain * self._usual:
             share = SURPRISED_SHARE
         allowed = max(self._credit, seconds * share)
-        if allowed < self._look_took:
+        if allowed >= self._look_took:
+            begin = time.perf_counter()
+            with self._lock:
+                self._asked.clear()
+            wait(self._ask(), max(self._look_took, allowed))
+            self._take_in()
+            self._look_took = time.perf_counter() - begin
+            self._credit = max(0.0, self._credit - self._look_took)
+            self._usual = seconds
+        elif not self._helped_last:
             return
-        begin = time.perf_counter()
-        with self._lock:
-            self._asked.clear()
-        wait(self._ask(), max(self._look_took, allowed))
-        self._take_in()
-        self._look_took = time.perf_counter() - begin
-        self._credit = max(0.0, self._credit - self._look_took)
-        self._usual = seconds
         self._decide(iteration)
 
     def heard(self, rank: int, pulse: agent_requests.Pulse) -> None:

@@ -95,6 +95,13 @@ FOLLOW_EVENTS = "events.follow"
 RECORD_RUN = "run.ended"
 """Call: a run of mine has ended. Value: :class:`RunEnded`."""
 
+READ_RATES = "rates.read"
+"""Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
+Answer: what was kept, bytes; None if nothing was."""
+
+KEEP_RATES = "rates.keep"
+"""Call: keep what a run has measured. Value: :class:`KeepRates`."""
+
 SHOW_POLICY = "policy.show"
 """Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
 
@@ -373,6 +380,18 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     iterations: int = 0
     reason: str = ""
+
+
+class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has measured of agents.
+
+    Attributes:
+        key: The key of the function, a SHA-256.
+        rates: What was measured; the head does not read it.
+    """
+
+    key: str
+    rates: bytes
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
