@@ -422,7 +422,8 @@ class SessionBook:
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
-            self._keep(msgspec.structs.replace(record, state=state, report=report))
+            idle = record.idle if report.idle is None else report.idle
+            self._keep(msgspec.structs.replace(record, state=state, report=report, idle=idle))
         self._note_merges(record, report)
         return True
 
