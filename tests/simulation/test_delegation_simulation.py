@@ -47,7 +47,9 @@ def test_a_wrong_first_guess_is_corrected() -> None:
     quiet = DelegationFaults(death=0.0, change=0.0, twice=0.0, hang=0.0, delay=0.0)
     wrong = {1: 1.0, 2: 100.0, 3: 1.0, 4: 100.0}
     courses = [DelegationSimulation(s, faults=quiet, first=wrong).run() for s in range(SEEDS)]
-    assert sum(course.cuts for course in courses) > SEEDS * 3 // 2, "the first cut, and a better one"
+    assert sum(course.cuts for course in courses) > SEEDS * 3 // 2, (
+        "the first cut, and a better one"
+    )
     assert all(course.cuts <= 6 for course in courses), "and no more when rates are known"
 
 

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
+from concurrent.futures import Future, TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +27,13 @@ from sapwood.activity.notebook import LivePicture, show, show_by_itself
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.rate_history import (
+    FunctionHistory,
+    MeasuredRate,
+    RateHistory,
+    key_of,
+    read_history,
+)
 from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.run_record import (
     Move,
@@ -49,6 +56,7 @@ from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
@@ -73,6 +81,9 @@ T = TypeVar("T")
 
 _log = logger("activity")
 
+MACHINE_TIME = 1.0
+"""Seconds that agents get to say where they are, before the first cut."""
+
 _numbers = itertools.count(1)
 
 
@@ -94,6 +105,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         checkpoint_share: Of the time of the run that this may take.
         resume: File with a checkpoint from which the run goes on; empty to begin anew.
         delegation: How items are given to agents.
+        history: Where it is kept what agents were measured to do; None to keep and know nothing.
     """
 
     chunk: int | None = None
@@ -108,6 +120,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     checkpoint_share: float = 0.02
     resume: str = ""
     delegation: DelegationOptions = DelegationOptions()
+    history: RateHistory | None = None
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -177,8 +190,10 @@ class Run(StaysHere):
             self._began,
             options.delegation,
             reduce,
+            own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
         )
+        self._history: FunctionHistory | None = None
         self._given: dict[int, range] = {}
         self._moved_at = 0.0
         self._order: MakeOrder
@@ -377,15 +392,60 @@ class Run(StaysHere):
         published = self.data.published_for(fields, finite=finite)
         with published:
             self._find_checkpoint()
+            self._guess_rates()
             try:
                 while not self._goes_through(built, published):
                     self._cuts += 1
             finally:
                 self._offered.close()
                 self._note_statistics(built)
+                self._keep_rates()
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
+
+    @property
+    def _function(self) -> str:
+        """What the map is called."""
+        return self.program.map_function or f"{self.program.name}.map"
+
+    def _guess_rates(self) -> None:
+        """Take what former runs have measured for the rates of agents until they are measured."""
+        history = self._options.history
+        if history is None or not self._watch.movable:
+            return
+        found = self._history = read_history(history, key_of(self.program.hash, self._function))
+        if found is None:
+            return
+        ranks = self._session.tree.agent_ranks
+        asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
+        wait(asked.values(), MACHINE_TIME)
+        machines = {
+            rank: typed.convert(one.result(), agent_requests.AgentMachine)
+            for rank, one in asked.items()
+            if one.done() and not one.cancelled() and one.exception() is None
+        }
+        guessed = found.guess({rank: (one.node, one.kind) for rank, one in machines.items()})
+        if guessed:
+            self._watch.guess(guessed)
+            described = found.described(len(guessed), len(ranks), history.place)
+            self._recorder.first_guess = described
+
+    def _keep_rates(self) -> None:
+        """Keep what was measured for the next run of this function."""
+        history, function = self._options.history, self._function
+        rates = self._watch.rates
+        measured = [
+            MeasuredRate(agent=one.agent, node=one.node, kind=one.kind, rate=rate)
+            for one in self._recorder.agents
+            for rate in rates.of([one.agent]).values()
+            if rates.measured(one.agent)
+        ]
+        if history is None or not self._watch.movable or not measured:
+            return
+        known = self._history or FunctionHistory(function=function, run=self.name, written=0.0)
+        kept = known.with_run(self.name, time.time(), measured)
+        history.write(key_of(self.program.hash, function), msgspec.json.encode(kept))
 
     def _find_checkpoint(self) -> None:
         """Take up the state of a checkpoint, if the run goes on from one; get ready to write some.
@@ -531,7 +591,7 @@ class Run(StaysHere):
         context = self._context
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
-        function = self.program.map_function or f"{self.program.name}.map"
+        function = self._function
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         content = self._offered.code(image, handlers)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.activity.rate_history import FileHistory, RateHistory
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
@@ -51,6 +52,7 @@ class TreeWork(StaysHere, abc.ABC):
         settings: All settings.
         page: What the dashboard of its head shows of it; its ``url`` is empty without one.
         allocation: Until when its machines are there; None where they have no end.
+        history: Where runs keep what they have measured of agents.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class TreeWork(StaysHere, abc.ABC):
         self.allocation: AllocationEnd | None = None
         self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
+        self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
             self._cache,
@@ -176,6 +179,7 @@ class TreeWork(StaysHere, abc.ABC):
                 checkpoint_share=limits.checkpoints,
                 resume=_path(resume),
                 delegation=_delegation(self.settings.runs, delegate),
+                history=self.history,
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
