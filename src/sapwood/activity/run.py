@@ -190,6 +190,7 @@ class Run(StaysHere):
             self._began,
             options.delegation,
             reduce,
+            own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
         )
         self._history: FunctionHistory | None = None
