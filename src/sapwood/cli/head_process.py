@@ -406,7 +406,9 @@ def _show_http(answer: UpAnswer) -> None:
     if answer.http_trouble:
         typer.echo(f"HTTP is not served where --http wants it: {answer.http_trouble}", err=True)
     elif answer.http:
-        typer.echo(f"HTTP is at {answer.http[0]}; `sapwood dashboard{named}` opens it in a browser.")
+        typer.echo(
+            f"HTTP is at {answer.http[0]}; `sapwood dashboard{named}` opens it in a browser."
+        )
 
 
 def end(name: str, *, as_json: bool) -> None:

@@ -188,10 +188,14 @@ class RunningCommand:
         carrier: The way to the nodes.
         number: Of the command.
         forget: Called with the number when it is over on all nodes, or closed.
+
+    Attributes:
+        status: The largest exit code of the nodes where it has ended.
     """
 
     def __init__(self, carrier: CommandCarrier, number: int, forget: Callable[[int], None]) -> None:
         self.number = number
+        self.status = 0
         self._carrier = carrier
         self._forget = forget
         self._events: SimpleQueue[tuple[NodeOutput | NodeExit, Done]] = SimpleQueue()
@@ -222,6 +226,7 @@ class RunningCommand:
             return None
         if isinstance(event, NodeExit):
             self._unheard -= 1
+            self.status = max(self.status, event.status)
         return event
 
     def give(self, data: bytes) -> bool:
