@@ -31,6 +31,9 @@ PULSE = "run.pulse"
 FLUSH_TRACES = "traces.flush"
 """Procedure of a runner that sends what user code has traced."""
 
+MACHINE = "agent.machine"
+"""Request that an agent say where it is; see :class:`AgentMachine`."""
+
 CALL_TASK = "task.call"
 HELP = "run.help"
 """Request that an agent map items of another one that is late; see :class:`HelpRun`."""
@@ -140,6 +143,18 @@ class Opened(msgspec.Struct, frozen=True):
 
     pid: int = 0
     runner: int = 0
+    node: str = ""
+    kind: str = ""
+
+
+class AgentMachine(msgspec.Struct, frozen=True):
+    """Where an agent is.
+
+    Attributes:
+        node: What its machine calls itself.
+        kind: The kind of that machine.
+    """
+
     node: str = ""
     kind: str = ""
 

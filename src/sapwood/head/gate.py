@@ -32,6 +32,8 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
+    calls.READ_RATES: r.RUN,
+    calls.KEEP_RATES: r.RUN,
     calls.STATUS: r.OBSERVE,  # it has the commands of everybody
     calls.GLANCE: r.OBSERVE,
     calls.LOGS: r.OBSERVE,

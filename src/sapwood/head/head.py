@@ -64,6 +64,7 @@ from sapwood.head.gate import (
     secret_for,
 )
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
+from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -240,6 +241,7 @@ class Head:
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
+            self._rates = RateKeeper(lambda: self._store.opened)
             self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
             cluster, pin = authority.cluster, authority.pin
             with self._reading("credentials"):
@@ -290,6 +292,8 @@ class Head:
                 calls.EVENTS: self._events,
                 calls.FOLLOW_EVENTS: self._follow_events,
                 calls.RECORD_RUN: self._record_run,
+                calls.READ_RATES: self._read_rates,
+                calls.KEEP_RATES: self._keep_rates,
                 calls.SHOW_POLICY: self._show_policy,
                 calls.SET_POLICY: self._set_policy,
                 calls.POLICY_HISTORY: self._policy_history,
@@ -328,6 +332,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
+        self.control.root_begins = self.sessions.root_begins
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
@@ -1209,6 +1214,15 @@ class Head:
         text = f"{run.run}: {run.state}" + (f": {run.reason}" if run.reason else "")
         self.ledger.note("run.ended", text, session=run.session, facts=facts)
         return None
+
+    def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return self._rates.read(_read(value, str))
+
+    def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.KeepRates)
+        self._rates.write(wanted.key, wanted.rates)
 
     def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

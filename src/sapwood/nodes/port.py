@@ -21,6 +21,15 @@ ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
 """Addresses that stand for all of a machine."""
 
 
+ROOT_PATIENCE = 8.0
+"""Seconds for which a front end waits at the head's port for the root of a session that begins.
+
+That is less than it gives the handshake, so it hears why there is none.
+"""
+
+_SESSION = "sapwood-session/1/"
+
+
 def session_protocol(session: str) -> str:
     """Return what front ends of a session speak with its root between machines (ALPN).
 
@@ -28,7 +37,7 @@ def session_protocol(session: str) -> str:
         >>> session_protocol("5b9a9171")
         'sapwood-session/1/5b9a9171'
     """
-    return f"sapwood-session/1/{session}"
+    return _SESSION + session
 
 
 class HeadPort:
@@ -52,6 +61,7 @@ class HeadPort:
         refused: Refused | None = None,
     ) -> None:
         self._port = TlsPort(listen, loop, credentials, refused=refused or log_refusals)
+        self._loop = loop
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
@@ -82,7 +92,28 @@ class HeadPort:
         Returns:
             A function that ends that.
         """
-        return self._port.delegate(session_protocol(tree) if session else tree_protocol(tree), take)
+        protocol = session_protocol(tree) if session else tree_protocol(tree)
+        end = self._port.delegate(protocol, take)
+        if session:
+            self._loop.call_soon_threadsafe(self._port.serve_held)
+        return end
+
+    def hold_front_ends(self, begins: Callable[[str], bool]) -> None:
+        """Let front ends of sessions wait whose roots have not come here yet.
+
+        Args:
+            begins: Whether the root of a session will be here soon; given its id.
+        """
+
+        def expected(protocol: str) -> bool:
+            return protocol.startswith(_SESSION) and begins(protocol.removeprefix(_SESSION))
+
+        self._port.hold(expected, ROOT_PATIENCE)
+
+    @property
+    def held(self) -> int:
+        """Front ends that wait for the root of a session."""
+        return self._port.held
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Have the connections of a protocol that is no tree's served elsewhere.

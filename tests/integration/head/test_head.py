@@ -197,6 +197,7 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 2
+        assert cluster.page.url == f"https://{own_head['places'][0]}/#/tree"
         os.kill(own_head["pid"], signal.SIGKILL)
         port = own_head["places"][0].rpartition(":")[2]
         until(lambda: "does not answer" in own_cli.run("node", "list", status=6))
