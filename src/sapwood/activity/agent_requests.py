@@ -47,6 +47,9 @@ NOT_WANTED = "not wanted"
 """Answers of a late agent: it has contributed that, it had answered itself, the wave has not come
 to it yet."""
 
+TASK_STATISTICS = "task.statistics"
+"""Request that an agent say what its tasks cost so far: ``FunctionStatistics`` of each function."""
+
 GIVE_BACK_TASK = "task.give_back"
 """Request that an agent give back a task, by the number of its request, unless it has begun it."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.agent_requests import FLUSH_TRACES
+from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.merged import MERGE_TIMEOUT, Merged, merge_order, merged_at
@@ -218,6 +219,39 @@ class Cluster(TreeWork, Messaging, Submitting):
         if not ranks:
             raise ConfigurationError("a group needs at least one agent")
         return AgentGroup(tuple(ranks), self._session, self._call_at)
+
+    def task_statistics(self, timeout: float = 5.0) -> tuple[FunctionStatistics, ...]:
+        """Return what submitted calls cost so far: the figures of each function on each machine.
+
+        They are those of the agents' processes that live: an agent that was replaced begins anew.
+        A call that failed counts as an error, and not into the times. The statistics of a run are
+        its own: ``run.statistics``.
+
+        Args:
+            timeout: Seconds that agents get to answer; who does not is left out.
+
+        Raises:
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                list(cluster.map(fetch, urls))
+                for one in cluster.task_statistics():
+                    print(one.name, one.node, one.calls, one.errors, one.mean, one.p95)
+        """
+        self._must_be_open()
+        asked = [
+            self._session.ask(rank, agent_requests.TASK_STATISTICS, None)
+            for rank in self._session.tree.agent_ranks
+        ]
+        wait(asked, timeout)
+        return by_function_and_node(
+            one
+            for answer in asked
+            if answer.done() and not answer.cancelled() and answer.exception() is None
+            for one in typed.convert(answer.result(), list[FunctionStatistics])
+        )
 
     def _call_at(
         self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any

@@ -75,6 +75,7 @@ from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
+from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -303,6 +304,8 @@ class Head:
                 calls.MERGE_CREDENTIAL: self._merge_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
+                calls.REPORT_TREE: self._report_tree,
+                calls.SESSION_TREES: self._session_trees,
                 calls.END_SESSION: self._end_session,
                 calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
@@ -344,6 +347,7 @@ class Head:
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
+        self._trees = TreeBook()
         self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
@@ -1091,6 +1095,15 @@ class Head:
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return self.sessions.report(_read(value, calls.SessionReport))
+
+    def _report_tree(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self._trees.note(_read(value, calls.SessionTree))
+
+    def _session_trees(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        known = _read(value, calls.KnownTrees)
+        return _plain(self._trees.changed(known, self.sessions.records()))
 
     def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

@@ -60,8 +60,39 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
             assert total(cluster) == 2
             assert f'{head.control.places[0]}/#/sessions/{number}"' in cluster._repr_html_()
             processes.append(tuple(agent.pid for agent in cluster.agents))
+            assert [(one.kind, one.pid) for one in places_of(head, number)] == [
+                ("root", 0),
+                *(("agent", agent.pid) for agent in cluster.agents),
+            ]
             until(lambda: head.sessions.find(left).state == "ready")
     assert len(set(processes)) == 1
+
+
+def places_of(head: Head, session: str) -> list[calls.SessionPlace]:
+    found = head._trees.changed(calls.KnownTrees(session=session), head.sessions.records())
+    return found.changed[0].places if found.changed else []
+
+
+@pytest.mark.nightly
+@pytest.mark.row("D-7")
+def test_the_head_knows_the_places_of_a_session(head: Head, until: Until) -> None:
+    def places() -> list[calls.SessionPlace]:
+        return places_of(head, "deep")
+
+    def shape() -> list[tuple[int, int, str, str]]:
+        return [(one.rank, one.parent, one.kind, one.state) for one in places()]
+
+    with sapwood.create_session(4, name="deep", on="local", fanout=2) as cluster:
+        whole = [(0, -1, "root", "ready")]
+        whole += [(rank, 5 + (rank > 2), "agent", "ready") for rank in (1, 2, 3, 4)]
+        whole += [(5, 0, "junction", "ready"), (6, 0, "junction", "ready")]
+        until(lambda: shape() == whole)
+        os.kill(places()[1].pid, signal.SIGKILL)
+        until(lambda: [one.incarnation for one in places()] == [1, 2, 1, 1, 1, 1, 1])
+        until(lambda: shape() == whole)
+        (more,) = cluster.expand(1)
+        until(lambda: (more, "agent") in [(rank, kind) for rank, _, kind, _ in shape()])
+    until(lambda: places() == [])  # it is over
 
 
 FRONT_END = """
