@@ -1,6 +1,7 @@
 """A run: init, then broadcast the state, map, reduce, update, until the program is done."""
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -90,6 +91,9 @@ _numbers = itertools.count(1)
 MAX_TRACED_ITERATIONS = 1000
 """Iterations of a run that are spans of their own where traces are wanted."""
 
+TOKEN_BYTES = 8
+"""Random bytes by which agents tell runs of the same name apart."""
+
 
 class RunOptions(msgspec.Struct, frozen=True):
     """How a run is made.
@@ -170,6 +174,7 @@ class Run(StaysHere):
         options: RunOptions,
     ) -> None:
         self.name = f"{program.name}-{next(_numbers)}"
+        self._token = secrets.token_hex(TOKEN_BYTES)
         self.program = program
         self.data = data
         self._session = session
@@ -652,8 +657,11 @@ class Run(StaysHere):
 
     @property
     def _context(self) -> str:
-        """What agents call what they have of the run."""
-        return f"{self.name}.{self._cuts}" if self._cuts else self.name
+        """What agents call what they have of the run.
+
+        Other processes that use the same agents may have runs of the same name.
+        """
+        return f"{self.name}.{self._token}.{self._cuts}"
 
     def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
         """Open the stream of the next iterations, and watch its agents from now on."""
