@@ -20,6 +20,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
+from sapwood.environment.tracing import look, seam, traced
 
 if TYPE_CHECKING:
     from sapwood.head.access import HeadAccess
@@ -249,21 +250,37 @@ def _carrier_of_session(
     return LocalCarrier(commands)
 
 
+@contextlib.contextmanager
 def start_command(
     commands: Commands,
     arguments: Sequence[str],
     folder: str,
     environment: Mapping[str, str] | None,
     input_to: Sequence[str],
-) -> RunningCommand:
-    """Start a command on all nodes.
+) -> Iterator[RunningCommand]:
+    """Start a command on all nodes; it is over, or ended, after the block.
+
+    Where traces are wanted, it is a span, and the command finds that in ``TRACEPARENT``.
 
     Raises:
         ArgumentError: There is no command.
     """
     if not arguments or not arguments[0]:
         raise ArgumentError("there is no command", hint="name a program and its arguments")
-    return commands.start(arguments, folder=folder, environment=environment, input_to=input_to)
+    look()
+    name = f"exec {os.path.basename(arguments[0])}"  # noqa: PTH119 - it need not be a path
+    with traced(name, {"sapwood.nodes": len(commands.names)}) as span:
+        trace = {} if span is None else span.carrier
+        variables = {**(environment or {}), **{key.upper(): trace[key] for key in trace}}
+        with commands.start(
+            arguments, folder=folder, environment=variables, input_to=input_to
+        ) as running:
+            yield running
+        if span is not None:
+            failed = f"exit code {running.status}" if running.status else None
+            span.end(failed, {"process.exit.code": running.status})
+    if seam.tracer is not None:
+        seam.tracer.flush()
 
 
 @contextlib.contextmanager

@@ -213,6 +213,9 @@ class RunningCommand:
         number: Of the command.
         nodes: The numbers of the nodes.
         forget: Called with the number when it is over on all nodes, or closed.
+
+    Attributes:
+        status: The largest exit code of the nodes where it has ended.
     """
 
     def __init__(
@@ -223,6 +226,7 @@ class RunningCommand:
         forget: Callable[[int], None],
     ) -> None:
         self.number = number
+        self.status = 0
         self._carrier = carrier
         self._forget = forget
         self._events: SimpleQueue[tuple[NodeOutput | NodeExit, Done]] = SimpleQueue()
@@ -253,6 +257,7 @@ class RunningCommand:
             return None
         if isinstance(event, NodeExit):
             self._unheard -= 1
+            self.status = max(self.status, event.status)
         return event
 
     def give(self, data: bytes) -> bool:
