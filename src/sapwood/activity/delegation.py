@@ -24,6 +24,9 @@ REMEMBERED_SECONDS = 0.25
 REMEMBERED_RATES = 15
 """Maps that are remembered at most, however short they are."""
 
+LEAST_RATE, MOST_RATE = 1e-12, 1e15
+"""Bounds of a rate, items per second: beyond them a clock or a history was wrong."""
+
 UNKNOWN_SLOWER = 20
 """Times that an agent may be slower than all others before it was measured."""
 
@@ -65,7 +68,7 @@ class Rates:
     """
 
     def __init__(self, first: Mapping[int, float] | None = None) -> None:
-        self._first = {rank: rate for rank, rate in (first or {}).items() if _is_rate(rate)}
+        self._first = {rank: rate for rank, rate in (first or {}).items() if is_rate(rate)}
         self._last: dict[int, deque[tuple[float, float]]] = {}
 
     def note(self, rank: int, items: int, seconds: float) -> None:
@@ -73,7 +76,7 @@ class Rates:
         if items <= 0 or not math.isfinite(seconds) or seconds <= 0:
             return
         rate = items / seconds
-        if not _is_rate(rate):
+        if not is_rate(rate):
             return
         last = self._last.setdefault(rank, deque(maxlen=REMEMBERED_RATES))
         last.append((rate, seconds))
@@ -122,8 +125,9 @@ class Rates:
         return _median([rate for rate, _ in self._last[rank]])
 
 
-def _is_rate(rate: float) -> bool:
-    return math.isfinite(rate) and rate > 0
+def is_rate(rate: float) -> bool:
+    """Whether that can be items per second of an agent; what is no number is none."""
+    return LEAST_RATE <= rate <= MOST_RATE
 
 
 def _median(values: Sequence[float]) -> float:

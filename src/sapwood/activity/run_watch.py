@@ -129,6 +129,7 @@ class RunWatch:
         began: When the run began, by ``time.perf_counter``.
         options: How items are given to agents.
         reduce: The named reduction of each field of the program.
+        own: Whether code of the program puts results together, so that nothing here can.
         helped: Whether others may map the items of a late agent.
 
     Attributes:
@@ -147,6 +148,7 @@ class RunWatch:
         options: DelegationOptions,
         reduce: Mapping[str, str],
         *,
+        own: bool,
         helped: bool,
     ) -> None:
         self.rates = Rates()
@@ -159,6 +161,7 @@ class RunWatch:
         self._began = began
         self._options = options
         self._reduce = dict(reduce)
+        self._divisible = not own and set(reduce.values()) <= DIVISIBLE
         self._helped = helped
         self._lock = threading.RLock()
         self._run = ""
@@ -186,6 +189,10 @@ class RunWatch:
     def now(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self._began
+
+    def guess(self, rates: Mapping[int, float]) -> None:
+        """Take rates for those of agents until they are measured."""
+        self.rates = Rates(rates)
 
     # --- for the thread of the run -------------------------------------------------------------
 
@@ -249,18 +256,15 @@ class RunWatch:
         with self._lock:
             over, self._help = list(self._help.values()), {}
             self.helping = False
+            for one in over:
+                one.substitute.failed()
             self._helped_last |= bool(over)
         # Who was slow is known before items may be cut anew.
         wait([one.delivery for one in over if one.delivery is not None], ANSWER_TIME)
         for one in over:
             if one.delivery is not None and one.delivery.done():
                 self._delivered(one, one.delivery)
-            one.substitute.failed()
-            for future in one.asked.values():
-                if not future.done():
-                    self._session.withdraw(future)
-            for note in one.notes:
-                self._recorder.late_over(note, "late")
+            self._end_help(one)
 
     def look(self, iteration: int, seconds: float) -> None:
         """Hear from agents before the next iteration, if this one was so long that it costs little.
@@ -278,16 +282,17 @@ class RunWatch:
         elif abs(seconds - self._usual) > self._options.least_gain * self._usual:
             share = SURPRISED_SHARE
         allowed = max(self._credit, seconds * share)
-        if allowed < self._look_took:
+        if allowed >= self._look_took:
+            begin = time.perf_counter()
+            with self._lock:
+                self._asked.clear()
+            wait(self._ask(), max(self._look_took, allowed))
+            self._take_in()
+            self._look_took = time.perf_counter() - begin
+            self._credit = max(0.0, self._credit - self._look_took)
+            self._usual = seconds
+        elif not self._helped_last:
             return
-        begin = time.perf_counter()
-        with self._lock:
-            self._asked.clear()
-        wait(self._ask(), max(self._look_took, allowed))
-        self._take_in()
-        self._look_took = time.perf_counter() - begin
-        self._credit = max(0.0, self._credit - self._look_took)
-        self._usual = seconds
         self._decide(iteration)
 
     def heard(self, rank: int, pulse: agent_requests.Pulse) -> None:
@@ -314,6 +319,7 @@ class RunWatch:
     # --- the thread of the watch ---------------------------------------------------------------
 
     def _watch(self) -> None:
+        ended = self._ended
         longest = max(INTERVAL, len(self._given) / MAX_ASKED)
         shortest = max(FIRST_INTERVAL, longest / HURRY)
         interval, asked, was_late = shortest, time.perf_counter(), False
@@ -321,7 +327,7 @@ class RunWatch:
             due = asked + interval - time.perf_counter()
             hurry = self._hurry.wait(max(0.0, min(due, self._seconds_until_late() or due)))
             self._hurry.clear()
-            if self._ended.is_set():
+            if ended.is_set():
                 return
             is_late = self._seconds_until_late() == 0
             begins = hurry or (is_late and not was_late)
@@ -422,7 +428,6 @@ class RunWatch:
             if one.result is not None and one.delivery is None:
                 self._deliver(one)
         rates = self.rates.at_least(sorted(self._given))
-        divisible = set(self._reduce.values()) <= DIVISIBLE
         while self._wave is wave:
             given = {
                 rank: part
@@ -430,7 +435,7 @@ class RunWatch:
                 if rank not in known and (rank not in helping or rank not in idle)
             }
             busy = {rank: over for rank in given if rank not in idle}
-            found = late(given, busy, rates, self._options, divisible=divisible)
+            found = late(given, busy, rates, self._options, divisible=self._divisible)
             if found is None:
                 return
             self._have_helped(wave, *found)
@@ -443,7 +448,11 @@ class RunWatch:
         """Have others map the items of a late agent."""
         merge = partial(_merged, self._reduce)
         one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
-        state = values.encode(wave.state)
+        try:
+            state = values.encode(wave.state)
+        except Exception as error:  # noqa: BLE001 - the program may change it when the wave is over
+            _log.debug("state not encoded", run=self._run, reason=str(error))
+            return
         orders = [
             (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
         ]
@@ -453,6 +462,8 @@ class RunWatch:
             self._help[rank] = one
             self.helping = True
         for piece, order in orders:
+            if one.substitute.over:  # the wave ended, or one of them has failed already
+                break
             chunk = LateChunk(
                 at=self.now,
                 iteration=self._after + wave.number,
@@ -463,18 +474,34 @@ class RunWatch:
                 outcome="running",
                 reason=reason,
             )
-            one.notes.append(self._recorder.late(chunk))
+            note = self._recorder.late(chunk)
             body = plain.encode(
                 msgspec.to_builtins(
                     agent_requests.HelpRun(order, state.body), builtin_types=(bytes,)
                 )
             )
             future = self._session.ask_encoded(piece.by, agent_requests.HELP, body, state)
-            one.asked[piece.by] = future
+            with self._lock:
+                one.notes.append(note)
+                one.asked[piece.by] = future
             future.add_done_callback(partial(self._mapped, one, piece))
         _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
         if self._wave is not wave:
             self.wave_over()
+        with self._lock:
+            ended = rank not in self._help
+        if ended:
+            self._end_help(one)  # what was asked for after that
+
+    def _end_help(self, one: Help) -> None:
+        """Let the others leave what they do for a late agent."""
+        with self._lock:
+            asked, notes = list(one.asked.values()), list(one.notes)
+        for future in asked:
+            if not future.done():
+                self._session.withdraw(future)
+        for note in notes:
+            self._recorder.late_over(note, "late")
 
     def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
         """Another agent has mapped items of a late one, or cannot; on any thread."""

@@ -95,6 +95,13 @@ FOLLOW_EVENTS = "events.follow"
 RECORD_RUN = "run.ended"
 """Call: a run of mine has ended. Value: :class:`RunEnded`."""
 
+READ_RATES = "rates.read"
+"""Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
+Answer: what was kept, bytes; None if nothing was."""
+
+KEEP_RATES = "rates.keep"
+"""Call: keep what a run has measured. Value: :class:`KeepRates`."""
+
 SHOW_POLICY = "policy.show"
 """Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
 
@@ -136,6 +143,13 @@ made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head'
 
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
+
+REPORT_TREE = "session.tree"
+"""Call: of a session's root, the places of its tree. Value: :class:`SessionTree`."""
+
+SESSION_TREES = "session.trees"
+"""Call: the trees of sessions that go on. Value: :class:`KnownTrees`. Answer:
+:class:`SessionTrees`."""
 
 REPORT_REFUSED = "session.refused"
 """Call: of a session's root, whom it has not let in, or cut off. Value:
@@ -373,6 +387,18 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     iterations: int = 0
     reason: str = ""
+
+
+class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has measured of agents.
+
+    Attributes:
+        key: The key of the function, a SHA-256.
+        rates: What was measured; the head does not read it.
+    """
+
+    key: str
+    rates: bytes
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -953,6 +979,70 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     idle: float | None = None
     policy: list[SessionValue] = []
     waits: str = ""
+
+
+class SessionPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in the tree of a session.
+
+    Attributes:
+        rank: It.
+        parent: The rank of the place above it, as the tree is planned; -1 for the root.
+        kind: ``root``, ``junction``, ``spare`` or ``agent``.
+        state: ``starting``, ``ready``, ``disconnected``, ``lost`` or ``closed``.
+        node: The node that its process is on, by name; empty on the machine of the root.
+        pid: Its process; 0 while there is none.
+        incarnation: Counts the processes that have been there.
+    """
+
+    rank: int
+    parent: int
+    kind: str
+    state: str
+    node: str = ""
+    pid: int = 0
+    incarnation: int = 1
+
+
+class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a session, as its root said last.
+
+    Attributes:
+        id: Of the session.
+        places: Its places, by rank.
+        left_out: Places that are not among them: a tree may have more than are told.
+        name: What users call the session; the head says it.
+        version: Another one when it has changed; the head says it.
+    """
+
+    id: str
+    places: list[SessionPlace]
+    left_out: int = 0
+    name: str = ""
+    version: int = 0
+
+
+class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """Which trees somebody has already.
+
+    Attributes:
+        versions: Of each that it has, by the id of its session.
+        session: Only the tree of this session, by name or id; empty for all.
+    """
+
+    versions: dict[str, int] = {}
+    session: str = ""
+
+
+class SessionTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """The trees of sessions.
+
+    Attributes:
+        ids: The sessions that have one, the newest first.
+        changed: The trees that are others than known.
+    """
+
+    ids: list[str]
+    changed: list[SessionTree]
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

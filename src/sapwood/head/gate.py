@@ -32,6 +32,8 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
+    calls.READ_RATES: r.RUN,
+    calls.KEEP_RATES: r.RUN,
     calls.STATUS: r.OBSERVE,  # it has the commands of everybody
     calls.GLANCE: r.OBSERVE,
     calls.LOGS: r.OBSERVE,
@@ -57,6 +59,8 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.END_SESSION: r.DELETE,
     calls.ACT_FOR_SESSION: r.ADMIN,
     calls.REPORT_SESSION: r.ADMIN,
+    calls.REPORT_TREE: r.ADMIN,
+    calls.SESSION_TREES: r.OBSERVE,
     calls.REPORT_REFUSED: r.ADMIN,
     calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user
     calls.LIST_RUNS: r.OBSERVE,

@@ -65,6 +65,7 @@ from sapwood.head.gate import (
     secret_for,
 )
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
+from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -75,6 +76,7 @@ from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
+from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -241,6 +243,7 @@ class Head:
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
+            self._rates = RateKeeper(lambda: self._store.opened)
             self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
             cluster, pin = authority.cluster, authority.pin
             with self._reading("credentials"):
@@ -291,6 +294,8 @@ class Head:
                 calls.EVENTS: self._events,
                 calls.FOLLOW_EVENTS: self._follow_events,
                 calls.RECORD_RUN: self._record_run,
+                calls.READ_RATES: self._read_rates,
+                calls.KEEP_RATES: self._keep_rates,
                 calls.SHOW_POLICY: self._show_policy,
                 calls.SET_POLICY: self._set_policy,
                 calls.POLICY_HISTORY: self._policy_history,
@@ -300,6 +305,8 @@ class Head:
                 calls.MERGE_CREDENTIAL: self._merge_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
+                calls.REPORT_TREE: self._report_tree,
+                calls.SESSION_TREES: self._session_trees,
                 calls.END_SESSION: self._end_session,
                 calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
@@ -341,6 +348,7 @@ class Head:
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
+        self._trees = TreeBook()
         self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
@@ -1093,6 +1101,15 @@ class Head:
         del caller
         return self.sessions.report(_read(value, calls.SessionReport))
 
+    def _report_tree(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self._trees.note(_read(value, calls.SessionTree))
+
+    def _session_trees(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        known = _read(value, calls.KnownTrees)
+        return _plain(self._trees.changed(known, self.sessions.records()))
+
     def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         told = _read(value, calls.FrontEndRefused)
@@ -1215,6 +1232,15 @@ class Head:
         text = f"{run.run}: {run.state}" + (f": {run.reason}" if run.reason else "")
         self.ledger.note("run.ended", text, session=run.session, facts=facts)
         return None
+
+    def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return self._rates.read(_read(value, str))
+
+    def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.KeepRates)
+        self._rates.write(wanted.key, wanted.rates)
 
     def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

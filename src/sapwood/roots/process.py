@@ -50,11 +50,15 @@ from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.roots.root_life import RootLife
 from sapwood.roots.session_policy import SessionPolicy
+from sapwood.roots.told_tree import tree_of
 from sapwood.roots.waiting import REVOKED, WaitingRoot
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import AgentEvent
+
+TREE_INTERVAL = 0.5
+"""Seconds that pass before the head is told how a tree is that has changed."""
 
 KEPT_INTERVAL = 2.0
 """Seconds between two looks at how much waits for somebody."""
@@ -90,6 +94,7 @@ class RootProcess:
         self.over = threading.Event()
         self._kept_timer: Timer | None = None
         self._told_nodes: list[str] = []
+        self._tree_timer: Timer | None = None
         self._listener: Listener | None = None
         self._folder: Path | None = None
         self._denials = Denials()
@@ -197,6 +202,16 @@ class RootProcess:
         if nodes != self._told_nodes:
             self._told_nodes = nodes
             self._reports.tell(self.report())
+        if self._tree_timer is None:
+            self._tree_timer = self.session.loop.call_later(TREE_INTERVAL, self._tell_tree)
+
+    def _tell_tree(self) -> None:
+        """Tell the head which places there are, and how they are."""
+        self._tree_timer = None
+        self._reports.tell_tree(tree_of(self.session, self._id, self._name_of))
+
+    def _name_of(self, host: int) -> str:
+        return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)
 
     def _listen(self, path: str) -> None:
         self._told_nodes = self._nodes()
@@ -204,6 +219,7 @@ class RootProcess:
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self.life.started()
         self._tell_kept((0, 0))
+        self._tell_tree()
 
     def _denied(self, ids: frozenset[str]) -> None:
         """Credentials were revoked; from any thread."""
@@ -238,8 +254,9 @@ class RootProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-        if self._kept_timer is not None:
-            self._kept_timer.cancel()
+        for timer in (self._kept_timer, self._tree_timer):
+            if timer is not None:
+                timer.cancel()
         if self._listener is not None:
             self._listener.close()
         self.life.draining()

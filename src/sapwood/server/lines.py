@@ -62,6 +62,7 @@ class Line:
         rights: What it may do; None for all.
         used: When it was used last, by a monotonic clock.
         users: How many use it now.
+        is_new: Whether it waits for whom it was opened for.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Line:
         self.rights = rights
         self.used = time.monotonic()
         self.users = 0
+        self.is_new = True
         self._loop = loop
         self._listeners: list[Heard] = []
         self._follows: asyncio.Future[Any] | None = None
@@ -162,6 +164,7 @@ class Lines:
         """
         line = await self._find(credential, address)
         line.users += 1
+        line.is_new = False
         try:
             yield line
         finally:
@@ -207,7 +210,8 @@ class Lines:
         for key, line in list(self._lines.items()):
             if line.users:
                 continue
-            if line.is_over or line.used < late or len(self._lines) > MAX_LINES:
+            too_many = len(self._lines) > MAX_LINES and not line.is_new
+            if line.is_over or line.used < late or too_many:
                 del self._lines[key]
                 _close(line)
 

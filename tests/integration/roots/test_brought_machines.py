@@ -153,8 +153,8 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
 ) -> None:
     """They are given back when it is revoked, also before they are there."""
 
-    def requested(rights: tuple[str, ...], on: str, **more: str) -> calls.SessionRecord:
-        wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", **more)
+    def requested(rights: tuple[str, ...], on: str, user: str = "") -> calls.SessionRecord:
+        wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", user=user)
         shown = Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 1e9).text)
         with closing(HeadAccess("default", shown)) as access:
             made = access.client.call(calls.CREATE_SESSION, {"name": "hers", "on": on}, PATIENCE)
