@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -153,6 +155,45 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         mine = f"process {os.getpid()}"
         until(lambda: (report := head.sessions.find(left).report) and report.owner == mine)
         assert total(owner) == 2
+
+
+class Summed(sapwood.Program):
+    """Sums its data again and again; the first time it waits for a file."""
+
+    inputs = ("x",)
+    gate = sapwood.parameter("")
+    reduce: ClassVar = {"x": "sum"}
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"sums": []}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        while not Path(self.gate).exists():
+            time.sleep(0.01)
+        return {"x": slice.x.sum()}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        return {"sums": [*state["sums"], float(total["x"])]}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return len(state["sums"]) == 5
+
+
+def test_runs_of_the_same_name_of_several_front_ends(
+    left: str, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process counts its runs from 1, so their names are the same."""
+    monkeypatch.setattr("sapwood.activity.run._numbers", itertools.repeat(1))
+    gate = tmp_path / "open"
+    with sapwood.attach(left) as owner, sapwood.attach(left, role="user") as user:
+        runs = []
+        for cluster, value in ((owner, 1.0), (user, 7.0)):
+            data = {"x": np.full(10, value)}
+            runs.append(cluster.run(Summed(gate=str(gate)), data))
+            until(lambda: runs[0].progress.state == "running")
+        assert {run.name for run in runs} == {"Summed-1"}
+        gate.touch()
+        assert [run.result(PATIENCE)["sums"] for run in runs] == [[10.0] * 5, [70.0] * 5]
 
 
 @pytest.mark.row("C3-SESS-2")

@@ -291,6 +291,7 @@ const LOSSES = [
 const FUNCTIONS = [
   { name: "function", cell: (row) => row.name },
   { name: "agent", cell: (row) => String(row.agent), sort: by("agent"), number: true },
+  { name: "node", cell: (row) => row.node ?? "", sort: by("node"), optional: true },
   { name: "calls", cell: (row) => String(row.calls), sort: by("calls"), number: true },
   { name: "errors", cell: (row) => String(row.errors), sort: by("errors"), number: true, optional: true },
   { name: "mean", cell: time("mean"), sort: by("mean"), number: true },
@@ -298,4 +299,6 @@ const FUNCTIONS = [
   { name: "p95", cell: time("p95"), sort: by("p95"), number: true, optional: true },
   { name: "max", cell: time("maximum"), sort: by("maximum"), number: true },
   { name: "in", cell: (row) => size(row.bytes_in), sort: by("bytes_in"), number: true, optional: true },
+  { name: "out", cell: (row) => size(row.bytes_out), sort: by("bytes_out"), number: true, optional: true },
+  { name: "device", cell: time("device_seconds"), sort: by("device_seconds"), number: true, optional: true },
 ];
