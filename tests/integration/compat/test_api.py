@@ -256,7 +256,7 @@ def test_damaged_requests_are_answered_and_harm_nothing(server: Asked, client: A
     kind = {"content-type": "application/json"}
     found = set()
     for turn in range(240):
-        wrong = {draw.choice(list(good)): draw.choice([{}, [1], 1e9, None, "\ud800"])}
+        wrong: dict[str, Any] = {draw.choice(list(good)): draw.choice([{}, [1], 1e9, None])}
         body = json.dumps({**good, **(wrong if turn % 3 else {})})
         path = draw.choice(paths) + draw.choice(["", "", "/", "/%00", "/..%2f", "?a=%ff"])
         api = server if turn % 2 else client
