@@ -76,6 +76,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
     settings: Settings | None = None,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    nodes: str = "",
 ) -> ExecResult:
     r"""Run a command on every node of a set of machines, and wait for its end everywhere.
 
@@ -94,10 +95,11 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
         settings: All settings; by default those of configuration files and variables.
         credential: For ``head:``, as for :func:`sapwood.connect`.
         key: Likewise.
+        nodes: Those of the machines on which it runs, such as ``n[1-3,7]``; by default all.
 
     Raises:
         ArgumentError: There is no command.
-        ConfigurationError: The text names no machines.
+        ConfigurationError: The text names no machines, or ``nodes`` one that is not there.
         NodeLostError: Machines did not come; the error names each with its cause.
 
     Example:
@@ -115,7 +117,11 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
     take = on_output or keep
     with (
         commands_on(
-            chosen.cluster.on if on is None else on, chosen, credential=credential, key=key
+            chosen.cluster.on if on is None else on,
+            chosen,
+            credential=credential,
+            key=key,
+            nodes=nodes,
         ) as commands,
         start_command(
             commands,
@@ -150,6 +156,7 @@ def commands_on(
     *,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    nodes: str = "",
 ) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
@@ -160,9 +167,10 @@ def commands_on(
         open_head: Connects to the head of a session; by default to that of the user here.
         credential: As for :func:`sapwood.on`.
         key: Likewise.
+        nodes: The set of nodes on which commands start; empty for all.
 
     Raises:
-        ConfigurationError: The text names no machines.
+        ConfigurationError: The text names no machines, or the set one that is not there.
         ClosedError: The session has ended.
         NodeLostError: Machines did not come; the error names each with its cause.
     """
@@ -189,15 +197,16 @@ def commands_on(
                 None if credential is None else find_credential(credential),
                 None if key is None else find_holder_key(key),
             )
-            head.warn_of_missing()
-            commands = Commands(lambda told: HeadCarrier(head, told))
+            if not nodes:
+                head.warn_of_missing()
+            commands = Commands(lambda told: HeadCarrier(head, told), nodes)
         elif kind == "session":
-            commands = Commands(partial(_carrier_of_session, name, open_head))
+            commands = Commands(partial(_carrier_of_session, name, open_head), nodes)
         elif control is None:
-            commands = Commands(LocalCarrier)
+            commands = Commands(LocalCarrier, nodes)
         else:
             stack.callback(control.close)
-            commands = Commands(lambda told: TreeCarrier(control, told))
+            commands = Commands(lambda told: TreeCarrier(control, told), nodes)
             control.start()
         stack.callback(commands.close)
         yield commands
