@@ -77,9 +77,13 @@ class AllocationEnd:
 
     def _of_launcher(self, launcher: LimitedLauncher) -> float | None:
         left = launcher.seconds_left()
-        if left is not None:
-            self._until = self._clock() + left if math.isfinite(left) else None
-        return None if self._until is None else max(0.0, self._until - self._clock())
+        if left is None:
+            return None if self._until is None else max(0.0, self._until - self._clock())
+        if math.isinf(left):
+            self._until = None
+            return None
+        self._until = self._clock() + left
+        return left
 
     @property
     def may_be_followed(self) -> bool:
