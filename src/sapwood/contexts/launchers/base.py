@@ -69,7 +69,7 @@ class LimitedLauncher(Launcher, Protocol):
     """Whether it has asked for the machines itself, so that it may ask for others later."""
 
     def seconds_left(self) -> float | None:
-        """Return for how long the machines are there still; None where nobody knows."""
+        """Return for how long the machines are there still, ``inf`` for ever; None if unknown."""
 
     def is_gone(self) -> bool:
         """Return whether the machines were taken away, or their time is over."""
