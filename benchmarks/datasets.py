@@ -7,9 +7,9 @@ Each has ``ROUNDS`` iterations. Dask, Ray and MPI read their row groups in each 
 bounded memory; agents of Sapwood read them once into a file that they map. Sapwood's connections
 are TLS, those of the others are not encrypted. Where namespaces cannot be made, Sapwood is alone.
 
-``--limit`` bounds the memory of each agent, by ``limits.memory``, by ``--memory-limit`` of Dask, and
-by ``RLIMIT_DATA`` of a rank of MPI beyond what its libraries reserve. Ray bounds no actor, so its
-memory is only measured.
+``--limit`` bounds the memory of each agent, by ``limits.memory``, by ``--memory-limit`` of Dask,
+and by ``RLIMIT_DATA`` of a rank of MPI beyond what its libraries reserve. Ray bounds no actor, so
+its memory is only measured.
 
 ``datasets.kmeans``, ``datasets.logistic``
     Seconds from the first look at the file to the result, workers being there and having numpy and

@@ -144,4 +144,12 @@ def _each(places: Machines, agents: int) -> int:
     return -(-agents // len(places.names))
 
 
-__all__ = ["PEERS", "TIME_LIMIT", "mpirun", "python_over", "run_peer_over", "start_dask", "start_ray"]
+__all__ = [
+    "PEERS",
+    "TIME_LIMIT",
+    "mpirun",
+    "python_over",
+    "run_peer_over",
+    "start_dask",
+    "start_ray",
+]

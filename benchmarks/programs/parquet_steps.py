@@ -1,6 +1,6 @@
-"""k-means and logistic regression over a Parquet file: the steps that all systems of ``datasets.py`` share.
+"""The steps of k-means and logistic regression that all systems of ``datasets.py`` share.
 
-It needs numpy and pyarrow alone.
+They need numpy and pyarrow alone.
 """
 
 from __future__ import annotations

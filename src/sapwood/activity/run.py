@@ -1,11 +1,11 @@
 """A run: init, then broadcast the state, map, reduce, update, until the program is done."""
 
 import itertools
+import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
-from html import escape
+from concurrent.futures import Future, TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,10 +22,19 @@ from sapwood.activity.checkpoint import (
 )
 from sapwood.activity.chunked_map import GRID_REDUCTIONS, REPRODUCIBLE
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions, assign, moved
+from sapwood.activity.notebook import LivePicture, show, show_by_itself
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.rate_history import (
+    FunctionHistory,
+    MeasuredRate,
+    RateHistory,
+    key_of,
+    read_history,
+)
 from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.run_record import (
     Move,
@@ -48,6 +57,7 @@ from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
@@ -60,18 +70,29 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
+from sapwood.environment.tracing import Attributes, TraceSpan, seam
 from sapwood.session.port import SessionPort, StreamPort
 
 T = TypeVar("T")
 
 _log = logger("activity")
 
+MACHINE_TIME = 1.0
+"""Seconds that agents get to say where they are, before the first cut."""
+
 _numbers = itertools.count(1)
+
+MAX_TRACED_ITERATIONS = 1000
+"""Iterations of a run that are spans of their own where traces are wanted."""
+
+TOKEN_BYTES = 8
+"""Random bytes by which agents tell runs of the same name apart."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -92,6 +113,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         checkpoint_share: Of the time of the run that this may take.
         resume: File with a checkpoint from which the run goes on; empty to begin anew.
         delegation: How items are given to agents.
+        history: Where it is kept what agents were measured to do; None to keep and know nothing.
     """
 
     chunk: int | None = None
@@ -106,6 +128,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     checkpoint_share: float = 0.02
     resume: str = ""
     delegation: DelegationOptions = DelegationOptions()
+    history: RateHistory | None = None
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -136,9 +159,11 @@ class Run(StaysHere):
 
     Attributes:
         files: Where checkpoints lie.
+        page: What a dashboard shows of it, or of its session.
     """
 
     files: CheckpointFiles = DISK
+    page: DashboardPage = DashboardPage()
 
     def __init__(
         self,
@@ -149,6 +174,7 @@ class Run(StaysHere):
         options: RunOptions,
     ) -> None:
         self.name = f"{program.name}-{next(_numbers)}"
+        self._token = secrets.token_hex(TOKEN_BYTES)
         self.program = program
         self.data = data
         self._session = session
@@ -162,6 +188,7 @@ class Run(StaysHere):
         self._participants: RunParticipants | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()
+        self._span = self._traced()
         self._loop_began = 0.0
         self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
         self._kept = kept_state(program) if program.movable is None else ""
@@ -173,8 +200,10 @@ class Run(StaysHere):
             self._began,
             options.delegation,
             reduce,
+            own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
         )
+        self._history: FunctionHistory | None = None
         self._given: dict[int, range] = {}
         self._moved_at = 0.0
         self._order: MakeOrder
@@ -196,6 +225,7 @@ class Run(StaysHere):
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
+        self._pictures: list[LivePicture] = []
         self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
@@ -215,7 +245,8 @@ class Run(StaysHere):
             TimeoutError: It has not ended after ``timeout`` seconds.
         """
         try:
-            return self._future.result(timeout)
+            self._settled(timeout)
+            return self._future.result(0)
         except KeyboardInterrupt:  # at a prompt the cluster lives on, and would go on computing
             self.cancel()
             raise
@@ -223,14 +254,21 @@ class Run(StaysHere):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the run; return whether it has ended."""
         try:
-            self._future.exception(timeout)
+            self._settled(timeout)
         except TimeoutError:
             return False
         return True
 
+    def _settled(self, timeout: float | None) -> BaseException | None:
+        """Wait for the end, show it in a notebook, and return the error, if any."""
+        error = self._future.exception(timeout)
+        for picture in tuple(self._pictures):
+            picture.end()
+        return error
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run and return its error, if any."""
-        return self._future.exception(timeout)
+        return self._settled(timeout)
 
     def done(self) -> bool:
         """Whether the run has ended."""
@@ -314,6 +352,23 @@ class Run(StaysHere):
         progress = self.progress
         return self._recorder.record(progress.seconds)
 
+    # --- traces --------------------------------------------------------------------------------
+
+    def _traced(self) -> TraceSpan | None:
+        """Begin the span of the run, in whatever span its caller is."""
+        if seam.tracer is None:
+            return None
+        about: Attributes = {"sapwood.run": self.name, "sapwood.items": len(self.data)}
+        return seam.tracer.begin(f"run {self.program.name}", about)
+
+    def _trace_iteration(self, iteration: int, started: float, ended: float) -> None:
+        number = iteration - (self._resumed or 0)
+        if self._span is not None and seam.tracer is not None and number <= MAX_TRACED_ITERATIONS:
+            since = time.time() - time.perf_counter()
+            about = {"sapwood.iteration": iteration}
+            when = (since + started, since + ended)
+            seam.tracer.record("iteration", self._span, when, about)
+
     # --- the thread of the run -----------------------------------------------------------------
 
     def _work(self) -> None:
@@ -326,22 +381,29 @@ class Run(StaysHere):
             cancelled = isinstance(self._stopped or error, CancelledError)
             drained = isinstance(error, DrainedError)
             state = RunState.CANCELLED if cancelled else RunState.FAILED
-            self._finish(RunState.DRAINED if drained else state)
+            self._finish(RunState.DRAINED if drained else state, error)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the run gets it
-            self._finish(RunState.FAILED)
+            self._finish(RunState.FAILED, problem)
             self._future.set_exception(problem)
         else:
             self._finish(RunState.DONE)
             self._future.set_result(result)
 
-    def _finish(self, state: RunState) -> None:
+    def _finish(self, state: RunState, error: BaseException | None = None) -> None:
         self._timer.cancel()
         seconds = time.perf_counter() - self._began
         iterations = self._progress.iteration
         _log.info("run ended", run=self.name, state=state, iterations=iterations, seconds=seconds)
+        if self._span is not None:
+            about: Attributes = {
+                "sapwood.state": state.value,
+                "sapwood.iterations": iterations,
+                "sapwood.agents": self._progress.agents,
+            }
+            self._span.end(error, about)
         self._progress = msgspec.structs.replace(self._progress, state=state, seconds=seconds)
 
     def _execute(self) -> Any:
@@ -364,15 +426,60 @@ class Run(StaysHere):
         published = self.data.published_for(fields, finite=finite)
         with published:
             self._find_checkpoint()
+            self._guess_rates()
             try:
                 while not self._goes_through(built, published):
                     self._cuts += 1
             finally:
                 self._offered.close()
                 self._note_statistics(built)
+                self._keep_rates()
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
+
+    @property
+    def _function(self) -> str:
+        """What the map is called."""
+        return self.program.map_function or f"{self.program.name}.map"
+
+    def _guess_rates(self) -> None:
+        """Take what former runs have measured for the rates of agents until they are measured."""
+        history = self._options.history
+        if history is None or not self._watch.movable:
+            return
+        found = self._history = read_history(history, key_of(self.program.hash, self._function))
+        if found is None:
+            return
+        ranks = self._session.tree.agent_ranks
+        asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
+        wait(asked.values(), MACHINE_TIME)
+        machines = {
+            rank: typed.convert(one.result(), agent_requests.AgentMachine)
+            for rank, one in asked.items()
+            if one.done() and not one.cancelled() and one.exception() is None
+        }
+        guessed = found.guess({rank: (one.node, one.kind) for rank, one in machines.items()})
+        if guessed:
+            self._watch.guess(guessed)
+            described = found.described(len(guessed), len(ranks), history.place)
+            self._recorder.first_guess = described
+
+    def _keep_rates(self) -> None:
+        """Keep what was measured for the next run of this function."""
+        history, function = self._options.history, self._function
+        rates = self._watch.rates
+        measured = [
+            MeasuredRate(agent=one.agent, node=one.node, kind=one.kind, rate=rate)
+            for one in self._recorder.agents
+            for rate in rates.of([one.agent]).values()
+            if rates.measured(one.agent)
+        ]
+        if history is None or not self._watch.movable or not measured:
+            return
+        known = self._history or FunctionHistory(function=function, run=self.name, written=0.0)
+        kept = known.with_run(self.name, time.time(), measured)
+        history.write(key_of(self.program.hash, function), msgspec.json.encode(kept))
 
     def _find_checkpoint(self) -> None:
         """Take up the state of a checkpoint, if the run goes on from one; get ready to write some.
@@ -518,7 +625,7 @@ class Run(StaysHere):
         context = self._context
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
-        function = self.program.map_function or f"{self.program.name}.map"
+        function = self._function
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         content = self._offered.code(image, handlers)
@@ -540,6 +647,7 @@ class Run(StaysHere):
                 content=[] if self._session.shares_machine(rank) else [*content, *needed],
                 chunk=self._grid,
                 reduce=built_in(self.program.reduce) if self._grid else {},
+                trace=self._span.carrier if self._span is not None else {},
             )
 
         self._order = order
@@ -549,8 +657,11 @@ class Run(StaysHere):
 
     @property
     def _context(self) -> str:
-        """What agents call what they have of the run."""
-        return f"{self.name}.{self._cuts}" if self._cuts else self.name
+        """What agents call what they have of the run.
+
+        Other processes that use the same agents may have runs of the same name.
+        """
+        return f"{self.name}.{self._token}.{self._cuts}"
 
     def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
         """Open the stream of the next iterations, and watch its agents from now on."""
@@ -596,7 +707,8 @@ class Run(StaysHere):
         ended = time.perf_counter()
         self._loop_began = self._loop_began or ended
         if self._moved_at:
-            watch.cost, self._moved_at = ended - self._moved_at, 0.0
+            watch.cut_took(ended - self._moved_at)
+            self._moved_at = 0.0
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
@@ -699,6 +811,7 @@ class Run(StaysHere):
             return
         (iteration, state, started, ended), self._unnoted = self._unnoted, None
         self._recorder.iteration(iteration, started - self._began, ended - started)
+        self._trace_iteration(iteration, started, ended)
         now = time.perf_counter()
         elapsed = now - self._loop_began
         made = iteration - (self._resumed or 0)
@@ -753,6 +866,17 @@ class Run(StaysHere):
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.progress}>"
 
+    def show(self) -> None:
+        """Show the run below this cell of a notebook, if this is one; the picture follows it."""
+        picture = show_by_itself(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
+    def _ipython_display_(self) -> None:
+        picture = show(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
     def _repr_html_(self) -> str:
         progress = self.progress
         planned = f"/{progress.iterations}" if progress.iterations else ""
@@ -765,9 +889,11 @@ class Run(StaysHere):
             "agents": str(progress.agents),
             "seconds": f"{progress.seconds:.2f}",
         }
-        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
-        table = f"<table><caption>{escape(self.name)} {progress.bar()}</caption>{rows}</table>"
-        return table + (self._statistics._repr_html_() if self._statistics.agents else "")
+        if self._future.done() and (error := self._future.exception()) is not None:
+            figures["why"] = str(error)
+        head = f"<b>{escaped(self.name)}</b> {progress.bar()}{self.page.html()}"
+        sums = self._statistics._repr_html_() if self._statistics.agents else ""
+        return f"{head}{html_table([*figures.items()], named=True)}{sums}"
 
 
 def _grid(options: RunOptions, reduce: dict[str, str], data: Dataset, *, own: bool) -> int:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.activity.rate_history import FileHistory, RateHistory
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
@@ -32,6 +34,7 @@ from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
+from sapwood.environment.tracing import TraceSpan, inside
 from sapwood.session.port import SessionPort
 
 AgentLoss = Literal["replace", "fail"]
@@ -48,7 +51,9 @@ class TreeWork(StaysHere, abc.ABC):
 
     Attributes:
         settings: All settings.
+        page: What the dashboard of its head shows of it; its ``url`` is empty without one.
         allocation: Until when its machines are there; None where they have no end.
+        history: Where runs keep what they have measured of agents.
     """
 
     def __init__(
@@ -63,8 +68,11 @@ class TreeWork(StaysHere, abc.ABC):
         self._variables = dict(variables)
         self._printer = printer
         self._runs: list[Run] = []
+        self._span: TraceSpan | None = None
         self.allocation: AllocationEnd | None = None
+        self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
+        self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
             self._cache,
@@ -155,33 +163,33 @@ class TreeWork(StaysHere, abc.ABC):
         loaded = load_program(program, parameters or {})
         if data is None and columns is None:
             columns = loaded.data_columns
-        run = Run(
-            self._session,
-            loaded,
-            load(data_of(loaded, data), fields=loaded.inputs, columns=columns),
-            self._cache,
-            RunOptions(
-                chunk,
-                limit,
-                on_agent_loss,
-                self._build_environment(),
-                self.targets,
-                run_time_limit=run_limit,
-                max_iterations=int(most),
-                allow_nan=allow_nan,
-                checkpoint=_path(checkpoint),
-                checkpoint_share=limits.checkpoints,
-                resume=_path(resume),
-                delegation=_delegation(self.settings.runs, delegate),
-            ),
+        loaded_data = load(data_of(loaded, data), fields=loaded.inputs, columns=columns)
+        options = RunOptions(
+            chunk,
+            limit,
+            on_agent_loss,
+            self._build_environment(),
+            self.targets,
+            run_time_limit=run_limit,
+            max_iterations=int(most),
+            allow_nan=allow_nan,
+            checkpoint=_path(checkpoint),
+            checkpoint_share=limits.checkpoints,
+            resume=_path(resume),
+            delegation=_delegation(self.settings.runs, delegate),
+            history=self.history,
         )
+        with inside(self._span):
+            run = Run(self._session, loaded, loaded_data, self._cache, options)
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
+        run.page = self.page
         run.add_done_callback(lambda _: self._printer.flush())
         if self._tell_run is not None:
             run.add_done_callback(self._tell_run)
         if self.allocation is not None:
             self.allocation.add(run)
+        run.show()
         return run
 
     def persist(

@@ -95,6 +95,13 @@ FOLLOW_EVENTS = "events.follow"
 RECORD_RUN = "run.ended"
 """Call: a run of mine has ended. Value: :class:`RunEnded`."""
 
+READ_RATES = "rates.read"
+"""Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
+Answer: what was kept, bytes; None if nothing was."""
+
+KEEP_RATES = "rates.keep"
+"""Call: keep what a run has measured. Value: :class:`KeepRates`."""
+
 SHOW_POLICY = "policy.show"
 """Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
 
@@ -137,6 +144,13 @@ made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head'
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
+REPORT_TREE = "session.tree"
+"""Call: of a session's root, the places of its tree. Value: :class:`SessionTree`."""
+
+SESSION_TREES = "session.trees"
+"""Call: the trees of sessions that go on. Value: :class:`KnownTrees`. Answer:
+:class:`SessionTrees`."""
+
 REPORT_REFUSED = "session.refused"
 """Call: of a session's root, whom it has not let in, or cut off. Value:
 :class:`FrontEndRefused`."""
@@ -167,6 +181,10 @@ HTTP_REFUSED = "http.refused"
 
 OPEN_DASHBOARD = "http.open"
 """Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
+
+HTTP_URLS = "http.urls"
+"""Call: begin the HTTP server if it is not there yet. Answer, when it serves: where browsers reach
+it, those on this machine without TLS first."""
 
 REDEEM_TICKET = "http.redeem"
 """Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
@@ -371,6 +389,18 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has measured of agents.
+
+    Attributes:
+        key: The key of the function, a SHA-256.
+        rates: What was measured; the head does not read it.
+    """
+
+    key: str
+    rates: bytes
+
+
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the policy.
 
@@ -380,6 +410,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
         origin: Where it comes from: who set it and when, a file and line, or ``default``.
         expected: What it must look like.
         about: What it means.
+        counts: For what a change counts, where that is not everything that is there already.
     """
 
     key: str
@@ -387,6 +418,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     expected: str
     about: str
+    counts: str = ""
 
 
 class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -434,6 +466,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
             verifies credentials of this cluster.
         heads: Where front ends find the next head, where several share a store: the places of
             all of them, this one first. Empty where there is only one.
+        urls: Where browsers reach its HTTP server, those on its machine without TLS first.
     """
 
     name: str
@@ -445,6 +478,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     front_ends: int
     issuer: bytes = b""
     heads: list[str] = []
+    urls: list[str] = []
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -886,6 +920,20 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     settings: Any = None
 
 
+class SessionValue(msgspec.Struct, frozen=True):
+    """A value of the policy by which a session acts.
+
+    Attributes:
+        key: Its dotted name, as ``sapwood policy show`` lists it.
+        value: As TOML.
+        origin: Where it comes from.
+    """
+
+    key: str
+    value: str
+    origin: str
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is, as its root says.
 
@@ -906,6 +954,10 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
+        idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
+            not say.
+        policy: By which values of the policy it acts.
+        waits: What it waits for before it begins; empty while it does not wait.
     """
 
     id: str
@@ -924,6 +976,73 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     merged: list[str] = []
     part_of: list[str] = []
+    idle: float | None = None
+    policy: list[SessionValue] = []
+    waits: str = ""
+
+
+class SessionPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in the tree of a session.
+
+    Attributes:
+        rank: It.
+        parent: The rank of the place above it, as the tree is planned; -1 for the root.
+        kind: ``root``, ``junction``, ``spare`` or ``agent``.
+        state: ``starting``, ``ready``, ``disconnected``, ``lost`` or ``closed``.
+        node: The node that its process is on, by name; empty on the machine of the root.
+        pid: Its process; 0 while there is none.
+        incarnation: Counts the processes that have been there.
+    """
+
+    rank: int
+    parent: int
+    kind: str
+    state: str
+    node: str = ""
+    pid: int = 0
+    incarnation: int = 1
+
+
+class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a session, as its root said last.
+
+    Attributes:
+        id: Of the session.
+        places: Its places, by rank.
+        left_out: Places that are not among them: a tree may have more than are told.
+        name: What users call the session; the head says it.
+        version: Another one when it has changed; the head says it.
+    """
+
+    id: str
+    places: list[SessionPlace]
+    left_out: int = 0
+    name: str = ""
+    version: int = 0
+
+
+class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """Which trees somebody has already.
+
+    Attributes:
+        versions: Of each that it has, by the id of its session.
+        session: Only the tree of this session, by name or id; empty for all.
+    """
+
+    versions: dict[str, int] = {}
+    session: str = ""
+
+
+class SessionTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """The trees of sessions.
+
+    Attributes:
+        ids: The sessions that have one, the newest first.
+        changed: The trees that are others than known.
+    """
+
+    ids: list[str]
+    changed: list[SessionTree]
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.launchers.choice import is_launched, names_machines
 from sapwood.contexts.orders import Exited
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
@@ -64,6 +65,7 @@ from sapwood.head.gate import (
     secret_for,
 )
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
+from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -74,6 +76,7 @@ from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
+from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -240,6 +243,7 @@ class Head:
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
+            self._rates = RateKeeper(lambda: self._store.opened)
             self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
             cluster, pin = authority.cluster, authority.pin
             with self._reading("credentials"):
@@ -290,6 +294,8 @@ class Head:
                 calls.EVENTS: self._events,
                 calls.FOLLOW_EVENTS: self._follow_events,
                 calls.RECORD_RUN: self._record_run,
+                calls.READ_RATES: self._read_rates,
+                calls.KEEP_RATES: self._keep_rates,
                 calls.SHOW_POLICY: self._show_policy,
                 calls.SET_POLICY: self._set_policy,
                 calls.POLICY_HISTORY: self._policy_history,
@@ -299,6 +305,8 @@ class Head:
                 calls.MERGE_CREDENTIAL: self._merge_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
+                calls.REPORT_TREE: self._report_tree,
+                calls.SESSION_TREES: self._session_trees,
                 calls.END_SESSION: self._end_session,
                 calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
@@ -311,6 +319,7 @@ class Head:
                 calls.SERVE_HTTP: self._serve_http,
                 calls.HTTP_REFUSED: self._http_refused,
                 calls.OPEN_DASHBOARD: self._open_dashboard,
+                calls.HTTP_URLS: self._http_urls,
                 calls.REDEEM_TICKET: self._redeem_ticket,
                 calls.DOWN: self._down,
             },
@@ -327,6 +336,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
+        self.control.root_begins = self.sessions.root_begins
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
@@ -338,6 +348,7 @@ class Head:
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
+        self._trees = TreeBook()
         self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
@@ -557,6 +568,7 @@ class Head:
                 heads=self.places if self._leadership is not None else [],
                 front_ends=len(self._service.callers),
                 issuer=self.office.issuer,
+                urls=self._web.urls(),
             )
         )
 
@@ -920,7 +932,8 @@ class Head:
         node = self.control.name_of(order.host)
         self.gate.require_session(caller, RUN, record, what=order.handler)
         self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
-        if record.report is None or node not in record.report.nodes:
+        own_machines = is_launched(record.on)  # the names of those may be the same
+        if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
                 f"the session '{record.handle}' is not on the node {node}",
                 hint="`sapwood session show` says where it is",
@@ -1012,6 +1025,9 @@ class Head:
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
             needed = [ADMIN]
             refuse_others(rights, "a session on the head's machine")
+        elif is_launched(wanted.on):  # and these, on machines that its user pays for or logs in to
+            needed = [ADMIN] if names_machines(wanted.on) else needed
+            refuse_others(rights, "a session that brings machines along")
         for right in needed:
             self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
         if rights.nodes is not None:
@@ -1084,6 +1100,15 @@ class Head:
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return self.sessions.report(_read(value, calls.SessionReport))
+
+    def _report_tree(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self._trees.note(_read(value, calls.SessionTree))
+
+    def _session_trees(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        known = _read(value, calls.KnownTrees)
+        return _plain(self._trees.changed(known, self.sessions.records()))
 
     def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -1208,6 +1233,15 @@ class Head:
         self.ledger.note("run.ended", text, session=run.session, facts=facts)
         return None
 
+    def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return self._rates.read(_read(value, str))
+
+    def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.KeepRates)
+        self._rates.write(wanted.key, wanted.rates)
+
     def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return [_plain(one) for one in self.policy.rows(_read(value, str))]
@@ -1259,9 +1293,8 @@ class Head:
             self.places,
             longest,
         )
-        answer: Future[Any] = Future()
 
-        def served() -> None:
+        def open_now() -> Any:
             ticket, expires = self._web.new_ticket(issued.text)
             made = calls.DashboardTicket(
                 ticket=ticket,
@@ -1270,10 +1303,14 @@ class Head:
                 credential=issued.facts.id,
                 authority=self.control.authority,
             )
-            answer.set_result(_plain(made))
+            return _plain(made)
 
-        self._web.when_serving(served)
-        return answer
+        return _after(self._web.serving(), open_now)
+
+    def _http_urls(self, caller: ServiceCaller, value: Any) -> Any:
+        del value
+        self._require_here(caller)
+        return _after(self._web.serving(), self._web.urls)
 
     def _redeem_ticket(self, caller: ServiceCaller, value: Any) -> Any:
         self._require_here(caller)
@@ -1595,6 +1632,20 @@ def ended_by(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
+
+
+def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:
+    """Return what a function gives when something has happened, or why it cannot happen."""
+    answer: Future[Any] = Future()
+
+    def happened(found: Future[None]) -> None:
+        if (error := found.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(function())
+
+    event.add_done_callback(happened)
+    return answer
 
 
 def _plain(value: msgspec.Struct) -> Any:

@@ -30,13 +30,16 @@ CALL_TIMEOUT = 10.0
 MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
+ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE)
+"""In which order a head is told what it does not know."""
+
 _log = logger("session")
 
 
 class HeadReports:
     """Tells the head how a session is; where there is none, the next one as soon as it is there.
 
-    It hears from the head which credentials were revoked.
+    It hears from the head which credentials were revoked, and what the policy says.
 
     Args:
         cluster: What the user calls the cluster.
@@ -44,6 +47,7 @@ class HeadReports:
             seconds as it returns.
         denials: Gets what was revoked.
         disowned: Told why the session is to end: the head has it as ended, so nobody finds it.
+        policy: Told what the policy of the cluster says, by each head and after each change.
     """
 
     def __init__(
@@ -52,16 +56,19 @@ class HeadReports:
         announce: Callable[[ServiceClient], float],
         denials: Denials,
         disowned: Callable[[str], None],
+        policy: Callable[[list[calls.PolicyRow]], None],
     ) -> None:
         self._announce = announce
         self._disowned = disowned
+        self._policy = policy
+        self._policy_changed = False
         self._cluster = cluster
         self._denials = denials
         self._missed = False
         self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
         self._changed = threading.Condition()
-        self._last: calls.SessionReport | None = None
-        self._untold = False
+        self._last: dict[str, msgspec.Struct] = {}  # by the call that tells it
+        self._untold: set[str] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="sapwood-reports", daemon=True)
 
@@ -71,8 +78,16 @@ class HeadReports:
 
     def tell(self, report: calls.SessionReport) -> None:
         """Tell how the session is now; from any thread, it does not wait."""
+        self._tell(calls.REPORT_SESSION, report)
+
+    def tell_tree(self, tree: calls.SessionTree) -> None:
+        """Tell which places the session has; from any thread, it does not wait."""
+        self._tell(calls.REPORT_TREE, tree)
+
+    def _tell(self, call: str, what: msgspec.Struct) -> None:
         with self._changed:
-            self._last, self._untold = report, True
+            self._last[call] = what
+            self._untold.add(call)
             self._changed.notify_all()
 
     def refused(self, told: calls.FrontEndRefused) -> None:
@@ -112,33 +127,43 @@ class HeadReports:
                 if self._closed:
                     return
                 self._changed.wait_for(lambda: self._closed, PAUSE)
-                self._untold = self._last is not None
+                self._untold.update(self._last)
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
         self._take_denials(client)  # before anybody comes who may show one of them
+        self._take_policy(client)
         due = time.monotonic() + self._announce(client)
         while True:
             if time.monotonic() >= due:
                 due = time.monotonic() + max(PAUSE, self._announce(client))
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._untold or self._closed or self._missed or self._refused,
+                    lambda: (
+                        self._untold
+                        or self._closed
+                        or self._missed
+                        or self._policy_changed
+                        or self._refused
+                    ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
-                report, self._untold = self._last if self._untold else None, False
+                told = [(name, self._last[name]) for name in ORDER if name in self._untold]
+                self._untold.clear()
                 closed, missed, self._missed = self._closed, self._missed, False
+                changed, self._policy_changed = self._policy_changed, False
                 refused = list(self._refused)
                 self._refused.clear()
             if missed:
                 self._take_denials(client)
-            for told in refused:
-                client.call(calls.REPORT_REFUSED, plain(told), CALL_TIMEOUT)
-            if report is not None:
-                told = msgspec.to_builtins(report)
-                if client.call(calls.REPORT_SESSION, told, CALL_TIMEOUT) is False:
+            if changed:
+                self._take_policy(client)
+            for one in refused:
+                client.call(calls.REPORT_REFUSED, plain(one), CALL_TIMEOUT)
+            for name, what in told:
+                if client.call(name, msgspec.to_builtins(what), CALL_TIMEOUT) is False:
                     self._disowned("its head has it as ended")
-            elif closed:
+            if closed and not told:
                 return
 
     def _take_denials(self, client: ServiceClient) -> None:
@@ -146,8 +171,17 @@ class HeadReports:
         whole = client.call(calls.DENIALS, None, CALL_TIMEOUT)
         self._denials.take(typed.convert(whole, DenialUpdate))
 
+    def _take_policy(self, client: ServiceClient) -> None:
+        """Hear what the policy says now."""
+        found = client.call(calls.SHOW_POLICY, "", CALL_TIMEOUT)
+        self._policy(typed.convert(found, list[calls.PolicyRow]))
+
     def _noticed(self, name: str, value: Any) -> None:
-        """Hear what was revoked; on the thread of the connection."""
+        """Hear what was revoked, and that the policy is another; on the connection's thread."""
+        if name == calls.POLICY_CHANGED:
+            with self._changed:
+                self._policy_changed = True
+                self._changed.notify_all()
         if name != calls.DENIED:
             return
         try:
@@ -164,5 +198,5 @@ class HeadReports:
         """Wake the thread: what it tells now says that there is no head."""
         del reason
         with self._changed:
-            self._untold = self._last is not None
+            self._untold.update(self._last)
             self._changed.notify_all()

@@ -76,6 +76,19 @@ def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Unt
     assert "no node 'three'" in cli.run("node", "remove", "three", status=2)
 
 
+@pytest.mark.row("C3-IOF")
+def test_a_command_runs_on_some_nodes_of_a_head(cli: Cli, head: Any) -> None:
+    for name in ("n1", "n2", "n3"):
+        cli.join(head["join"], name)
+    said = cli.run("exec", "--nodes", "n[1,3]", "--", "echo", "here")
+    assert said == "n[1,3]: here\n"
+    assert cli.run("exec", "--nodes", "n2", "--", "echo", "here") == "here\n"
+    wrong = cli.run("exec", "--nodes", "n[2-4]", "--", "true", status=2)
+    assert "there is no node n4 that takes commands now" in wrong
+    assert "nodes are n[1-3]" in wrong
+    assert "'n[2-' is no set of hosts" in cli.run("exec", "--nodes", "n[2-", "--", "true", status=2)
+
+
 @pytest.mark.nightly
 def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
@@ -165,8 +178,11 @@ def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
 
 def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
     assert str(head["pid"]) in cli.run("up", status=2)
-    other = cli.json("up", "--name", "other", "--no-node")
+    other = cli.json("up", "--name", "other", "--no-node", "--http", "127.0.0.1:0")
     assert other["pid"] != head["pid"]
+    open_link = cli.json("dashboard", "--name", "other")["links"][0]
+    assert open_link.startswith(f"{other['http'][0]}/login#")
+    assert (other["http"][0][:17], other["http_trouble"]) == ("http://127.0.0.1:", "")
     assert cli.json("node", "list", "--name", "other") == {"nodes": []}
     cli.run("down", "--name", "other")
 
@@ -194,6 +210,7 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 2
+        assert cluster.page.url == f"https://{own_head['places'][0]}/#/tree"
         os.kill(own_head["pid"], signal.SIGKILL)
         port = own_head["places"][0].rpartition(":")[2]
         until(lambda: "does not answer" in own_cli.run("node", "list", status=6))
