@@ -16,6 +16,9 @@ interface. ``sapwood up`` and ``sapwood node join`` make the cluster, as users d
 ``hosts.sum``
     Every agent fills a float64 array, and the caller gets the sum; one partial result leaves each
     node. Floor: one such array from each node over the same ``ssl`` sockets, added by numpy.
+``hosts.ssh_once``
+    One command on one host by ``sapwood exec --on ssh:n1 -- true``: Sapwood goes there, runs it and
+    leaves nothing. It has been there before, so the host has its runtime. Floor: ``ssh n1 true``.
 ``hosts.….mpi``, ``hosts.….ray``
     The same by Open MPI over TCP (``Bcast`` and ``Gather``, ``Reduce``; shared memory inside a
     machine) and by Ray (one actor for each agent), neither encrypted, over the same namespaces.
@@ -52,6 +55,7 @@ from programs.filling import Filling
 from report import Figure, Options, Report, add_options, options_of
 from sapwood.comm.transport.tls import accepting_context
 from sapwood.security.authority import Authority, make_request
+from ssh_servers import ssh_servers, why_no_ssh
 
 NODES = 4
 SMALL = 64
@@ -82,6 +86,7 @@ def main() -> None:
                     with bare_nodes(places) as links:
                         broadcast_gather(cluster, links, agents, options, report)
                         array_sum(cluster, links, agents, options, report)
+        ssh_once(places, options, report)
         for agents in options.agents:
             for peer in peers:
                 by_peer(peer, places, agents, options, report)
@@ -183,6 +188,28 @@ def array_sum(
         cluster.run(program, range(agents)).result()
         seconds += Filling.seconds[SUM_WARM_UP:]
     report.add(Figure.of("hosts.sum", agents, seconds, floors, unit="ms", nbytes=nbytes))
+
+
+def ssh_once(places: Machines, options: Options, report: Report) -> None:
+    """Measure a command on a host that nobody holds, by Sapwood and by ssh alone."""
+    reason = why_no_ssh(places)
+    if reason:
+        report.note(f"hosts.ssh_once is left out: {reason}")
+        return
+    host = places.names[0]
+    with ssh_servers(places) as arguments:
+        listed = ", ".join(f'"{word}"' for word in arguments)
+        ours = [*_sapwood(), "exec", "--on", f"ssh:{host}", "--set", f"nodes.ssh=[{listed}]"]
+        commands = ([*ours, "--", "true"], ["ssh", *arguments, host, "true"])
+        values: list[float] = []
+        floors: list[float] = []
+        for number in range(1 + (1 if options.quick else 5 * options.runs)):
+            for command, found in zip(commands, (values, floors), strict=True):
+                begin = time.perf_counter()
+                subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+                if number:  # the first one sends the runtime there
+                    found.append(time.perf_counter() - begin)
+        report.add(Figure.of("hosts.ssh_once", 1, values, floors, unit="ms"))
 
 
 def sum_size(options: Options) -> int:

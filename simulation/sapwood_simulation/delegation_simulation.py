@@ -16,7 +16,7 @@ import heapq
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from sapwood.activity.delegation import (
     DelegationOptions,
     FirstContribution,
     Rates,
+    Regret,
     SpeculativeRange,
     Substitute,
     assign,
@@ -40,6 +41,9 @@ SLOWEST, FASTEST = 0.05, 8.0
 
 TICK = 1.0
 """Time between two looks of the root at its agents."""
+
+COST = 1.0
+"""Time that a cut is taken to need."""
 
 MAX_EVENTS = 30_000
 """Events after which a course is taken to go round in circles."""
@@ -127,6 +131,7 @@ class DelegationSimulation:
         iterations: How many iterations.
         faults: What goes wrong.
         name_cuts: Whether each cut has a name of its own, as in production.
+        first: What is said of the rates of agents before any was measured; it may be wrong.
 
     Example:
         >>> DelegationSimulation(7).run().events > 0
@@ -142,6 +147,7 @@ class DelegationSimulation:
         iterations: int = 12,
         faults: DelegationFaults | None = None,
         name_cuts: bool = True,
+        first: Mapping[int, float] | None = None,
     ) -> None:
         self._random = random.Random(seed)  # noqa: S311 - of a simulation
         self._faults = faults or DelegationFaults()
@@ -154,8 +160,9 @@ class DelegationSimulation:
         self._course = Course()
         self._processes = {rank: self._new_process(rank) for rank in range(1, agents + 1)}
         # The root.
-        self._options = DelegationOptions(how="measured", late_after=1.0, least_iteration=0.0)
-        self._rates = Rates()
+        self._options = DelegationOptions(how="measured", late_after=0.1, least_iteration=0.0)
+        self._rates = Rates(first or {})
+        self._regret = Regret()
         self._given: dict[int, range] = {}
         self._cut = 0
         self._wave = self._iteration = 0
@@ -171,7 +178,8 @@ class DelegationSimulation:
         Raises:
             BrokenCountError: An item was counted wrongly, or there is no end.
         """
-        self._cut_anew(assign(self._items, dict.fromkeys(self._processes, 1.0)))
+        known = self._rates.of(sorted(self._processes)) or dict.fromkeys(self._processes, 1.0)
+        self._cut_anew(assign(self._items, known))
         self._later(TICK, self._tick)
         while self._due and self._iteration < self._iterations:
             self._now, _, happen = heapq.heappop(self._due)
@@ -294,11 +302,13 @@ class DelegationSimulation:
         rates = self._rates.of(sorted(self._processes))
         known = all(map(self._rates.measured, self._given))
         found = (
-            decide(self._given, rates, self._options, cost=1.0, ahead=float(self._iterations))
+            decide(self._given, rates, self._options, cost=COST, ahead=float(self._iterations))
             if known
             else None
         )
-        if found is not None:
+        gain = 0.0 if found is None else found.before - found.after
+        if self._regret.after(self._iteration, gain) >= COST and found is not None:
+            self._regret = Regret(self._iteration)
             self._cut_anew(found.given)
         else:
             self._next_wave()
@@ -318,7 +328,7 @@ class DelegationSimulation:
         }
         given = {rank: part for rank, part in self._given.items() if rank not in self._helps}
         busy = {rank: self._now - self._sent_at for rank in given if rank not in idle}
-        rates = self._rates.of(sorted(self._processes))
+        rates = self._rates.at_least(sorted(self._processes))
         if rates:
             found = late(given, busy, rates, self._options, divisible=self._random.random() < 0.7)
             if found is not None:
@@ -410,6 +420,7 @@ class DelegationSimulation:
         one.settled = True
         if opened.first.counts(one.wave):
             self._course.used += 1
+            self._rates.note(process.rank, len(opened.items), 2 * (self._now - self._sent_at))
             # It would have taken longer still.
             self._rates.note(process.rank, len(opened.items), self._now - self._sent_at)
             process.busy.discard((cut, one.wave))

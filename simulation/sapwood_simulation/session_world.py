@@ -292,7 +292,7 @@ class RootOfSession:
         tree = world.tree_of(plan)
         self.tree = tree
         self.session = RootHere(world.loop, tree)
-        self.life = RootLife(plan.id, plan.idle, self.later, self._over)
+        self.life = RootLife(plan.id, plan.idle, self.later, world.loop.time, self._over)
         self.denials = Denials()
         self.server = RootServer(
             cast("Any", self.session),

@@ -5,6 +5,7 @@ Mistakes made on purpose show that the simulation would find them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -26,6 +27,30 @@ def test_each_item_counts_once() -> None:
     assert sum(course.cuts for course in courses) > 2 * SEEDS
     assert sum(course.used for course in courses) > SEEDS
     assert sum(course.deaths for course in courses) > SEEDS
+
+
+@pytest.mark.row("A-ACT-4")
+@pytest.mark.parametrize(
+    "guess",
+    [(0.1, 10.0), (10.0, 0.1), (0.0, 1.0), (math.nan, 1.0), (math.inf, -1.0)],
+    ids=["too slow", "too fast", "zero", "no number", "infinite"],
+)
+def test_each_item_counts_once_whatever_was_said_of_agents_before(
+    guess: tuple[float, float],
+) -> None:
+    first = {rank: guess[rank % 2] for rank in range(1, 5)}
+    for seed in range(SEEDS // 4):
+        DelegationSimulation(seed, first=first).run()
+
+
+def test_a_wrong_first_guess_is_corrected() -> None:
+    quiet = DelegationFaults(death=0.0, change=0.0, twice=0.0, hang=0.0, delay=0.0)
+    wrong = {1: 1.0, 2: 100.0, 3: 1.0, 4: 100.0}
+    courses = [DelegationSimulation(s, faults=quiet, first=wrong).run() for s in range(SEEDS)]
+    assert sum(course.cuts for course in courses) > SEEDS * 3 // 2, (
+        "the first cut, and a better one"
+    )
+    assert all(course.cuts <= 6 for course in courses), "and no more when rates are known"
 
 
 @pytest.mark.nightly

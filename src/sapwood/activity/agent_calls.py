@@ -329,6 +329,7 @@ class AgentCalls:
         agent.requests[agent_requests.CLOSE_RUN] = self._close_run
         agent.requests[agent_requests.RELEASE_DATA] = self._release_data
         agent.requests[agent_requests.PULSE] = self._pulse
+        agent.requests[agent_requests.MACHINE] = _machine
         agent.requests[agent_requests.HELP] = self._help
         agent.requests[agent_requests.DELIVER] = self._deliver
         agent.requests[agent_requests.CALL_TASK] = self._call_task
@@ -683,6 +684,11 @@ class AgentCalls:
     def _released(self, payload: Payload) -> None:
         if isinstance(payload.owner, Lease):
             self._runner.give_back(payload.owner)
+
+
+def _machine(request: IncomingRequest) -> None:
+    where = agent_requests.AgentMachine(os.uname().nodename, machine_kind())
+    request.reply(msgspec.to_builtins(where))
 
 
 def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]]) -> bytes:

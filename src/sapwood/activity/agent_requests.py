@@ -28,6 +28,9 @@ RELEASE_DATA = "data.release"
 PULSE = "run.pulse"
 """Request that an agent say what it does in a run, by the name of the run; see :class:`Pulse`."""
 
+MACHINE = "agent.machine"
+"""Request that an agent say where it is; see :class:`AgentMachine`."""
+
 CALL_TASK = "task.call"
 HELP = "run.help"
 """Request that an agent map items of another one that is late; see :class:`HelpRun`."""
@@ -135,6 +138,18 @@ class Opened(msgspec.Struct, frozen=True):
 
     pid: int = 0
     runner: int = 0
+    node: str = ""
+    kind: str = ""
+
+
+class AgentMachine(msgspec.Struct, frozen=True):
+    """Where an agent is.
+
+    Attributes:
+        node: What its machine calls itself.
+        kind: The kind of that machine.
+    """
+
     node: str = ""
     kind: str = ""
 

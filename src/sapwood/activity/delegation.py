@@ -18,14 +18,17 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-REMEMBERED_RATES = 5
-"""Maps of an agent of which the median counts: one that was disturbed changes nothing."""
+REMEMBERED_SECONDS = 0.25
+"""Time that the last maps of an agent must cover; older ones are forgotten."""
 
-QUICK_RATES = 2
-"""Last maps that must agree on another rate before the older ones are forgotten."""
+REMEMBERED_RATES = 15
+"""Maps that are remembered at most, however short they are."""
 
-OTHER_RATE = 0.25
-"""By which share a rate must differ to be another one."""
+LEAST_RATE, MOST_RATE = 1e-12, 1e15
+"""Bounds of a rate, items per second: beyond them a clock or a history was wrong."""
+
+UNKNOWN_SLOWER = 20
+"""Times that an agent may be slower than all others before it was measured."""
 
 T = TypeVar("T")
 
@@ -45,11 +48,14 @@ class DelegationOptions(msgspec.Struct, frozen=True, kw_only=True):
     least_gain: float = 0.08
     least_iteration: float = 0.002
     late_factor: float = 1.3
-    late_after: float = 0.3
+    late_after: float = 0.1
 
 
 class Rates:
     """What agents were measured to do: items per second.
+
+    The rate of an agent is the median of its last maps, as many as cover a quarter of a second. So
+    one short map that was disturbed changes nothing, and one long map is enough.
 
     Args:
         first: A first guess for some agents, until they are measured.
@@ -62,25 +68,20 @@ class Rates:
     """
 
     def __init__(self, first: Mapping[int, float] | None = None) -> None:
-        self._first = {rank: rate for rank, rate in (first or {}).items() if _is_rate(rate)}
-        self._last: dict[int, deque[float]] = {}
+        self._first = {rank: rate for rank, rate in (first or {}).items() if is_rate(rate)}
+        self._last: dict[int, deque[tuple[float, float]]] = {}
 
     def note(self, rank: int, items: int, seconds: float) -> None:
         """Note a map; what cannot be (no time, no items, a clock that jumped) says nothing."""
         if items <= 0 or not math.isfinite(seconds) or seconds <= 0:
             return
         rate = items / seconds
-        if not _is_rate(rate):
+        if not is_rate(rate):
             return
         last = self._last.setdefault(rank, deque(maxlen=REMEMBERED_RATES))
-        last.append(rate)
-        known = _median(last)
-        newest = list(last)[-QUICK_RATES:]
-        others = [one for one in newest if abs(one - known) > OTHER_RATE * known]
-        same_side = all(one > known for one in others) or all(one < known for one in others)
-        if len(last) > QUICK_RATES and len(others) == QUICK_RATES and same_side:
-            last.clear()
-            last.extend(newest)
+        last.append((rate, seconds))
+        while sum(took for _, took in last) - last[0][1] >= REMEMBERED_SECONDS:
+            last.popleft()
 
     def forget(self, rank: int) -> None:
         """Forget what was measured of an agent: its process is another one."""
@@ -96,7 +97,7 @@ class Rates:
         Empty if nothing is known of any.
         """
         known = {
-            rank: _median(self._last[rank]) if rank in self._last else self._first[rank]
+            rank: self._median_of(rank) if rank in self._last else self._first[rank]
             for rank in ranks
             if rank in self._last or rank in self._first
         }
@@ -105,12 +106,31 @@ class Rates:
         mean = sum(known.values()) / len(known)
         return {rank: known.get(rank, mean) for rank in ranks}
 
+    def at_least(self, ranks: Sequence[int]) -> dict[int, float]:
+        """Return the rate of each agent; who was not measured may be far slower than all others.
 
-def _is_rate(rate: float) -> bool:
-    return math.isfinite(rate) and rate > 0
+        Example:
+            >>> rates = Rates()
+            >>> rates.note(1, items=10, seconds=1.0)
+            >>> rates.at_least([1, 2])
+            {1: 10.0, 2: 0.5}
+        """
+        known = {rank: self._median_of(rank) for rank in ranks if rank in self._last}
+        if not known:
+            return {}
+        least = min(known.values()) / UNKNOWN_SLOWER
+        return {rank: known.get(rank, least) for rank in ranks}
+
+    def _median_of(self, rank: int) -> float:
+        return _median([rate for rate, _ in self._last[rank]])
 
 
-def _median(values: Sequence[float] | deque[float]) -> float:
+def is_rate(rate: float) -> bool:
+    """Whether that can be items per second of an agent; what is no number is none."""
+    return LEAST_RATE <= rate <= MOST_RATE
+
+
+def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     if len(ordered) % 2:
@@ -226,6 +246,39 @@ def decide(
     return Decision(given=new, before=before, after=after, reason=reason)
 
 
+class Regret:
+    """Seconds that iterations took longer than they would have after a cut that was not made.
+
+    A cut is made when they come to what it costs. Whoever waits for that never pays more than twice
+    what he would who knows how things go on (the rule of renting and buying: Karlin, Manasse,
+    Rudolph and Sleator, Competitive snoopy caching, Algorithmica 3, 1988).
+
+    Args:
+        iteration: The iteration before the first that counts.
+
+    Example:
+        >>> regret = Regret(10)
+        >>> regret.after(12, gain=0.5), regret.after(13, gain=0.25), regret.after(14, gain=0.0)
+        (1.0, 1.25, 0.0)
+    """
+
+    def __init__(self, iteration: int = 0) -> None:
+        self._iteration = iteration
+        self._seconds = 0.0
+
+    def after(self, iteration: int, gain: float) -> float:
+        """Return the seconds after an iteration.
+
+        Args:
+            iteration: The iteration that is over.
+            gain: Seconds that a cut would save in each; 0 forgets what was.
+        """
+        made = iteration - self._iteration
+        self._seconds = self._seconds + gain * made if gain > 0 else 0.0
+        self._iteration = iteration
+        return self._seconds
+
+
 def moved(old: Mapping[int, range], new: Mapping[int, range]) -> list[tuple[int, int, int]]:
     """Return which agent gave how many items to which: source, target, items.
 
@@ -264,7 +317,9 @@ def late(
     """Return the agent that is latest, who is to map its items as well, and why.
 
     An agent is late when it takes longer than expected by a factor, and by as much as the others
-    would need for all its items: so nobody ever does more than twice what was necessary.
+    would need for all its items: so nobody ever does more than twice what was necessary. That
+    comes after ``late_after`` seconds more, which a runner needs to begin again: that of the one
+    who was not first is ended.
 
     Args:
         given: The range of each agent.
@@ -281,8 +336,8 @@ def late(
         part = given.get(rank)
         if not part or rank not in rates:
             continue
-        over = seconds - len(part) / rates[rank] * options.late_factor
-        if over > options.late_after and (latest is None or over > latest[0]):
+        over = seconds - len(part) / rates[rank] * options.late_factor - options.late_after
+        if over > 0 and (latest is None or over > latest[0]):
             latest = over, rank
     if latest is None:
         return None
@@ -299,6 +354,26 @@ def late(
     ]
     expected = len(part) / rates[rank]
     return rank, pieces, f"busy for {busy[rank]:.3g} s where {expected:.3g} s were expected"
+
+
+def late_at(
+    given: Mapping[int, range], rates: Mapping[int, float], options: DelegationOptions
+) -> float:
+    """Return after how many seconds the first agent may be late, infinity if none can be.
+
+    Example:
+        >>> options = DelegationOptions(how="measured")
+        >>> late_at({1: range(10), 2: range(10, 20)}, {1: 10.0, 2: 10.0}, options)
+        2.4
+    """
+    known = sum(rates.get(rank, 0.0) for rank in given)
+    found = math.inf
+    for rank, part in given.items():
+        rate = rates.get(rank, 0.0)
+        if part and 0 < rate < known:
+            over = options.late_after + len(part) / (known - rate)
+            found = min(found, len(part) / rate * options.late_factor + over)
+    return found
 
 
 class Substitute(Generic[T]):

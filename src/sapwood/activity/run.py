@@ -4,8 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError  # noqa: A004 - the one that futures raise
-from html import escape
+from concurrent.futures import Future, TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,10 +21,19 @@ from sapwood.activity.checkpoint import (
 )
 from sapwood.activity.chunked_map import GRID_REDUCTIONS, REPRODUCIBLE
 from sapwood.activity.crash_site import name_crash_site
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions, assign, moved
+from sapwood.activity.notebook import LivePicture, show, show_by_itself
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.own_filter import stream_options
 from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.rate_history import (
+    FunctionHistory,
+    MeasuredRate,
+    RateHistory,
+    key_of,
+    read_history,
+)
 from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.run_record import (
     Move,
@@ -49,6 +57,7 @@ from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
+from sapwood.core import typed
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
@@ -61,6 +70,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
@@ -71,6 +81,9 @@ from sapwood.session.port import SessionPort, StreamPort
 T = TypeVar("T")
 
 _log = logger("activity")
+
+MACHINE_TIME = 1.0
+"""Seconds that agents get to say where they are, before the first cut."""
 
 _numbers = itertools.count(1)
 
@@ -93,6 +106,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         checkpoint_share: Of the time of the run that this may take.
         resume: File with a checkpoint from which the run goes on; empty to begin anew.
         delegation: How items are given to agents.
+        history: Where it is kept what agents were measured to do; None to keep and know nothing.
     """
 
     chunk: int | None = None
@@ -107,6 +121,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     checkpoint_share: float = 0.02
     resume: str = ""
     delegation: DelegationOptions = DelegationOptions()
+    history: RateHistory | None = None
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -137,9 +152,11 @@ class Run(StaysHere):
 
     Attributes:
         files: Where checkpoints lie.
+        page: What a dashboard shows of it, or of its session.
     """
 
     files: CheckpointFiles = DISK
+    page: DashboardPage = DashboardPage()
 
     def __init__(
         self,
@@ -174,8 +191,10 @@ class Run(StaysHere):
             self._began,
             options.delegation,
             reduce,
+            own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
         )
+        self._history: FunctionHistory | None = None
         self._given: dict[int, range] = {}
         self._moved_at = 0.0
         self._order: MakeOrder
@@ -197,6 +216,7 @@ class Run(StaysHere):
         self._found: dict[int, AgentStatistics] = {}
         self._code = _Code()
         self._offered = OfferedContent(session)
+        self._pictures: list[LivePicture] = []
         self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
@@ -216,7 +236,8 @@ class Run(StaysHere):
             TimeoutError: It has not ended after ``timeout`` seconds.
         """
         try:
-            return self._future.result(timeout)
+            self._settled(timeout)
+            return self._future.result(0)
         except KeyboardInterrupt:  # at a prompt the cluster lives on, and would go on computing
             self.cancel()
             raise
@@ -224,14 +245,21 @@ class Run(StaysHere):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end of the run; return whether it has ended."""
         try:
-            self._future.exception(timeout)
+            self._settled(timeout)
         except TimeoutError:
             return False
         return True
 
+    def _settled(self, timeout: float | None) -> BaseException | None:
+        """Wait for the end, show it in a notebook, and return the error, if any."""
+        error = self._future.exception(timeout)
+        for picture in tuple(self._pictures):
+            picture.end()
+        return error
+
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the run and return its error, if any."""
-        return self._future.exception(timeout)
+        return self._settled(timeout)
 
     def done(self) -> bool:
         """Whether the run has ended."""
@@ -365,15 +393,60 @@ class Run(StaysHere):
         published = self.data.published_for(fields, finite=finite)
         with published:
             self._find_checkpoint()
+            self._guess_rates()
             try:
                 while not self._goes_through(built, published):
                     self._cuts += 1
             finally:
                 self._offered.close()
                 self._note_statistics(built)
+                self._keep_rates()
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
+
+    @property
+    def _function(self) -> str:
+        """What the map is called."""
+        return self.program.map_function or f"{self.program.name}.map"
+
+    def _guess_rates(self) -> None:
+        """Take what former runs have measured for the rates of agents until they are measured."""
+        history = self._options.history
+        if history is None or not self._watch.movable:
+            return
+        found = self._history = read_history(history, key_of(self.program.hash, self._function))
+        if found is None:
+            return
+        ranks = self._session.tree.agent_ranks
+        asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
+        wait(asked.values(), MACHINE_TIME)
+        machines = {
+            rank: typed.convert(one.result(), agent_requests.AgentMachine)
+            for rank, one in asked.items()
+            if one.done() and not one.cancelled() and one.exception() is None
+        }
+        guessed = found.guess({rank: (one.node, one.kind) for rank, one in machines.items()})
+        if guessed:
+            self._watch.guess(guessed)
+            described = found.described(len(guessed), len(ranks), history.place)
+            self._recorder.first_guess = described
+
+    def _keep_rates(self) -> None:
+        """Keep what was measured for the next run of this function."""
+        history, function = self._options.history, self._function
+        rates = self._watch.rates
+        measured = [
+            MeasuredRate(agent=one.agent, node=one.node, kind=one.kind, rate=rate)
+            for one in self._recorder.agents
+            for rate in rates.of([one.agent]).values()
+            if rates.measured(one.agent)
+        ]
+        if history is None or not self._watch.movable or not measured:
+            return
+        known = self._history or FunctionHistory(function=function, run=self.name, written=0.0)
+        kept = known.with_run(self.name, time.time(), measured)
+        history.write(key_of(self.program.hash, function), msgspec.json.encode(kept))
 
     def _find_checkpoint(self) -> None:
         """Take up the state of a checkpoint, if the run goes on from one; get ready to write some.
@@ -520,7 +593,7 @@ class Run(StaysHere):
         check_versions(self.program.bundle.pickled, self.program.name, self._session.pythons)
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
-        function = self.program.map_function or f"{self.program.name}.map"
+        function = self._function
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         content = self._offered.code(image, handlers)
@@ -603,7 +676,8 @@ class Run(StaysHere):
         ended = time.perf_counter()
         self._loop_began = self._loop_began or ended
         if self._moved_at:
-            watch.cost, self._moved_at = ended - self._moved_at, 0.0
+            watch.cut_took(ended - self._moved_at)
+            self._moved_at = 0.0
         try:
             for iteration in itertools.count(self._iterated + 1):
                 self._go_on()
@@ -760,6 +834,17 @@ class Run(StaysHere):
     def __repr__(self) -> str:
         return f"<Run {self.name}: {self.progress}>"
 
+    def show(self) -> None:
+        """Show the run below this cell of a notebook, if this is one; the picture follows it."""
+        picture = show_by_itself(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
+    def _ipython_display_(self) -> None:
+        picture = show(self)
+        if picture is not None:
+            self._pictures.append(picture)
+
     def _repr_html_(self) -> str:
         progress = self.progress
         planned = f"/{progress.iterations}" if progress.iterations else ""
@@ -772,9 +857,11 @@ class Run(StaysHere):
             "agents": str(progress.agents),
             "seconds": f"{progress.seconds:.2f}",
         }
-        rows = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in figures.items())
-        table = f"<table><caption>{escape(self.name)} {progress.bar()}</caption>{rows}</table>"
-        return table + (self._statistics._repr_html_() if self._statistics.agents else "")
+        if self._future.done() and (error := self._future.exception()) is not None:
+            figures["why"] = str(error)
+        head = f"<b>{escaped(self.name)}</b> {progress.bar()}{self.page.html()}"
+        sums = self._statistics._repr_html_() if self._statistics.agents else ""
+        return f"{head}{html_table([*figures.items()], named=True)}{sums}"
 
 
 def _grid(options: RunOptions, reduce: dict[str, str], data: Dataset, *, own: bool) -> int:

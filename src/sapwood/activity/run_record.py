@@ -178,6 +178,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
         done: Iterations that were made, those before a checkpoint among them.
         delegate: How items are given to agents: ``static`` or ``measured``.
         kept_in_place: Why nothing is moved; empty where things are.
+        first_guess: What the first parts follow; empty where they are equal.
         agents: The agents, by rank.
         iterations: The last iterations.
         moves: The last moves.
@@ -198,6 +199,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     done: int = 0
     delegate: str = "static"
     kept_in_place: str = ""
+    first_guess: str = ""
     agents: tuple[RecordedAgent, ...] = ()
     iterations: tuple[RecordedIteration, ...] = ()
     moves: tuple[Move, ...] = ()
@@ -225,6 +227,7 @@ class RunRecorder:
         hash: Hash of the program.
         delegate: How items are given to agents.
         kept_in_place: Why nothing is moved.
+        first_guess: What the first parts follow; empty where they are equal.
 
     Example:
         >>> made = RunRecorder("mean-1", "mean", began=0.0, items=10)
@@ -249,6 +252,7 @@ class RunRecorder:
         self.hash = ""
         self.delegate = "static"
         self.kept_in_place = ""
+        self.first_guess = ""
         self._lock = threading.Lock()
         self._agents: dict[int, RecordedAgent] = {}
         self._last: OrderedDict[int, tuple[float, float]] = OrderedDict()
@@ -266,6 +270,12 @@ class RunRecorder:
         """Say which agents there are, and what each of them has."""
         with self._lock:
             self._agents = {one.agent: one for one in agents}
+
+    @property
+    def agents(self) -> list[RecordedAgent]:
+        """The agents that there are, by rank."""
+        with self._lock:
+            return [self._agents[rank] for rank in sorted(self._agents)]
 
     def measured(self, rates: Sequence[tuple[int, float]]) -> None:
         """Note what agents were measured to do, items per second by rank."""
@@ -356,6 +366,7 @@ class RunRecorder:
                 done=self.done,
                 delegate=self.delegate,
                 kept_in_place=self.kept_in_place[:MAX_TEXT],
+                first_guess=self.first_guess[:MAX_TEXT],
                 agents=tuple(self._agents[rank] for rank in sorted(self._agents)),
                 iterations=tuple(
                     self._recorded(number, *times[number]) for number in sorted(times)

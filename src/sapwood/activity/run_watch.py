@@ -9,6 +9,7 @@ too (this thread sees to that).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +24,12 @@ from sapwood.activity.delegation import (
     Decision,
     DelegationOptions,
     Rates,
+    Regret,
     SpeculativeRange,
     Substitute,
     decide,
     late,
+    late_at,
 )
 from sapwood.activity.run_record import AgentShare, LateChunk, Loss, RunRecorder
 from sapwood.comm import plain, values
@@ -39,26 +42,35 @@ from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 INTERVAL = 0.5
 """Seconds between two times that agents are asked."""
 
+FIRST_INTERVAL = 0.02
+"""Seconds until they are asked first, after each cut and where one is late; then it doubles."""
+
 MAX_ASKED = 64
 """Agents that are asked in a second: where there are more, each is asked less often."""
+
+HURRY = 20
+"""Times as many that are asked in a second after a cut, and where one is late."""
 
 ANSWER_TIME = 0.1
 """Seconds that agents get to answer before what is known of them counts."""
 
 LOOK_SHARE = 0.003
-"""Of an iteration that the run waits to hear from its agents before the next one."""
+"""Of the time of a run in which it waits between iterations to hear from its agents."""
 
-FIRST_LOOK = 0.003
+SURPRISED_SHARE = 0.006
+"""The same of an iteration that took longer or shorter than usual, besides."""
+
+UNKNOWN_SHARE = 0.02
+"""The same of an iteration after which not all agents have been heard."""
+
+MAX_CREDIT = 0.05
+"""Seconds of such waiting that are saved up at most."""
+
+FIRST_LOOK = 0.002
 """Seconds that this is taken to need before it was measured."""
 
-FIRST_COST = 0.15
+FIRST_COST = 0.05
 """Seconds that cutting items anew is taken to need before it was measured."""
-
-SETTLED = 3
-"""Iterations after a cut before items are cut again."""
-
-LONG = 0.5
-"""Seconds of an iteration that is long enough to be believed at once, if it is the first."""
 
 END_TIME = 5.0
 """Seconds that the end of a run waits for its watch."""
@@ -92,7 +104,8 @@ class Help(msgspec.Struct, eq=False):
         asked: The requests to the others.
         notes: Their numbers in the record.
         result: What stands for all items, once it is there.
-        delivering: Whether the late agent is being told of it.
+        delivery: The request that tells the late agent of it.
+        settled: Whether that has said which answer was first.
     """
 
     wave: int
@@ -103,7 +116,8 @@ class Help(msgspec.Struct, eq=False):
     asked: dict[int, RequestFuture] = {}
     notes: list[int] = []
     result: Any = None
-    delivering: bool = False
+    delivery: RequestFuture | None = None
+    settled: bool = False
 
 
 class RunWatch:
@@ -115,6 +129,7 @@ class RunWatch:
         began: When the run began, by ``time.perf_counter``.
         options: How items are given to agents.
         reduce: The named reduction of each field of the program.
+        own: Whether code of the program puts results together, so that nothing here can.
         helped: Whether others may map the items of a late agent.
 
     Attributes:
@@ -133,6 +148,7 @@ class RunWatch:
         options: DelegationOptions,
         reduce: Mapping[str, str],
         *,
+        own: bool,
         helped: bool,
     ) -> None:
         self.rates = Rates()
@@ -145,6 +161,7 @@ class RunWatch:
         self._began = began
         self._options = options
         self._reduce = dict(reduce)
+        self._divisible = not own and set(reduce.values()) <= DIVISIBLE
         self._helped = helped
         self._lock = threading.RLock()
         self._run = ""
@@ -153,6 +170,10 @@ class RunWatch:
         self._chunk = 1
         self._order: MakeOrder = _no_order
         self._after = 0
+        self._regret = Regret()
+        self._helped_last = False
+        self._credit = 0.0
+        self._usual = 0.0
         self._planned: int | None = None
         self._pulses: dict[int, agent_requests.Pulse] = {}
         self._noted: dict[int, int] = {}
@@ -160,6 +181,7 @@ class RunWatch:
         self._help: dict[int, Help] = {}
         self._look_took = FIRST_LOOK
         self._ended = threading.Event()
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._unsubscribe = _nothing
 
@@ -167,6 +189,10 @@ class RunWatch:
     def now(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self._began
+
+    def guess(self, rates: Mapping[int, float]) -> None:
+        """Take rates for those of agents until they are measured."""
+        self.rates = Rates(rates)
 
     # --- for the thread of the run -------------------------------------------------------------
 
@@ -192,6 +218,7 @@ class RunWatch:
         """
         self._run, self._after, self._planned, self._order = run, after, planned, order
         self._given, self._chunk = dict(given), chunk
+        self._regret, self._usual = Regret(after), 0.0
         self.wanted = None
         self._asked.clear()
         self._pulses.clear()
@@ -205,6 +232,7 @@ class RunWatch:
     def end(self) -> None:
         """Watch them no more."""
         self._ended.set()
+        self._hurry.set()
         self._wave = None
         self._unsubscribe()
         self._unsubscribe = _nothing
@@ -213,8 +241,14 @@ class RunWatch:
             self._thread = None
         self.wave_over()
 
+    def cut_took(self, seconds: float) -> None:
+        """Note what a cut has cost, unless some runner had to begin again besides."""
+        if not self._helped_last:
+            self.cost = seconds
+
     def wave_begins(self, iteration: int, state: Any, now: float) -> None:
         """Note which wave the run waits for from now on."""
+        self._helped_last = False
         self._wave = CurrentWave(iteration - self._after, state, now)
 
     def wave_over(self) -> None:
@@ -222,13 +256,15 @@ class RunWatch:
         with self._lock:
             over, self._help = list(self._help.values()), {}
             self.helping = False
+            for one in over:
+                one.substitute.failed()
+            self._helped_last |= bool(over)
+        # Who was slow is known before items may be cut anew.
+        wait([one.delivery for one in over if one.delivery is not None], ANSWER_TIME)
         for one in over:
-            one.substitute.failed()
-            for future in one.asked.values():
-                if not future.done():
-                    self._session.withdraw(future)
-            for note in one.notes:
-                self._recorder.late_over(note, "late")
+            if one.delivery is not None and one.delivery.done():
+                self._delivered(one, one.delivery)
+            self._end_help(one)
 
     def look(self, iteration: int, seconds: float) -> None:
         """Hear from agents before the next iteration, if this one was so long that it costs little.
@@ -237,44 +273,69 @@ class RunWatch:
             iteration: The iteration that is over.
             seconds: What it took.
         """
-        if not self.movable or seconds * LOOK_SHARE < self._look_took:
+        if not self.movable:
             return
-        begin = time.perf_counter()
-        with self._lock:
-            self._asked.clear()
-        asked = self._ask()
-        wait(asked, max(self._look_took * 2, seconds * LOOK_SHARE * 2))
-        self._look_took = time.perf_counter() - begin
-        is_first = self._after == 0 and seconds >= LONG
-        self._decide(iteration, 1 if is_first else SETTLED)
+        self._credit = min(self._credit + seconds * LOOK_SHARE, MAX_CREDIT)
+        share = 0.0
+        if not all(map(self.rates.measured, self._given)):
+            share = UNKNOWN_SHARE
+        elif abs(seconds - self._usual) > self._options.least_gain * self._usual:
+            share = SURPRISED_SHARE
+        allowed = max(self._credit, seconds * share)
+        if allowed >= self._look_took:
+            begin = time.perf_counter()
+            with self._lock:
+                self._asked.clear()
+            wait(self._ask(), max(self._look_took, allowed))
+            self._take_in()
+            self._look_took = time.perf_counter() - begin
+            self._credit = max(0.0, self._credit - self._look_took)
+            self._usual = seconds
+        elif not self._helped_last:
+            return
+        self._decide(iteration)
 
     def heard(self, rank: int, pulse: agent_requests.Pulse) -> None:
         """Take in what an agent says."""
         now = self.now
-        for call in pulse.recent:
-            if call.wave <= self._noted.get(rank, 0):
-                continue
-            share = AgentShare(
-                agent=rank,
-                started=now - call.age,
-                seconds=call.seconds,
-                waited=call.waited,
-                items=call.items,
-                bytes_up=call.bytes_up,
-            )
-            self._recorder.shares(self._after + call.wave, (share,))
-            self.rates.note(rank, call.items, call.seconds)
         with self._lock:
-            self._noted[rank] = max(
-                [self._noted.get(rank, 0), *(call.wave for call in pulse.recent)]
-            )
+            noted = self._noted.get(rank, 0)
+            for call in pulse.recent:
+                if call.wave <= noted:
+                    continue
+                share = AgentShare(
+                    agent=rank,
+                    started=now - call.age,
+                    seconds=call.seconds,
+                    waited=call.waited,
+                    items=call.items,
+                    bytes_up=call.bytes_up,
+                )
+                self._recorder.shares(self._after + call.wave, (share,))
+                self.rates.note(rank, call.items, call.seconds)
+            self._noted[rank] = max([noted, *(call.wave for call in pulse.recent)])
             self._pulses[rank] = pulse
 
     # --- the thread of the watch ---------------------------------------------------------------
 
     def _watch(self) -> None:
-        interval = max(INTERVAL, len(self._given) / MAX_ASKED)
-        while not self._ended.wait(interval):
+        ended = self._ended
+        longest = max(INTERVAL, len(self._given) / MAX_ASKED)
+        shortest = max(FIRST_INTERVAL, longest / HURRY)
+        interval, asked, was_late = shortest, time.perf_counter(), False
+        while True:
+            due = asked + interval - time.perf_counter()
+            hurry = self._hurry.wait(max(0.0, min(due, self._seconds_until_late() or due)))
+            self._hurry.clear()
+            if ended.is_set():
+                return
+            is_late = self._seconds_until_late() == 0
+            begins = hurry or (is_late and not was_late)
+            was_late = is_late
+            if not begins and time.perf_counter() < asked + interval:
+                continue  # the wave is over in which somebody might have been late
+            asked = time.perf_counter()
+            interval = shortest if begins else min(longest, 2 * interval)
             try:
                 wait(self._ask(), ANSWER_TIME)
                 self._recorder.measured(list(self.rates.of(sorted(self._given)).items()))
@@ -285,6 +346,14 @@ class RunWatch:
                 _log.debug("run not watched", run=self._run, reason=error.what)
                 if self._session.closed:
                     return
+
+    def _seconds_until_late(self) -> float:
+        """Return when an agent may be late in this wave: 0 if it may be by now."""
+        wave = self._wave
+        if wave is None or not self._helped:
+            return math.inf
+        limit = late_at(self._given, self.rates.at_least(sorted(self._given)), self._options)
+        return max(0.0, wave.sent + limit - time.perf_counter())
 
     def _ask(self) -> list[Future[Any]]:
         """Ask all agents that have answered the last time what they do."""
@@ -299,6 +368,14 @@ class RunWatch:
         with self._lock:
             return list(self._asked.values())
 
+    def _take_in(self) -> None:
+        """Take in what agents have said by now: callbacks may come after those who wait."""
+        with self._lock:
+            asked = list(self._asked.items())
+        for rank, future in asked:
+            if future.done():
+                self._answered(self._run, rank, future)
+
     def _answered(self, run: str, rank: int, done: Future[Any]) -> None:
         if self._ended.is_set() or run != self._run:
             return
@@ -306,15 +383,15 @@ class RunWatch:
             return  # an agent that is gone is told of otherwise
         self.heard(rank, typed.convert(done.result(), agent_requests.Pulse))
 
-    def _decide(self, done: int, least: int = SETTLED) -> None:
+    def _decide(self, done: int) -> None:
         """Say how items are to be cut anew, if that pays."""
-        if not self.movable or self.wanted is not None or done - self._after < least:
+        if not self.movable or self.wanted is not None or done <= self._after:
             return
         if not all(map(self.rates.measured, self._given)):
             return
         # What is not planned lasts as long again as it has lasted.
         ahead = done if self._planned is None else self._planned - done
-        self.wanted = decide(
+        found = decide(
             self._given,
             self.rates.of(sorted(self._given)),
             self._options,
@@ -322,6 +399,10 @@ class RunWatch:
             ahead=ahead,
             chunk=self._chunk,
         )
+        with self._lock:  # both threads come here
+            lost = self._regret.after(done, 0.0 if found is None else found.before - found.after)
+        if lost >= self.cost:
+            self.wanted = found
 
     # --- late agents -----------------------------------------------------------------------------
 
@@ -333,30 +414,33 @@ class RunWatch:
         if over < self._options.late_after:
             return
         with self._lock:
-            known = dict(self._help)
+            helps = list(self._help.values())
+            known = set(self._help)
             idle = {
                 rank
                 for rank, pulse in self._pulses.items()
                 if pulse.wave == wave.number and pulse.busy < 0
             }
-            helping = {rank for one in known.values() for rank in one.asked}
-        for one in known.values():
-            if one.result is not None and not one.delivering:
+            helping = {
+                rank for one in helps for rank, future in one.asked.items() if not future.done()
+            }
+        for one in helps:
+            if one.result is not None and one.delivery is None:
                 self._deliver(one)
-        given = {
-            rank: part
-            for rank, part in self._given.items()
-            if rank not in known and (rank not in helping or rank not in idle)
-        }
-        found = late(
-            given,
-            {rank: over for rank in given if rank not in idle},
-            self.rates.of(sorted(self._given)),
-            self._options,
-            divisible=set(self._reduce.values()) <= DIVISIBLE,
-        )
-        if found is not None and self._wave is wave:
+        rates = self.rates.at_least(sorted(self._given))
+        while self._wave is wave:
+            given = {
+                rank: part
+                for rank, part in self._given.items()
+                if rank not in known and (rank not in helping or rank not in idle)
+            }
+            busy = {rank: over for rank in given if rank not in idle}
+            found = late(given, busy, rates, self._options, divisible=self._divisible)
+            if found is None:
+                return
             self._have_helped(wave, *found)
+            known.add(found[0])
+            helping |= {piece.by for piece in found[1]}
 
     def _have_helped(
         self, wave: CurrentWave, rank: int, pieces: Sequence[SpeculativeRange], reason: str
@@ -364,7 +448,11 @@ class RunWatch:
         """Have others map the items of a late agent."""
         merge = partial(_merged, self._reduce)
         one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
-        state = values.encode(wave.state)
+        try:
+            state = values.encode(wave.state)
+        except Exception as error:  # noqa: BLE001 - the program may change it when the wave is over
+            _log.debug("state not encoded", run=self._run, reason=str(error))
+            return
         orders = [
             (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
         ]
@@ -374,6 +462,8 @@ class RunWatch:
             self._help[rank] = one
             self.helping = True
         for piece, order in orders:
+            if one.substitute.over:  # the wave ended, or one of them has failed already
+                break
             chunk = LateChunk(
                 at=self.now,
                 iteration=self._after + wave.number,
@@ -384,21 +474,38 @@ class RunWatch:
                 outcome="running",
                 reason=reason,
             )
-            one.notes.append(self._recorder.late(chunk))
+            note = self._recorder.late(chunk)
             body = plain.encode(
                 msgspec.to_builtins(
                     agent_requests.HelpRun(order, state.body), builtin_types=(bytes,)
                 )
             )
             future = self._session.ask_encoded(piece.by, agent_requests.HELP, body, state)
-            one.asked[piece.by] = future
+            with self._lock:
+                one.notes.append(note)
+                one.asked[piece.by] = future
             future.add_done_callback(partial(self._mapped, one, piece))
         _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
         if self._wave is not wave:
             self.wave_over()
+        with self._lock:
+            ended = rank not in self._help
+        if ended:
+            self._end_help(one)  # what was asked for after that
+
+    def _end_help(self, one: Help) -> None:
+        """Let the others leave what they do for a late agent."""
+        with self._lock:
+            asked, notes = list(one.asked.values()), list(one.notes)
+        for future in asked:
+            if not future.done():
+                self._session.withdraw(future)
+        for note in notes:
+            self._recorder.late_over(note, "late")
 
     def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
         """Another agent has mapped items of a late one, or cannot; on any thread."""
+        self._hurry.set()  # it may map those of another one now
         with self._lock:
             if one.substitute.over:
                 return
@@ -418,19 +525,24 @@ class RunWatch:
         encoded = values.encode(one.result)
         order = agent_requests.DeliverRun(self._run, one.wave, encoded.body)
         body = plain.encode(msgspec.to_builtins(order, builtin_types=(bytes,)))
-        one.delivering = True
-        future = self._session.ask_encoded(one.rank, agent_requests.DELIVER, body, encoded)
-        future.add_done_callback(partial(self._delivered, one))
+        one.delivery = self._session.ask_encoded(one.rank, agent_requests.DELIVER, body, encoded)
+        one.delivery.add_done_callback(partial(self._delivered, one))
 
     def _delivered(self, one: Help, done: Future[Any]) -> None:
+        """A late agent has said which answer was first; what it says is taken in once."""
         failed = done.cancelled() or done.exception() is not None
         answer = agent_requests.NOT_WANTED if failed else done.result()
-        if answer == agent_requests.NOT_WANTED:
-            one.delivering = False  # a new process may not have the wave yet: it is tried again
-            return
+        with self._lock:
+            if one.settled or one.delivery is not done:
+                return
+            if answer == agent_requests.NOT_WANTED:
+                one.delivery = None  # a new process may not have the wave yet: it is tried again
+                return
+            one.settled = True
         if answer == agent_requests.USED:
-            # It would have taken longer still: who is always helped must be known as slow, too.
-            self.rates.note(one.rank, one.items, time.perf_counter() - one.sent)
+            # It would have taken longer still, one may guess as long again: who is always helped
+            # must be known as slow, too.
+            self.rates.note(one.rank, one.items, 2 * (time.perf_counter() - one.sent))
         for note in one.notes:
             self._recorder.late_over(note, "used" if answer == agent_requests.USED else "late")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from sapwood.code.transfers import NOTHING, DeviceTransfers
+from sapwood.core.html_table import html_table
 from sapwood.environment.units import describe_size
 
 TITLES = ("agent", "slice", "calls", "items/s", "map s", "wait s")
@@ -120,14 +121,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return f"<RunStatistics {self._headline()}, {len(self.agents)} agents>"
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{title}</th>" for title in self._titles())
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in self._rows()
-        )
-        from html import escape  # noqa: PLC0415 - agents never draw tables
-
-        title = escape(self._headline())
-        return f"<table><caption>{title}</caption><tr>{head}</tr>{rows}</table>"
+        return html_table(self._rows(), self._titles(), self._headline())
 
     @property
     def uses_devices(self) -> bool:

@@ -55,6 +55,9 @@ START_TIMEOUT = 120.0
 END_TIMEOUT = 30.0
 """Seconds until a head that ends must be gone."""
 
+HTTP_TIMEOUT = 20.0
+"""Seconds until the HTTP server that `--http` wants must serve, for its address to be shown."""
+
 JOIN_USES = 1000
 """How many machines may use the line that ``sapwood up`` shows."""
 
@@ -109,6 +112,9 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
         join: What ``sapwood node join`` takes on other machines.
         expires: Until when, seconds since 1970.
         stands_by_for: Which head serves, if that is another one; then there is nothing to join.
+        http: Where browsers and scripts reach its HTTP server, those on this machine without TLS
+            first.
+        http_trouble: Why it does not serve where ``--http`` wants it; empty if it does.
     """
 
     name: str
@@ -118,6 +124,8 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     join: str
     expires: float
     stands_by_for: str = ""
+    http: list[str] = []
+    http_trouble: str = ""
 
 
 _read_answer: Callable[[bytes], UpAnswer] = typed.json_reader(UpAnswer)
@@ -217,7 +225,7 @@ class _HeadProcess:
                 head.ended.set()
             head.start()
             if not self._said:
-                self._say(_answer_of(self._request.name))
+                self._say(_answer_of(self._request))
             while not head.ended.wait(3600.0 if leadership is None else LOOK):
                 if leadership is not None and not leadership.serves:
                     break
@@ -308,17 +316,26 @@ def with_port(listen: str) -> str:
         return f"{host}:{found.getsockname()[1]}"
 
 
-def _answer_of(name: str) -> UpAnswer:
-    with connected(name) as head:
+def _answer_of(request: UpRequest) -> UpAnswer:
+    with connected(request.name) as head:
+        urls, trouble = head.facts.urls, ""
+        if request.http:
+            try:
+                said = head.client.call(calls.HTTP_URLS, None, HTTP_TIMEOUT)
+                urls = typed.convert(said, list[str])
+            except (SapwoodError, TimeoutError) as error:
+                trouble = str(error)
         wanted = msgspec.to_builtins(calls.CreateToken(uses=JOIN_USES))
         line = typed.convert(head.client.call(calls.CREATE_TOKEN, wanted), calls.JoinLine)
         return UpAnswer(
-            name=name,
+            name=request.name,
             pid=head.facts.pid,
             places=head.facts.places,
             nodes=[one.name for one in head.nodes],
             join=line.text,
             expires=line.expires,
+            http=urls,
+            http_trouble=trouble,
         )
 
 
@@ -379,8 +396,19 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
     else:
         typer.echo("Within an hour, other machines join it by:\n")
         typer.echo(f"sapwood node join {answer.join}\n")
+    _show_http(answer)
     option = "" if answer.name == DEFAULT else f":{answer.name}"
     typer.echo(f"Run on it with --on head{option}. `sapwood down` ends it.")
+
+
+def _show_http(answer: UpAnswer) -> None:
+    named = "" if answer.name == DEFAULT else f" --name {answer.name}"
+    if answer.http_trouble:
+        typer.echo(f"HTTP is not served where --http wants it: {answer.http_trouble}", err=True)
+    elif answer.http:
+        typer.echo(
+            f"HTTP is at {answer.http[0]}; `sapwood dashboard{named}` opens it in a browser."
+        )
 
 
 def end(name: str, *, as_json: bool) -> None:

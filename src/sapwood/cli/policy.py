@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -14,6 +14,9 @@ from sapwood.cli.present import print_json, table, write
 from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import InputError
+
+if TYPE_CHECKING:
+    from sapwood.head.calls import SessionRecord
 
 app = typer.Typer(help="Show and change what a cluster does by itself.", no_args_is_help=True)
 
@@ -68,11 +71,30 @@ def change(
         wanted = msgspec.to_builtins(calls.SetPolicy(key=key, value=value))
         with connected(name) as head:
             found = typed.convert(head.client.call(calls.SET_POLICY, wanted), list[calls.PolicyRow])
+            there = head.client.call(calls.LIST_SESSIONS)
+        others = _with_own(key, typed.convert(there, list[calls.SessionRecord]))
         if as_json:
-            print_json({"policy": found})
+            print_json({"policy": found, "keep_their_own": others})
             return
         for row in found:
             typer.echo(f"{row.key} = {row.value}  ({row.origin})")
+            if row.counts:
+                typer.echo(f"It counts {row.counts}.")
+        if others:
+            typer.echo(f"Sessions that keep what they were made with: {', '.join(others)}.")
+
+
+def _with_own(key: str, sessions: list[SessionRecord]) -> list[str]:
+    """Return the sessions whose creator has chosen a value: the policy does not change it there."""
+    from sapwood.roots.session_policy import BY_CREATOR  # noqa: PLC0415 - --help must load little
+
+    return [
+        one.handle
+        for one in sessions
+        if one.report is not None
+        and one.pid
+        and any(value.key == key and value.origin == BY_CREATOR for value in one.report.policy)
+    ]
 
 
 @app.command()

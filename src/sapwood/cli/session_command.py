@@ -163,6 +163,7 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("ends", _end(record, report)),
         ("kept output", _kept(report) or "none"),
     ]
+    rows += [(one.key, f"{one.value}  ({one.origin})") for one in report.policy]
     rows += [("joined", joined_agent(one)) for one in report.invitations if one.rank]
     if record.restarts:
         rows.append(("restarts", begun_again(record.restarts)))

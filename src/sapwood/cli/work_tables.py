@@ -29,7 +29,8 @@ def _how(work: WorkRecord) -> str:
     if work.kept_in_place:
         return f"kept where they are: {work.kept_in_place}"
     if work.delegate == "measured":
-        return "given to agents by their measured rates"
+        first = work.first_guess or "equal parts, as nothing was measured before"
+        return f"given to agents by their measured rates; at first by {first}"
     return "given to agents in equal parts"
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
-from sapwood.client.finding import asked, find_root
+from sapwood.client.finding import asked, find_root, page_of
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
@@ -89,7 +89,9 @@ def create_session(
     )
     record = asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
     address = RootAddress(session=record.id, name=record.name)
-    return attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
+    made = attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
+    made.page = page_of(cluster, f"sessions/{record.id}")
+    return made
 
 
 def attach(
@@ -142,7 +144,9 @@ def attach(
         return attached_cluster(there, connect_by(shown), wanted, chosen, ends=False)
     socket, number, name = find_root(handle, cluster)
     address = RootAddress(session=number, name=name)
-    return attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+    made = attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+    made.page = page_of(cluster, f"sessions/{number}")
+    return made
 
 
 def _at(socket: str) -> Connect:

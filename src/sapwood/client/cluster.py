@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
 )
+from sapwood.core.html_table import escaped, html_table
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
@@ -607,12 +607,8 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     def _repr_html_(self) -> str:
         if self.closed:
-            return escape(repr(self))
-        rows = "".join(
-            f"<tr><td>{agent.rank}</td><td>{agent.pid}</td><td>{agent.state}</td></tr>"
-            for agent in self.agents
-        )
-        return (
-            f"<details><summary>{escape(repr(self))}</summary><table>"
-            f"<tr><th>agent</th><th>pid</th><th>state</th></tr>{rows}</table></details>"
-        )
+            return escaped(repr(self))
+        rows = [(agent.rank, agent.pid, agent.state) for agent in self.agents]
+        table = html_table(rows, ("agent", "pid", "state"))
+        summary = f"<summary>{escaped(repr(self))}</summary>"
+        return f"<details>{summary}{table}</details>{self.page.html()}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
@@ -22,6 +23,7 @@ from sapwood.core.errors import (
     ExecutionError,
     SapwoodError,
 )
+from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
     from sapwood.head.calls import RunRecord
@@ -338,10 +340,19 @@ class DetachedRun:
     def __repr__(self) -> str:
         return f"<DetachedRun {self.id}: {self.program}, {self.state}>"
 
-    def _repr_html_(self) -> str:
-        from html import escape  # noqa: PLC0415 - only notebooks need it
+    def _page(self) -> DashboardPage:
+        """Return where a dashboard shows it; nowhere if the head does not answer."""
+        from sapwood.head import calls  # noqa: PLC0415 - as above
 
+        try:
+            facts = typed.convert(self._ask(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
+        except SapwoodError:
+            return DashboardPage()
+        return DashboardPage.at(facts.urls, f"runs/{self.id}", facts.name)
+
+    def _repr_html_(self) -> str:
         progress = self.progress
-        said = "" if progress is None else f"<br>{escape(str(progress))}"
+        said = "" if progress is None else f"<br>{escaped(progress)}"
         bar = "" if progress is None else progress.bar()
-        return f"<b>{escape(self.program)}</b> {escape(self.id)}: {self.state.value} {bar}{said}"
+        name = f"<b>{escaped(self.program)}</b> {escaped(self.id)}"
+        return f"{name}: {self.state.value} {bar}{said}{self._page().html()}"

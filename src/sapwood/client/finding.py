@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError, NodeLostError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    ConfigurationError,
+    NodeLostError,
+    SapwoodError,
+)
 from sapwood.session.port import SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
+
+T = TypeVar("T")
+
+CALL_TIMEOUT: Final = 30.0
+"""Seconds in which a head answers."""
 
 
 def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
@@ -44,7 +56,18 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
     return record.socket, record.id, record.name
 
 
-def asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> SessionRecord:
+def page_of(cluster: str, page: str) -> DashboardPage:
+    """Return a page of the dashboard of a head on this machine; none if it is not there."""
+    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+
+    try:
+        facts = _called(cluster, calls.HELLO, None, CALL_TIMEOUT, calls.HeadFacts)
+    except SapwoodError:
+        return DashboardPage()
+    return DashboardPage.at(facts.urls, page, cluster)
+
+
+def asked(cluster: str, name: str, value: Any, timeout: float = CALL_TIMEOUT) -> SessionRecord:
     """Call a head on this machine, which answers with a session.
 
     Raises:
@@ -52,11 +75,16 @@ def asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> Session
         SapwoodError: What the head says.
     """
     from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+
+    return _called(cluster, name, value, timeout, calls.SessionRecord)
+
+
+def _called(cluster: str, name: str, value: Any, timeout: float, kind: type[T]) -> T:
     from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
     from sapwood.head.service import ServiceClient, UnixWay  # noqa: PLC0415 - as above
 
     client = ServiceClient(UnixWay(find_head(cluster).socket))
     try:
-        return typed.convert(client.call(name, value, timeout), calls.SessionRecord)
+        return typed.convert(client.call(name, value, timeout), kind)
     finally:
         client.close()

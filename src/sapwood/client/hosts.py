@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.run import Run
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import Cluster
+from sapwood.client.head_history import HeadHistory
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import Launcher, LimitedLauncher
@@ -200,7 +202,9 @@ def connect(
     except BaseException:
         head.close()
         raise
+    made.page = DashboardPage.at(head.facts.urls, "tree", head.facts.name)
     made.tell_runs(partial(_record_run, head))
+    made.history = HeadHistory(head, made.history)
     made.new_session = partial(create_session, cluster=name, settings=chosen)
     return made
 

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from html import escape
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from sapwood.core.errors import (
     DataValueError,
     SapwoodError,
 )
+from sapwood.core.html_table import html_table
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.staying import StaysHere
 from sapwood.environment.units import describe_size
@@ -112,15 +112,8 @@ class StreamCounters(msgspec.Struct, frozen=True):
         )
 
     def _repr_html_(self) -> str:
-        names = tuple(HEADINGS)
-        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td>{escape(_text(name, getattr(place, name)))}</td>" for name in names)
-            + "</tr>"
-            for place in self.places
-        )
-        return f"<table><caption>{escape(self.what)}</caption><tr>{head}</tr>{body}</table>"
+        rows = [[_text(name, getattr(place, name)) for name in HEADINGS] for place in self.places]
+        return html_table(rows, [name.replace("_", " ") for name in HEADINGS], self.what)
 
 
 class Stream(StaysHere):

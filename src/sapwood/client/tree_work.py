@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.activity.rate_history import FileHistory, RateHistory
 from sapwood.activity.run import Run, RunOptions
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.output import OutputPrinter
@@ -48,7 +50,9 @@ class TreeWork(StaysHere, abc.ABC):
 
     Attributes:
         settings: All settings.
+        page: What the dashboard of its head shows of it; its ``url`` is empty without one.
         allocation: Until when its machines are there; None where they have no end.
+        history: Where runs keep what they have measured of agents.
     """
 
     def __init__(
@@ -64,7 +68,9 @@ class TreeWork(StaysHere, abc.ABC):
         self._printer = printer
         self._runs: list[Run] = []
         self.allocation: AllocationEnd | None = None
+        self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
+        self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
             self._cache,
@@ -174,15 +180,18 @@ class TreeWork(StaysHere, abc.ABC):
                 checkpoint_share=limits.checkpoints,
                 resume=_path(resume),
                 delegation=_delegation(self.settings.runs, delegate),
+                history=self.history,
             ),
         )
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
+        run.page = self.page
         run.add_done_callback(lambda _: self._printer.flush())
         if self._tell_run is not None:
             run.add_done_callback(self._tell_run)
         if self.allocation is not None:
             self.allocation.add(run)
+        run.show()
         return run
 
     def persist(

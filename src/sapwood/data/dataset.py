@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataShapeError
+from sapwood.core.html_table import escaped, html_table
 from sapwood.core.suggest import suggestion
 from sapwood.data.checks import find_not_finite, require_kind
 from sapwood.data.chunks import split_range
@@ -283,16 +284,11 @@ class Dataset:
         return f"<Dataset {', '.join(parts)}, from {self.origin}>"
 
     def _repr_html_(self) -> str:
-        import html  # noqa: PLC0415 - its tables cost 10 ms, and only notebooks need them
-
-        rows = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{dtype}</td><td>{shape or 'one number'}</td></tr>"
-            for name, dtype, shape in self._describe()
-        )
-        table = f"<table><tr><th>field</th><th>type</th><th>item</th></tr>{rows}</table>"
+        rows = [(name, dtype, shape or "one number") for name, dtype, shape in self._describe()]
+        table = html_table(rows, ("field", "type", "item")) if rows else ""
         return (
-            f"<b>Dataset</b>: {self.length} items, {self.nbytes} bytes, "
-            f"from {html.escape(self.origin)}{table if rows else ''}"
+            f"<b>{type(self).__name__}</b>: {self.length} items, {self.nbytes} bytes, "
+            f"from {escaped(self.origin)}{table}"
         )
 
 

@@ -21,6 +21,7 @@ class SliceOpener:
     def __init__(self, content: ContentFolder) -> None:
         self._content = content
         self._held: dict[str, Slice] = {}
+        self._finite: set[str] = set()
 
     def open(self, ref: SliceRef) -> Slice:
         """Open a slice; what is mapped stays as long as the slice.
@@ -37,23 +38,27 @@ class SliceOpener:
             names = [field.name for field in rows.fields]
             if (
                 held is not None
+                and (rows.handle in self._finite or not rows.finite)
                 and held.start <= ref.start <= ref.stop <= held.stop
                 and all(name in held.arrays for name in names)
             ):
                 self._held[rows.handle] = self._held.pop(rows.handle)
                 part = slice(ref.start - held.start, ref.stop - held.start)
                 return Slice(ref.start, ref.stop, {name: held[name][part] for name in names})
-            self._held.pop(rows.handle, None)  # before the other part is read
+            self.release(rows.handle)  # before the other part is read
         from sapwood.data.row_reader import read_rows  # noqa: PLC0415 - most slices need it not
 
         found = read_rows(rows, ref.stop - ref.start, self._content, first=ref.start)
         opened = Slice(ref.start, ref.stop, found.arrays, found.read_bytes)
         if rows.handle:
             self._held[rows.handle] = opened
+            if rows.finite:
+                self._finite.add(rows.handle)
             while len(self._held) > MAX_HELD:
-                del self._held[next(iter(self._held))]
+                self.release(next(iter(self._held)))
         return opened
 
     def release(self, handle: str) -> None:
         """Hold the slice of a persistent dataset no longer; runs that have it open keep it."""
         self._held.pop(handle, None)
+        self._finite.discard(handle)

@@ -365,7 +365,7 @@ class RunSettings(Section, frozen=True):
     ] = 1.3
     late_after: Annotated[
         Seconds, about("How much longer it may take in any case, before they do.")
-    ] = 0.3
+    ] = 0.1
 
 
 class TaskSettings(Section, frozen=True):

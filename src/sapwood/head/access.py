@@ -322,6 +322,20 @@ class HeadAccess:
             )
             self.client.ask(calls.RECORD_RUN, _plain(record))
 
+    def kept_rates(self, key: str, seconds: float) -> bytes | None:
+        """Return what runs have measured of agents with a function; None if nothing is kept.
+
+        Raises:
+            SecurityError: This side may not begin runs anywhere.
+            CommunicationError: The head does not say it in time.
+        """
+        found = self.client.call(calls.READ_RATES, key, seconds)
+        return None if found is None else typed.convert(found, bytes)
+
+    def keep_rates(self, key: str, rates: bytes) -> Future[Any]:
+        """Have the head keep what a run has measured; this waits for nothing."""
+        return self.client.ask(calls.KEEP_RATES, _plain(calls.KeepRates(key=key, rates=rates)))
+
     # --- the way to the nodes --------------------------------------------------------------------
 
     def ask(self, host: int, handler: str, value: Any, session: str = "") -> Future[Any]:

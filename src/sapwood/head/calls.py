@@ -95,6 +95,13 @@ FOLLOW_EVENTS = "events.follow"
 RECORD_RUN = "run.ended"
 """Call: a run of mine has ended. Value: :class:`RunEnded`."""
 
+READ_RATES = "rates.read"
+"""Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
+Answer: what was kept, bytes; None if nothing was."""
+
+KEEP_RATES = "rates.keep"
+"""Call: keep what a run has measured. Value: :class:`KeepRates`."""
+
 SHOW_POLICY = "policy.show"
 """Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
 
@@ -167,6 +174,10 @@ HTTP_REFUSED = "http.refused"
 
 OPEN_DASHBOARD = "http.open"
 """Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
+
+HTTP_URLS = "http.urls"
+"""Call: begin the HTTP server if it is not there yet. Answer, when it serves: where browsers reach
+it, those on this machine without TLS first."""
 
 REDEEM_TICKET = "http.redeem"
 """Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
@@ -371,6 +382,18 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has measured of agents.
+
+    Attributes:
+        key: The key of the function, a SHA-256.
+        rates: What was measured; the head does not read it.
+    """
+
+    key: str
+    rates: bytes
+
+
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the policy.
 
@@ -380,6 +403,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
         origin: Where it comes from: who set it and when, a file and line, or ``default``.
         expected: What it must look like.
         about: What it means.
+        counts: For what a change counts, where that is not everything that is there already.
     """
 
     key: str
@@ -387,6 +411,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     expected: str
     about: str
+    counts: str = ""
 
 
 class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -434,6 +459,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
             verifies credentials of this cluster.
         heads: Where front ends find the next head, where several share a store: the places of
             all of them, this one first. Empty where there is only one.
+        urls: Where browsers reach its HTTP server, those on its machine without TLS first.
     """
 
     name: str
@@ -445,6 +471,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     front_ends: int
     issuer: bytes = b""
     heads: list[str] = []
+    urls: list[str] = []
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -886,6 +913,20 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
     settings: Any = None
 
 
+class SessionValue(msgspec.Struct, frozen=True):
+    """A value of the policy by which a session acts.
+
+    Attributes:
+        key: Its dotted name, as ``sapwood policy show`` lists it.
+        value: As TOML.
+        origin: Where it comes from.
+    """
+
+    key: str
+    value: str
+    origin: str
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is, as its root says.
 
@@ -906,6 +947,9 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
+        idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
+            not say.
+        policy: By which values of the policy it acts.
     """
 
     id: str
@@ -924,6 +968,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     merged: list[str] = []
     part_of: list[str] = []
+    idle: float | None = None
+    policy: list[SessionValue] = []
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

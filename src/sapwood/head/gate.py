@@ -15,7 +15,7 @@ from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.nodes import messages, stage_messages
 from sapwood.nodes.control import NoteEvent, note_nothing
-from sapwood.nodes.port import Refusals
+from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security import rights as r
 from sapwood.security.capabilities import Shown, new_challenge, verify
 from sapwood.security.denials import Denials
@@ -32,6 +32,8 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
+    calls.READ_RATES: r.RUN,
+    calls.KEEP_RATES: r.RUN,
     calls.STATUS: r.OBSERVE,  # it has the commands of everybody
     calls.GLANCE: r.OBSERVE,
     calls.LOGS: r.OBSERVE,
@@ -66,6 +68,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.SERVE_HTTP: r.ADMIN,
     calls.HTTP_REFUSED: r.ADMIN,
     calls.OPEN_DASHBOARD: r.ADMIN,
+    calls.HTTP_URLS: r.ADMIN,
     calls.REDEEM_TICKET: r.ADMIN,
     calls.DOWN: r.ADMIN,
 }
@@ -171,6 +174,7 @@ class Gate:
         self._denials = denials
         self._note = note
         self._note_stranger = Refusals(self._tell_of_stranger)
+        self._lacking = RefusalsByKind()  # by credential, and by what was wanted
         self._clock = clock
 
     def greet(self, caller: Visitor) -> calls.Greeting:
@@ -325,9 +329,18 @@ class Gate:
         if rights is None:
             self._note_stranger(caller.address, error.what)
             return
-        facts = {"address": caller.address, "wanted": what, "where": error.where}
-        if rights is not None:
-            facts |= {"subject": rights.subject, "credential": (rights.ids or ("",))[-1]}
+        issued = rights.ids[0] if rights.ids else rights.subject  # narrower ones count as one
+        left_out = self._lacking.count((issued, what))
+        if left_out is None:
+            return
+        facts = {
+            "address": caller.address,
+            "wanted": what,
+            "where": error.where,
+            "subject": rights.subject,
+            "credential": (rights.ids or ("",))[-1],
+            "others": str(left_out or ""),
+        }
         shown = {name: value for name, value in facts.items() if value}
         self._note("credential.refused", error.what, facts=shown)
 

@@ -64,6 +64,7 @@ from sapwood.head.gate import (
     secret_for,
 )
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
+from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
@@ -240,6 +241,7 @@ class Head:
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
+            self._rates = RateKeeper(lambda: self._store.opened)
             self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
             cluster, pin = authority.cluster, authority.pin
             with self._reading("credentials"):
@@ -291,6 +293,8 @@ class Head:
                 calls.EVENTS: self._events,
                 calls.FOLLOW_EVENTS: self._follow_events,
                 calls.RECORD_RUN: self._record_run,
+                calls.READ_RATES: self._read_rates,
+                calls.KEEP_RATES: self._keep_rates,
                 calls.SHOW_POLICY: self._show_policy,
                 calls.SET_POLICY: self._set_policy,
                 calls.POLICY_HISTORY: self._policy_history,
@@ -312,6 +316,7 @@ class Head:
                 calls.SERVE_HTTP: self._serve_http,
                 calls.HTTP_REFUSED: self._http_refused,
                 calls.OPEN_DASHBOARD: self._open_dashboard,
+                calls.HTTP_URLS: self._http_urls,
                 calls.REDEEM_TICKET: self._redeem_ticket,
                 calls.DOWN: self._down,
             },
@@ -328,6 +333,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
+        self.control.root_begins = self.sessions.root_begins
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
@@ -558,6 +564,7 @@ class Head:
                 heads=self.places if self._leadership is not None else [],
                 front_ends=len(self._service.callers),
                 issuer=self.office.issuer,
+                urls=self._web.urls(),
             )
         )
 
@@ -1209,6 +1216,15 @@ class Head:
         self.ledger.note("run.ended", text, session=run.session, facts=facts)
         return None
 
+    def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        return self._rates.read(_read(value, str))
+
+    def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        wanted = _read(value, calls.KeepRates)
+        self._rates.write(wanted.key, wanted.rates)
+
     def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return [_plain(one) for one in self.policy.rows(_read(value, str))]
@@ -1260,9 +1276,8 @@ class Head:
             self.places,
             longest,
         )
-        answer: Future[Any] = Future()
 
-        def served() -> None:
+        def open_now() -> Any:
             ticket, expires = self._web.new_ticket(issued.text)
             made = calls.DashboardTicket(
                 ticket=ticket,
@@ -1271,10 +1286,14 @@ class Head:
                 credential=issued.facts.id,
                 authority=self.control.authority,
             )
-            answer.set_result(_plain(made))
+            return _plain(made)
 
-        self._web.when_serving(served)
-        return answer
+        return _after(self._web.serving(), open_now)
+
+    def _http_urls(self, caller: ServiceCaller, value: Any) -> Any:
+        del value
+        self._require_here(caller)
+        return _after(self._web.serving(), self._web.urls)
 
     def _redeem_ticket(self, caller: ServiceCaller, value: Any) -> Any:
         self._require_here(caller)
@@ -1596,6 +1615,20 @@ def ended_by(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
+
+
+def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:
+    """Return what a function gives when something has happened, or why it cannot happen."""
+    answer: Future[Any] = Future()
+
+    def happened(found: Future[None]) -> None:
+        if (error := found.exception()) is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(function())
+
+    event.add_done_callback(happened)
+    return answer
 
 
 def _plain(value: msgspec.Struct) -> Any:

@@ -177,6 +177,7 @@ class PolicyKeeper:
             origin=origin,
             expected=setting.expected(),
             about=setting.about,
+            counts=_FOR_ISSUED if parts[0] == "roles" or parts == _LIFE else "",
         )
 
     def set(self, key: str, text: str, by: str) -> list[calls.PolicyRow]:
@@ -259,6 +260,10 @@ class PolicyKeeper:
         dotted = format_key(key)
         return next((one.value for one in self._shown.rows() if one.key == dotted), "")
 
+
+_LIFE: Key = ("limits", "credential_life")
+
+_FOR_ISSUED = "for credentials that are issued from now on"
 
 _ROLE: Key = (TABLE, "roles", "x", "rights")
 

@@ -10,7 +10,7 @@ from sapwood.comm.transport.tls import TlsPort
 from sapwood.core.errors import ClosedError
 from sapwood.head.calls import SERVICE_PROTOCOL
 from sapwood.nodes.control import ControlTree
-from sapwood.nodes.port import log_refusals
+from sapwood.nodes.refusals import log_refusals
 from sapwood.session.loop_thread import LoopThread
 
 

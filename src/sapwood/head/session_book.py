@@ -292,6 +292,17 @@ class SessionBook:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (by_id or living or found)[-1]
 
+    def root_begins(self, session: str) -> bool:
+        """Whether the root of a session is there, or will be soon; by the session's id.
+
+        It waits for nobody: the loop of the head's port asks.
+        """
+        record = self._records.get(session)
+        if record is None or record.machine != self._machine:
+            return False
+        state = SessionState(record.state)
+        return not state.is_over and state is not SessionState.DRAINING
+
     def joined(self) -> list[calls.JoinedOf]:
         """Return the agents of sessions that somebody else has started."""
         living = (one for one in self.records() if not SessionState(one.state).is_over)
@@ -411,7 +422,8 @@ class SessionBook:
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
-            self._keep(msgspec.structs.replace(record, state=state, report=report))
+            idle = record.idle if report.idle is None else report.idle
+            self._keep(msgspec.structs.replace(record, state=state, report=report, idle=idle))
         self._note_merges(record, report)
         return True
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +46,9 @@ END_PATIENCE: Final = 2.0
 
 BEGIN_PATIENCE: Final = 60.0
 """Seconds until a process that has begun must serve."""
+
+SHOWN_REASON: Final = 300
+"""Characters of the last words of a process that are shown."""
 
 MAX_TICKETS: Final = 32
 """Tickets for browsers that nobody has shown yet; of more, the last ones are good."""
@@ -142,7 +146,7 @@ class HttpService:
         self._left = ""  # the path of a process that serves no more
         self._server = -1  # number of its front end
         self._waiting: deque[tuple[socket.socket, str]] = deque()
-        self._asked: list[Callable[[], None]] = []
+        self._serving: Future[None] = Future()
         self._tickets: dict[str, tuple[str, float]] = {}
         self._end: Callable[[], None] | None = None
         self.listens: list[str] = []
@@ -165,13 +169,23 @@ class HttpService:
             return State.READY  # nobody has asked for anything yet
         status = self._process.poll()
         if status is not None:
-            how = f"by signal {-status}" if status < 0 else f"with status {status}"
-            raise ResourceError(f"its process ended {how}", where=str(self._log_file))
+            raise self._failed(status)
         if self._path or not self._plan.listen.address:
             if not self._path and time.monotonic() - self._begun > BEGIN_PATIENCE:
                 raise ResourceError(f"its process did not serve within {BEGIN_PATIENCE:g} s")
             return State.READY
         return State.STARTING
+
+    def _failed(self, status: int) -> ResourceError:
+        """Tell those who wait for the server that its process has ended."""
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        said = self._log_file.read_text(errors="replace").splitlines()
+        why = f": {said[-1].strip()[-SHOWN_REASON:]}" if said else ""
+        error = ResourceError(f"its process ended {how}{why}", where=str(self._log_file))
+        waiting, self._serving = self._serving, Future()
+        if not waiting.done():
+            waiting.set_exception(error)
+        return error
 
     def receive(self, _event: ComponentEvent) -> None:
         """Do nothing."""
@@ -247,9 +261,8 @@ class HttpService:
         self._path, self._server, self.listens = wanted.path, number, wanted.listens
         while self._waiting:
             send_socket(self._path, *self._waiting.popleft())
-        asked, self._asked = self._asked, []
-        for function in asked:
-            function()
+        serving, self._serving = self._serving, Future()
+        serving.set_result(None)
         return calls.FrontEndCertificate(made.node, made.certificate, made.authority)
 
     def gone(self, number: int) -> None:
@@ -260,8 +273,8 @@ class HttpService:
             if self._process is not None:
                 self._process.terminate()
 
-    def when_serving(self, function: Callable[[], None]) -> None:
-        """Begin the process, and have a function called when it serves.
+    def serving(self) -> Future[None]:
+        """Begin the process; return what is done when it serves, or cannot begin.
 
         Raises:
             ClosedError: The component is stopped.
@@ -271,10 +284,11 @@ class HttpService:
                 "the HTTP server is stopped", hint="`sapwood node start http --node head`"
             )
         self._begin()
-        if self._path:
-            function()
-        else:
-            self._asked.append(function)
+        if not self._path:
+            return self._serving
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
 
     def _take(self, sock: socket.socket, peer: str) -> None:
         """Have a connection served; on the thread of the head's port."""

@@ -53,8 +53,9 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import HeadPort, Refusals, SessionRootPort, log_refusals
+from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
+from sapwood.nodes.refusals import Refusals, log_refusals
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import (
     HEAD,
@@ -268,6 +269,7 @@ class ControlTree:
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._signs = True
         self.leads: Callable[[], bool] = lambda: True
+        self.root_begins: Callable[[str], bool] = lambda _session: False
         self._restart = options.restart
         self._answered: dict[int, int] = {}  # incarnations of those that were let in
         self._refusals = RefusedMachines()
@@ -644,6 +646,7 @@ class ControlTree:
         )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
+        port.hold_front_ends(self.root_begins)
         return port
 
     def daemon_starter(

@@ -38,7 +38,8 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import Refusals, places_of_port
+from sapwood.nodes.port import places_of_port
+from sapwood.nodes.refusals import Refusals
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections.abc import Callable
 
 import psutil
@@ -12,22 +10,24 @@ import psutil
 from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.comm.transport.tls import Refused, TakeSocket, TlsPort
 from sapwood.core.errors import ClosedError
-from sapwood.environment.logs import logger
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
+from sapwood.nodes.refusals import log_refusals
 from sapwood.security.credentials import Credentials
 from sapwood.session.between_machines import hand_over, protocol_of
 from sapwood.session.member import tree_protocol
 from sapwood.session.shared_reactor import SharedReactor
 
-_log = logger("nodes")
-
 ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
 """Addresses that stand for all of a machine."""
 
-LOGGED_REFUSALS = 20
-"""Peers that were not let in of which the log tells each minute: anybody may come and fill it."""
 
-_MINUTE = 60.0
+ROOT_PATIENCE = 8.0
+"""Seconds for which a front end waits at the head's port for the root of a session that begins.
+
+That is less than it gives the handshake, so it hears why there is none.
+"""
+
+_SESSION = "sapwood-session/1/"
 
 
 def session_protocol(session: str) -> str:
@@ -37,7 +37,7 @@ def session_protocol(session: str) -> str:
         >>> session_protocol("5b9a9171")
         'sapwood-session/1/5b9a9171'
     """
-    return f"sapwood-session/1/{session}"
+    return _SESSION + session
 
 
 class HeadPort:
@@ -61,6 +61,7 @@ class HeadPort:
         refused: Refused | None = None,
     ) -> None:
         self._port = TlsPort(listen, loop, credentials, refused=refused or log_refusals)
+        self._loop = loop
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
@@ -91,7 +92,28 @@ class HeadPort:
         Returns:
             A function that ends that.
         """
-        return self._port.delegate(session_protocol(tree) if session else tree_protocol(tree), take)
+        protocol = session_protocol(tree) if session else tree_protocol(tree)
+        end = self._port.delegate(protocol, take)
+        if session:
+            self._loop.call_soon_threadsafe(self._port.serve_held)
+        return end
+
+    def hold_front_ends(self, begins: Callable[[str], bool]) -> None:
+        """Let front ends of sessions wait whose roots have not come here yet.
+
+        Args:
+            begins: Whether the root of a session will be here soon; given its id.
+        """
+
+        def expected(protocol: str) -> bool:
+            return protocol.startswith(_SESSION) and begins(protocol.removeprefix(_SESSION))
+
+        self._port.hold(expected, ROOT_PATIENCE)
+
+    @property
+    def held(self) -> int:
+        """Front ends that wait for the root of a session."""
+        return self._port.held
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Have the connections of a protocol that is no tree's served elsewhere.
@@ -272,50 +294,3 @@ def interface_of(address: str) -> str:
         if any(one.address.partition("%")[0] == host for one in addresses):
             return str(name)
     return ""
-
-
-class Refusals:
-    """Tells the log of peers that were not let in, not more often than is of use.
-
-    Args:
-        log: Told of one: its address and why, and how many were left out before.
-        clock: The time in seconds.
-    """
-
-    def __init__(
-        self,
-        log: Callable[[str, str, int], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._log = log
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._begun = clock()
-        self._told = self._left_out = 0
-
-    def __call__(self, address: str, reason: str) -> None:
-        """Note one; from any thread."""
-        left_out = self.count()
-        if left_out is not None:
-            self._log(address, reason, left_out)
-
-    def count(self) -> int | None:
-        """Count one; return how many were left out before it, or None if it is to be left out."""
-        with self._lock:
-            now = self._clock()
-            if now - self._begun >= _MINUTE:
-                self._begun, self._told = now, 0
-            if self._told >= LOGGED_REFUSALS:
-                self._left_out += 1
-                return None
-            self._told += 1
-            left_out, self._left_out = self._left_out, 0
-        return left_out
-
-
-def _log_refusal(address: str, reason: str, left_out: int) -> None:
-    more = {"others": left_out} if left_out else {}
-    _log.warning("peer refused", address=address, reason=reason, **more)
-
-
-log_refusals = Refusals(_log_refusal)

@@ -55,6 +55,12 @@ class KeptOutput:
         self._sizes[rank] = self._sizes.get(rank, 0) + len(kept)
         self._trim(rank, len(data) - len(kept))
 
+    def change(self, limit: int) -> None:
+        """Keep another number of bytes of each agent from now on."""
+        self._limit = limit
+        for rank in self._parts:
+            self._trim(rank, 0)
+
     def take(self, front_end: int) -> Iterable[msgspec.Struct]:
         """Hand it over to a front end as messages; see :meth:`taken` and :meth:`given_back`."""
         parts, dropped = self._parts, self.dropped
@@ -205,6 +211,17 @@ class KeptStreams:
         """How many results were left out, of those that nobody has yet."""
         return sum(one.dropped for one in self._results.values())
 
+    def change(self, keeping: DisconnectPolicy) -> None:
+        """Act by another policy from now on, also with what is kept.
+
+        Agents that wait with what they have sent go on if they need not wait any more.
+        """
+        self._keeping = keeping
+        for mine, stream in self.streams.items():
+            for one in self._results[mine].kept:
+                self._read_by_root(stream, one)
+            self._leave_out(stream, self._results[mine])
+
     def take(self, streams: Mapping[int, ServedStream]) -> None:
         """Take over the streams of an owner that is gone, with what it was given and never had."""
         for mine, stream in streams.items():
@@ -281,9 +298,7 @@ class KeptStreams:
         if not _is_kept(served, effect):
             return
         self._read_by_root(served, self._add(results, effect))
-        for one in self._trim(served, results):
-            if not one.read and (source := served.source_of(one.effect)):
-                self._post(ev.Read(served.number, source, 1))  # nobody will read it any more
+        self._leave_out(served, results)
 
     def _add(self, results: KeptResults, effect: Any) -> _Kept:
         if isinstance(effect, ev.WaveCompleted) and not effect.body and effect.total is not None:
@@ -305,6 +320,12 @@ class KeptStreams:
         if source and not kept.read and self._keeping.output != "block":
             kept.read = True
             self._post(ev.Read(stream.number, source, 1))
+
+    def _leave_out(self, stream: ServedStream, results: KeptResults) -> None:
+        """Drop what is too much: nobody will read it any more."""
+        for one in self._trim(stream, results) if results.kept else ():
+            if not one.read and (source := stream.source_of(one.effect)):
+                self._post(ev.Read(stream.number, source, 1))
 
     def _trim(self, stream: ServedStream, results: KeptResults) -> list[_Kept]:
         """Drop what is too much, and return it."""

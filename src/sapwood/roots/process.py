@@ -46,6 +46,7 @@ from sapwood.roots.reporting import HeadReports
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.roots.root_life import RootLife
+from sapwood.roots.session_policy import SessionPolicy
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
 from sapwood.session.options import PlacesChanged
@@ -88,8 +89,12 @@ class RootProcess:
         planned, self._head = _planned(given, settings)
         nodes = None if self._head is None else self._head.source(owned=True)
         self.session = RootSession(planned.options, nodes)
-        self.life = RootLife(given.id, given.idle, self.session.loop.call_later, self.over.set)
-        self._reports = HeadReports(given.cluster, self._announce, self._denials, self.life.end)
+        self._policy = SessionPolicy(given.idle, given.disconnect, chosen=wanted.idle is not None)
+        loop = self.session.loop
+        self.life = RootLife(given.id, given.idle, loop.call_later, loop.time, self.over.set)
+        self._reports = HeadReports(
+            given.cluster, self._announce, self._denials, self.life.end, self._policy_told
+        )
         self.server = RootServer(
             self.session,
             given.id,
@@ -159,6 +164,8 @@ class RootProcess:
             reason=self.life.reason,
             nodes=self._nodes(),
             pid=os.getpid(),
+            idle=self.life.idle,
+            policy=self._policy.rows,
             **msgspec.structs.asdict(status),
         )
 
@@ -190,6 +197,24 @@ class RootProcess:
         """Credentials were revoked; from any thread."""
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self.server.deny, ids)
+
+    def _policy_told(self, rows: list[calls.PolicyRow]) -> None:
+        """Hear what the policy of the cluster says; on the thread that speaks with the head."""
+        with contextlib.suppress(ClosedError):
+            self.session.on_loop(self._act_by, rows)
+
+    def _act_by(self, rows: list[calls.PolicyRow]) -> None:
+        """Act by the policy as it is now."""
+        try:
+            if not self._policy.take(rows):
+                return
+        except ConfigurationError as error:  # of a head of another version
+            _log.warning("policy left as it was", reason=str(error))
+            return
+        if self._policy.idle != self.life.idle:
+            self.life.change_idle(self._policy.idle)
+        self.server.change_keeping(self._policy.disconnect)
+        self._reports.tell(self.report())
 
     def _announce(self, client: ServiceClient) -> float:
         """Have a head hand over the front ends of other machines."""

@@ -18,14 +18,15 @@ from pathlib import Path
 import msgspec
 
 from sapwood.comm.transport.base import ConnectionHandler, Failed
-from sapwood.comm.transport.tls import TlsPort, connect_unnamed
+from sapwood.comm.transport.tls import TlsPort, connect_unnamed, is_another
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, InputError
+from sapwood.core.errors import ClosedError, CommunicationError, InputError
 from sapwood.head import calls
 from sapwood.head.access import take_sockets
 from sapwood.head.service import ServiceClient
 from sapwood.nodes.control_link import RENEW_AFTER
-from sapwood.nodes.port import log_refusals, session_protocol
+from sapwood.nodes.port import session_protocol
+from sapwood.nodes.refusals import log_refusals
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.shared_reactor import SharedReactor
@@ -71,16 +72,33 @@ def connect_by(
     """Return what connects to the root of a session on another machine."""
 
     def connect(handler: ConnectionHandler, loop: SharedReactor, failed: Failed) -> None:
+        def refused(error: CommunicationError) -> None:
+            failed(_without_root(credential, error) if is_another(error) else error)
+
         connect_unnamed(
             f"{credential.node}@{','.join(credential.places)}",
             session_protocol(credential.session),
             credential.authority,
             handler,
             loop,
-            failed,
+            refused,
         )
 
     return connect
+
+
+def _without_root(
+    credential: calls.SessionCredential, error: CommunicationError
+) -> CommunicationError:
+    """Return what to say where the head is there, and the root of the session is not."""
+    missing = CommunicationError(
+        f"the session '{credential.name}' has no root at its head",
+        where=",".join(credential.places),
+        hint="it has ended, or its root does not come back: `sapwood session list` on a machine "
+        "of its cluster tells",
+    )
+    missing.__cause__ = error
+    return missing
 
 
 class RemotePort:

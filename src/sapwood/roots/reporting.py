@@ -36,7 +36,7 @@ _log = logger("session")
 class HeadReports:
     """Tells the head how a session is; where there is none, the next one as soon as it is there.
 
-    It hears from the head which credentials were revoked.
+    It hears from the head which credentials were revoked, and what the policy says.
 
     Args:
         cluster: What the user calls the cluster.
@@ -44,6 +44,7 @@ class HeadReports:
             seconds as it returns.
         denials: Gets what was revoked.
         disowned: Told why the session is to end: the head has it as ended, so nobody finds it.
+        policy: Told what the policy of the cluster says, by each head and after each change.
     """
 
     def __init__(
@@ -52,9 +53,12 @@ class HeadReports:
         announce: Callable[[ServiceClient], float],
         denials: Denials,
         disowned: Callable[[str], None],
+        policy: Callable[[list[calls.PolicyRow]], None],
     ) -> None:
         self._announce = announce
         self._disowned = disowned
+        self._policy = policy
+        self._policy_changed = False
         self._cluster = cluster
         self._denials = denials
         self._missed = False
@@ -117,21 +121,31 @@ class HeadReports:
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
         self._take_denials(client)  # before anybody comes who may show one of them
+        self._take_policy(client)
         due = time.monotonic() + self._announce(client)
         while True:
             if time.monotonic() >= due:
                 due = time.monotonic() + max(PAUSE, self._announce(client))
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._untold or self._closed or self._missed or self._refused,
+                    lambda: (
+                        self._untold
+                        or self._closed
+                        or self._missed
+                        or self._policy_changed
+                        or self._refused
+                    ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
                 report, self._untold = self._last if self._untold else None, False
                 closed, missed, self._missed = self._closed, self._missed, False
+                changed, self._policy_changed = self._policy_changed, False
                 refused = list(self._refused)
                 self._refused.clear()
             if missed:
                 self._take_denials(client)
+            if changed:
+                self._take_policy(client)
             for told in refused:
                 client.call(calls.REPORT_REFUSED, plain(told), CALL_TIMEOUT)
             if report is not None:
@@ -146,8 +160,17 @@ class HeadReports:
         whole = client.call(calls.DENIALS, None, CALL_TIMEOUT)
         self._denials.take(typed.convert(whole, DenialUpdate))
 
+    def _take_policy(self, client: ServiceClient) -> None:
+        """Hear what the policy says now."""
+        found = client.call(calls.SHOW_POLICY, "", CALL_TIMEOUT)
+        self._policy(typed.convert(found, list[calls.PolicyRow]))
+
     def _noticed(self, name: str, value: Any) -> None:
-        """Hear what was revoked; on the thread of the connection."""
+        """Hear what was revoked, and that the policy is another; on the connection's thread."""
+        if name == calls.POLICY_CHANGED:
+            with self._changed:
+                self._policy_changed = True
+                self._changed.notify_all()
         if name != calls.DENIED:
             return
         try:

@@ -654,6 +654,11 @@ class ServedFrontEnd:
                 del session.of_group[group]
 
 
+def _kept_output(keeping: DisconnectPolicy) -> int:
+    """Return how many bytes are kept of what each agent prints."""
+    return 0 if keeping.output == "drop" else keeping.buffer
+
+
 def _with_payload(message: msgspec.Struct, payload: Payload | None) -> msgspec.Struct:
     return msgspec.structs.replace(message, payload=payload)
 
@@ -695,7 +700,6 @@ class RootServer:
         self.session = session
         self.id = session_id
         self._clock = clock
-        self.keeping = keeping
         self._name = name
         self._verify = verify
         self._changed = changed
@@ -705,7 +709,7 @@ class RootServer:
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.merges = Merges(session, session_id, name, self._part_of, changed, self._largest)
         self.kept_streams = KeptStreams(keeping, session.post_of_stream)
-        self._kept = KeptOutput(0 if keeping.output == "drop" else keeping.buffer)
+        self._kept = KeptOutput(_kept_output(keeping))
         self._since = clock()
         self._was_attached = False
         self._machine = machine_id()
@@ -738,6 +742,11 @@ class RootServer:
 
     def _mergers_called(self, text: str) -> list[ServedFrontEnd]:
         return [one for one in self._mergers() if text in {one.label, *one.label.split("#")}]
+
+    def change_keeping(self, keeping: DisconnectPolicy) -> None:
+        """Act by another policy from now on; on the loop's thread."""
+        self.kept_streams.change(keeping)
+        self._kept.change(_kept_output(keeping))
 
     def status(self) -> RootStatus:
         """Return how the session is; on the loop's thread."""

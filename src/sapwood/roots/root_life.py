@@ -18,6 +18,7 @@ class RootLife:
         session: Its id.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         later: ``later(seconds, function, *args)`` has a function called.
+        clock: The time in seconds by which ``later`` counts.
         over: Told that it is to end; from any thread.
 
     Attributes:
@@ -30,6 +31,7 @@ class RootLife:
         session: str,
         idle: float,
         later: Callable[..., Any],
+        clock: Callable[[], float],
         over: Callable[[], None],
     ) -> None:
         self.state = SessionState.STARTING
@@ -37,10 +39,12 @@ class RootLife:
         self.idle = idle
         self._session = session
         self._later = later
+        self._clock = clock
         self._over = over
         self._used = False
         self._merged = False
-        self._times_left = 0
+        self._waits = 0
+        self._left_at = 0.0
 
     def started(self) -> None:
         """Front ends can come from now on."""
@@ -64,6 +68,12 @@ class RootLife:
         elif was_merged and not merged and self.state is SessionState.DETACHED:
             self._wait_for_somebody()
 
+    def change_idle(self, seconds: float) -> None:
+        """Count another time for which nobody may be attached, from when the last one left."""
+        self.idle = seconds
+        if self.state is SessionState.DETACHED:
+            self._count()
+
     def end(self, reason: str) -> None:
         """Have the session ended; the first reason is the reason."""
         self.reason = self.reason or reason
@@ -78,12 +88,17 @@ class RootLife:
 
     def _wait_for_somebody(self) -> None:
         """Count the time for which nobody is attached; who watches in it changes nothing."""
-        self._times_left += 1
+        self._left_at = self._clock()
+        self._count()
+
+    def _count(self) -> None:
+        self._waits += 1
         if self.idle:
             wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
-            self._later(wait, self._idle_over, self._times_left)
+            left = max(0.0, self._left_at + wait - self._clock())
+            self._later(left, self._idle_over, self._waits)
 
-    def _idle_over(self, times_left: int) -> None:
-        waited = self.state is SessionState.DETACHED and self._times_left == times_left
+    def _idle_over(self, wait: int) -> None:
+        waited = self.state is SessionState.DETACHED and self._waits == wait
         if waited and not self._merged:
             self.end(f"nobody was attached for {self.idle:g} s")

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.head import calls
-from sapwood.nodes.port import Refusals
+from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security.capabilities import Capability
 from sapwood.server.api import PREFIX, endpoints
 from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
@@ -36,9 +36,6 @@ from sapwood.views.page import STATIC
 
 COOKIE_LIFE: Final = 12 * 3600.0
 """Seconds for which a browser is let in at most."""
-
-MAX_REASONS: Final = 16
-"""Reasons to turn clients away that are counted by themselves."""
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
@@ -92,7 +89,7 @@ class WebApplication:
         self._hosts = hosts
         self._no_token = no_token
         self._refusals = Refusals(self._tell_of_refused)  # of requests; their reasons vary
-        self._turned_away: dict[str, Refusals] = {}  # of clients, by the reason
+        self._turned_away = RefusalsByKind()  # of clients, by the reason
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
         self.pictures = Pictures(lines.own, version("sapwood"))
@@ -130,11 +127,9 @@ class WebApplication:
 
     def refused(self, address: str, reason: str) -> None:
         """Have the ledger tell of a client that was refused, not more often than is of use."""
-        kind = reason.partition(":")[0]
-        if kind not in self._turned_away and len(self._turned_away) >= MAX_REASONS:
-            kind = ""
-        known = self._turned_away.setdefault(kind, Refusals(self._tell_of_refused))
-        known(address, reason)
+        left_out = self._turned_away.count(reason.partition(":")[0])
+        if left_out is not None:
+            self._tell_of_refused(address, reason, left_out)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         told = calls.HttpRefused(address, reason, left_out)

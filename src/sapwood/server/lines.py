@@ -22,6 +22,7 @@ from sapwood.head.ledger import EventQuery
 from sapwood.head.remote import show
 from sapwood.head.service import ServiceClient, UnixWay, plain
 from sapwood.security.capabilities import Capability
+from sapwood.security.rights import ADMIN
 
 MAX_LINES: Final = 48
 """Lines that are kept; of more, one that nobody uses goes."""
@@ -61,6 +62,7 @@ class Line:
         rights: What it may do; None for all.
         used: When it was used last, by a monotonic clock.
         users: How many use it now.
+        is_new: Whether it waits for whom it was opened for.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Line:
         self.rights = rights
         self.used = time.monotonic()
         self.users = 0
+        self.is_new = True
         self._loop = loop
         self._listeners: list[Heard] = []
         self._follows: asyncio.Future[Any] | None = None
@@ -161,6 +164,7 @@ class Lines:
         """
         line = await self._find(credential, address)
         line.users += 1
+        line.is_new = False
         try:
             yield line
         finally:
@@ -206,7 +210,8 @@ class Lines:
         for key, line in list(self._lines.items()):
             if line.users:
                 continue
-            if line.is_over or line.used < late or len(self._lines) > MAX_LINES:
+            too_many = len(self._lines) > MAX_LINES and not line.is_new
+            if line.is_over or line.used < late or too_many:
                 del self._lines[key]
                 _close(line)
 
@@ -251,8 +256,9 @@ def open_line(
         if shown.claims.holder:
             raise UnauthorizedError(
                 "this credential is bound to the key of its holder, and a header cannot prove that",
-                hint="for HTTP, issue one without --holder, with few rights and a short life: "
-                "`sapwood credential issue --role observer --ttl 1h`",
+                hint="HTTP needs one without --holder, with few rights and a short life. Who has "
+                "the right 'admin' makes it: `sapwood credential issue --role observer --ttl 1h "
+                f"--output FILE`{_by_key(shown)}",
             )
     made: list[Line] = []
 
@@ -277,6 +283,16 @@ def open_line(
         link.close()
         raise
     return made[0]
+
+
+def _by_key(shown: Capability) -> str:
+    """Say how a holder makes one by the bound credential itself, if it allows that."""
+    if ADMIN not in shown.claims.names:
+        return ""
+    return (
+        "; you may, with this credential in SAPWOOD_CREDENTIAL_FILE, its key in SAPWOOD_KEY_FILE, "
+        "and `--name sapwood://HOST:PORT`"
+    )
 
 
 def _shown(link: ServiceClient, credential: Capability) -> calls.RightsFacts:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
 import sapwood
+from sapwood.activity.rate_history import FileHistory, FunctionHistory
+from sapwood.core import typed
 
 TIMEOUT = 120.0
 ITEMS = 120
@@ -82,9 +86,10 @@ def data() -> Any:
 
 @pytest.mark.row("A-ACT-4")
 def test_items_move_to_the_faster_agent_with_the_same_bits(
-    make_cluster: MakeCluster, data: Any
+    make_cluster: MakeCluster, data: Any, tmp_path: Path
 ) -> None:
     cluster = make_cluster(2)
+    cluster.history = FileHistory(tmp_path)
     results = {}
     for how in ("static", "measured"):
         run = cluster.run(Uneven(), data, chunk=5, delegate=how)
@@ -134,3 +139,57 @@ def test_others_map_the_items_of_an_agent_that_hangs(
     assert run.result(TIMEOUT)["counted"] == 5 * ITEMS
     used = {(one.agent, one.iteration) for one in run.record.late if one.outcome == "used"}
     assert (1, 3) in used  # on a busy machine others may be late as well
+
+
+@pytest.mark.row("A-ACT-4")
+def test_the_next_run_begins_with_what_the_last_one_measured(
+    make_cluster: MakeCluster, data: Any, tmp_path: Path
+) -> None:
+    cluster = make_cluster(2)
+    cluster.history = FileHistory(tmp_path)
+    first = cluster.run(Uneven(), data, chunk=5, delegate="measured")
+    first.result(TIMEOUT)
+    assert first.record.first_guess == ""
+    run = cluster.run(Uneven(rounds=1), data, chunk=5, delegate="measured")
+    assert run.result(TIMEOUT)["counted"] == ITEMS
+    slow, fast = run.record.agents
+    assert slow.stop - slow.start < fast.stop - fast.start
+    assert f"what run {first.name} measured on" in run.record.first_guess
+    assert "for all agents" in run.record.first_guess
+
+
+@pytest.mark.parametrize("rates", [(4000.0, 100.0), (0.0, 0.0), (math.nan, 1.0)])
+def test_a_wrong_history_changes_no_result_and_is_corrected(
+    make_cluster: MakeCluster, data: Any, rates: tuple[float, float]
+) -> None:
+    cluster = make_cluster(2)
+    wanted = cluster.run(Uneven(), data, chunk=5).result(TIMEOUT)
+
+    def wrong(history: FunctionHistory) -> bytes:
+        agents = (
+            msgspec.structs.replace(one, rate=rate)
+            for one, rate in zip(history.agents, rates, strict=True)
+        )
+        return msgspec.json.encode(msgspec.structs.replace(history, agents=tuple(agents)))
+
+    class Told:
+        """Says something wrong of agents, and keeps what a run has measured."""
+
+        place = "a test"
+        kept: bytes | None = None
+
+        def read(self, key: str) -> bytes | None:
+            return self.kept and wrong(typed.json_reader(FunctionHistory)(self.kept))
+
+        def write(self, key: str, history: bytes) -> None:
+            self.kept = history
+
+    cluster.history = told = Told()
+    for _ in range(2):
+        run = cluster.run(Uneven(), data, chunk=5, delegate="measured")
+        result = run.result(TIMEOUT)
+        assert result["counted"] == 5 * ITEMS
+        assert np.asarray(result["totals"]).tobytes() == np.asarray(wanted["totals"]).tobytes()
+        slow, fast = run.record.agents
+        assert fast.stop - fast.start > slow.stop - slow.start
+    assert told.kept is not None

@@ -221,7 +221,13 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     ):
         assert stream.broadcast(-1).result(PATIENCE).total == 2
         assert cluster.run(Count, range(10)).result(PATIENCE) == {"n": 10}
-        until(lambda: up.events("run.ended"))
+        first = cluster.run(Count, range(10), delegate="measured")
+        assert first.result(PATIENCE) == {"n": 10}
+        again = cluster.run(Count, range(10), delegate="measured")
+        assert again.result(PATIENCE) == {"n": 10}
+        assert first.record.first_guess == ""
+        assert "for all agents (the store of the head)" in again.record.first_guess
+        until(lambda: len(up.events("run.ended")) == 3)
     created = up.events("session.created")[-1]
     assert created.facts["address"].startswith("127.0.0.1:")
     assert "bob" in created.text

@@ -165,8 +165,11 @@ def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
 
 def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
     assert str(head["pid"]) in cli.run("up", status=2)
-    other = cli.json("up", "--name", "other", "--no-node")
+    other = cli.json("up", "--name", "other", "--no-node", "--http", "127.0.0.1:0")
     assert other["pid"] != head["pid"]
+    open_link = cli.json("dashboard", "--name", "other")["links"][0]
+    assert open_link.startswith(f"{other['http'][0]}/login#")
+    assert (other["http"][0][:17], other["http_trouble"]) == ("http://127.0.0.1:", "")
     assert cli.json("node", "list", "--name", "other") == {"nodes": []}
     cli.run("down", "--name", "other")
 
@@ -194,6 +197,7 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 2
+        assert cluster.page.url == f"https://{own_head['places'][0]}/#/tree"
         os.kill(own_head["pid"], signal.SIGKILL)
         port = own_head["places"][0].rpartition(":")[2]
         until(lambda: "does not answer" in own_cli.run("node", "list", status=6))

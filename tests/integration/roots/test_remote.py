@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +18,7 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
+from sapwood.comm.transport.tls import TakeSocket
 from sapwood.core.errors import CommunicationError, InputError, SecurityError
 from sapwood.head import calls
 from sapwood.head.head import Head
@@ -66,10 +71,62 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
     with pytest.raises(CommunicationError, match="cannot connect"):
         sapwood.attach(credential_text(other))
     session = msgspec.structs.replace(known, session="0000")
-    with pytest.raises(CommunicationError, match="cannot connect"):
+    with pytest.raises(CommunicationError, match="has no root at its head"):
         sapwood.attach(credential_text(session))
     with pytest.raises(InputError, match="no credential"):
         sapwood.attach("sws1.abc")
+
+
+def line_of(session: str) -> str:
+    """Return what the head's user shows of a session."""
+    done = CliRunner().invoke(app, ["session", "credential", session, "--json"])
+    assert done.exit_code == 0, done.output
+    return str(json.loads(done.stdout)["credential"])
+
+
+@pytest.mark.row("C3-SESS-1")
+def test_who_comes_before_the_root_is_announced_waits_for_it(
+    head: Head, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    """Its root is ready, so the session is made; the head's port does not know of it yet."""
+    announced: list[Callable[[], object]] = []
+    delegate = head.control.delegate
+
+    def later(tree: str, take: TakeSocket, *, session: bool = False) -> Callable[[], None]:
+        announced.append(partial(delegate, tree, take, session=session))
+        return lambda: None
+
+    monkeypatch.setattr(head.control, "delegate", later)
+    sapwood.create_session(1, name="early", on="local").detach()
+    port = head.control._port
+    assert port is not None
+    with ThreadPoolExecutor(1) as pool:
+        attaching = pool.submit(sapwood.attach, line_of("early"))
+        until(lambda: port.held == 1 and announced)
+        end = announced.pop()()
+        with attaching.result(PATIENCE) as cluster:
+            assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
+    assert port.held == 0
+    assert callable(end)
+    end()
+    head.sessions.end("early").result(PATIENCE)
+
+
+@pytest.mark.row("C3-SESS-1")
+def test_who_comes_when_the_root_has_begun_again_waits_for_it(head: Head, until: Until) -> None:
+    sapwood.create_session(1, name="again", on="local").detach()
+    line = line_of("again")
+    with sapwood.attach(line):
+        pass
+    former = head.sessions.find("again").pid
+    os.kill(former, signal.SIGKILL)
+    until(lambda: head.sessions.find("again").pid not in {0, former})
+    with sapwood.attach(line) as cluster:
+        assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
+    head.sessions.end("again").result(PATIENCE)
+    with pytest.raises(CommunicationError, match="the session 'again' has no root") as ended:
+        sapwood.attach(line)
+    assert "session list" in str(ended.value)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
         with sapwood.attach(handle) as cluster:
             assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
             assert total(cluster) == 2
+            assert f'{head.control.places[0]}/#/sessions/{number}"' in cluster._repr_html_()
             processes.append(tuple(agent.pid for agent in cluster.agents))
             until(lambda: head.sessions.find(left).state == "ready")
     assert len(set(processes)) == 1

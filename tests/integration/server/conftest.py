@@ -43,7 +43,12 @@ class WebHead:
     """
 
     def __init__(
-        self, folder: Path, listen: str = "127.0.0.1:0", *, no_token: bool = False
+        self,
+        folder: Path,
+        listen: str = "127.0.0.1:0",
+        *,
+        no_token: bool = False,
+        wait: bool = True,
     ) -> None:
         configuration = load_configuration({"nodes.listen": "127.0.0.1:0"}, folder=folder)
         settings = configuration.settings
@@ -63,7 +68,7 @@ class WebHead:
         (place,) = self.head.control.places
         self.secure = f"https://{place}"
         self.url = ""
-        if listen:
+        if listen and wait:
             self.listening()
 
     def listening(self) -> None:
@@ -101,10 +106,12 @@ class WebHead:
 
 
 @contextlib.contextmanager
-def web_head(folder: Path, listen: str = "127.0.0.1:0", *, no_token: bool = False) -> Any:
+def web_head(
+    folder: Path, listen: str = "127.0.0.1:0", *, no_token: bool = False, wait: bool = True
+) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        made = WebHead(folder, listen, no_token=no_token)
+        made = WebHead(folder, listen, no_token=no_token, wait=wait)
         try:
             yield made
         finally:

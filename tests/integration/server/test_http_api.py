@@ -14,9 +14,11 @@ import httpx
 import pytest
 from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 
+from sapwood.core.errors import ResourceError
 from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.service import ServiceClient, UnixWay
+from sapwood.nodes.refusals import LOGGED_REFUSALS
 from sapwood.security.capabilities import HolderKey
 
 
@@ -64,7 +66,11 @@ def test_without_a_good_credential_nothing_is_seen(web: WebHead) -> None:
             problem = answer.json()
             assert problem["detail"]
             assert problem["hint"] or credential == short
-        assert "issue one without --holder" in asked(bound).json()["hint"]
+        hint = asked(bound).json()["hint"]
+        assert "one without --holder" in hint
+        assert "SAPWOOD_KEY_FILE" not in hint  # it could not make one
+        admin = web.issue("connect", "admin", holder=HolderKey.create().public)
+        assert "SAPWOOD_KEY_FILE" in asked(admin).json()["hint"]
     until(lambda: web.events("request.refused"))
     told = web.events("request.refused")[-1]
     assert told.facts["address"].startswith("127.0.0.1:")
@@ -93,6 +99,17 @@ def test_rights_decide(web: WebHead) -> None:
     assert any(
         "does not give the right 'observe'" in one.text for one in web.events("credential.refused")
     )
+
+
+def test_a_good_credential_does_not_fill_the_ledger_with_what_it_lacks(web: WebHead) -> None:
+    with web.client("connect") as client:
+        me = client.get("/api/v1/whoami").json()["id"]
+        for _ in range(3 * LOGGED_REFUSALS):
+            assert client.get("/api/v1/runs").status_code == 403
+        assert client.get("/api/v1/logs").status_code == 403  # another thing is told of still
+    found = [one.facts for one in web.events("credential.refused")]
+    wanted = [facts["wanted"] for facts in found if facts.get("credential") == me]
+    assert wanted == [calls.LIST_RUNS] * LOGGED_REFUSALS + [calls.LOGS]
 
 
 def test_another_ones_session_and_run_stay(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +268,19 @@ def test_the_first_request_begins_the_server(tmp_path: Path) -> None:
         assert made.head._web._process is None
         with made.client("connect", secure=True) as client:
             assert client.get("/api/v1/nodes").json() == {"nodes": []}
+
+
+def test_who_asks_where_it_serves_is_told_why_it_cannot(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        web_head(tmp_path, f"127.0.0.1:{taken.getsockname()[1]}", wait=False),
+    ):
+        client = ServiceClient(UnixWay(find_head("default").socket))
+        try:
+            with pytest.raises(ResourceError, match="address already in use"):
+                client.call(calls.HTTP_URLS, None, PATIENCE)
+        finally:
+            client.close()
 
 
 def test_without_a_token_where_the_user_says_so(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from sapwood.activity.delegation import (
     DelegationOptions,
     FirstContribution,
     Rates,
+    Regret,
     SpeculativeRange,
     Substitute,
     assign,
     decide,
     late,
+    late_at,
     moved,
     seconds_of,
 )
@@ -33,22 +35,41 @@ def flat(given_items: dict[int, range]) -> list[int]:
 # --- rates ---
 
 
-def test_one_disturbed_map_changes_no_rate() -> None:
+def test_one_short_map_that_was_disturbed_changes_no_rate() -> None:
     rates = Rates()
-    for seconds in (1.0, 1.0, 9.0, 1.0):
-        rates.note(1, 100, seconds)
+    for seconds in (0.01, 0.01, 0.09, 0.01):
+        rates.note(1, 1, seconds)
     assert rates.of([1]) == {1: 100.0}
 
 
 @pytest.mark.parametrize("seconds", [4.0, 0.25])
-def test_two_maps_that_agree_on_another_rate_are_believed(seconds: float) -> None:
+def test_one_long_map_is_believed(seconds: float) -> None:
     rates = Rates()
     for _ in range(5):
         rates.note(1, 100, 1.0)
     rates.note(1, 100, seconds)
-    assert rates.of([1]) == {1: 100.0}
-    rates.note(1, 100, seconds)
     assert rates.of([1]) == {1: 100 / seconds}
+
+
+def test_another_rate_is_believed_after_an_eighth_of_a_second() -> None:
+    rates = Rates()
+    for _ in range(20):
+        rates.note(1, 4, 0.02)
+    for _ in range(6):
+        assert rates.of([1]) == {1: 200.0}
+        rates.note(1, 1, 0.02)
+    rates.note(1, 1, 0.02)
+    assert rates.of([1]) == {1: 50.0}
+
+
+@pytest.mark.parametrize("first", [{1: 1000.0, 2: 1.0}, {1: 0.0, 2: math.nan}, {2: math.inf}, {}])
+def test_a_wrong_first_guess_is_forgotten_as_soon_as_agents_are_measured(
+    first: dict[int, float],
+) -> None:
+    rates = Rates(first)
+    for rank in (1, 2):
+        rates.note(rank, 100, 1.0)
+    assert rates.of([1, 2]) == {1: 100.0, 2: 100.0}
 
 
 @pytest.mark.parametrize(
@@ -180,6 +201,36 @@ def test_after_a_move_none_is_wanted(rates: list[float], cost: float) -> None:
         assert decide(decision.given, by_rank, OPTIONS, cost=cost, ahead=50) is None
 
 
+# --- regret ---
+
+
+@given(
+    gains=st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60),
+    cost=st.floats(0.01, 20.0),
+    steps=st.integers(1, 4),
+)
+def test_whoever_waits_for_the_cost_pays_no_more_than_twice(
+    gains: list[float], cost: float, steps: int
+) -> None:
+    """What is lost before the cut is the cost at most, and what one iteration adds."""
+    regret = Regret()
+    lost = 0.0
+    for number, gain in enumerate(gains, start=1):
+        lost = regret.after(number * steps, gain)
+        assert lost <= steps * sum(gains[:number]) + 1e-9
+        if lost >= cost:
+            assert lost <= cost + steps * gain + 1e-9
+            return
+    assert lost < cost
+
+
+def test_what_was_lost_is_forgotten_when_nothing_is_to_be_gained() -> None:
+    regret = Regret(3)
+    assert regret.after(5, 1.0) == 2.0
+    assert regret.after(6, 0.0) == 0.0
+    assert regret.after(7, 0.5) == 0.5
+
+
 # --- late ---
 
 THREE = {1: range(10), 2: range(10, 20), 3: range(20, 30)}
@@ -213,6 +264,35 @@ def test_the_latest_is_helped_first() -> None:
 )
 def test_nobody_is_helped_without_need(busy: dict[int, float]) -> None:
     assert late(THREE, busy, TEN, OPTIONS, divisible=True) is None
+
+
+@given(
+    counts=st.lists(st.integers(0, 50), min_size=2, max_size=6),
+    rates=st.lists(st.floats(0.5, 50.0), min_size=6, max_size=6),
+    seconds=st.floats(0, 100),
+)
+def test_nobody_is_late_before_the_time_that_was_told(
+    counts: list[int], rates: list[float], seconds: float
+) -> None:
+    given_items, start = {}, 0
+    for rank, count in enumerate(counts, start=1):
+        given_items[rank] = range(start, start + count)
+        start += count
+    by_rank = {rank: rates[rank - 1] for rank in given_items}
+    assume(seconds < late_at(given_items, by_rank, OPTIONS) - 1e-6)
+    for helper in given_items:
+        busy = {rank: seconds for rank in given_items if rank != helper}
+        assert late(given_items, busy, by_rank, OPTIONS, divisible=True) is None
+
+
+def test_who_was_never_measured_gets_more_time() -> None:
+    rates = Rates({1: 10.0})
+    rates.note(2, 10, 1.0)
+    rates.note(3, 10, 1.0)
+    known = rates.at_least([1, 2, 3])
+    assert late(THREE, {1: 20.0}, known, OPTIONS, divisible=True) is None
+    assert late(THREE, {1: 30.0}, known, OPTIONS, divisible=True) is not None
+    assert Rates().at_least([1]) == {}
 
 
 def test_nobody_is_helped_where_it_is_static() -> None:

@@ -95,3 +95,34 @@ def test_what_an_owner_never_had_is_for_the_next_one() -> None:
     kept.taken()
     kept.take({1: stream})
     assert kept.hand_over()[1] == []
+
+
+@pytest.mark.row("C4-POLICY")
+def test_another_policy_counts_also_for_what_is_kept() -> None:
+    """Agents that waited go on, and what is too much now is left out and counted."""
+    posted: list[ev.Event] = []
+    kept, stream = KeptStreams(DisconnectPolicy(output="block"), posted.append), paced()
+    kept.take({1: stream})
+    kept.change(DisconnectPolicy(output="block"))  # nothing is kept yet
+    for number in range(10):
+        kept.hear(1, pushed(number))
+    assert read_of(posted) == 0
+    kept.change(DisconnectPolicy(output="buffer", buffer=3 * (EFFECT_COST + 1)))
+    assert read_of(posted) == 10, "each was told once"
+    assert kept.dropped == 7
+    kept.change(DisconnectPolicy(output="block"))
+    kept.hear(1, pushed(10))
+    assert read_of(posted) == 10
+    kept.change(DisconnectPolicy(output="drop"))
+    assert (read_of(posted), kept.nbytes, kept.dropped) == (11, 0, 11)
+    assert kept.hand_over()[1] == []
+
+
+def test_another_bound_counts_also_for_output_that_is_kept() -> None:
+    kept = KeptOutput(10)
+    kept.add(1, b"0123456789")
+    kept.add(2, b"abc")
+    kept.change(4)
+    assert (kept.nbytes, kept.dropped) == (3, {1: 10})
+    kept.change(0)
+    assert (kept.nbytes, kept.dropped) == (0, {1: 10, 2: 3})

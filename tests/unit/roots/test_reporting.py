@@ -27,6 +27,7 @@ class StandIn:
         self.asked: list[tuple[str, Any]] = []
         self.came = threading.Condition()
         self.denied = DenialUpdate(since=0, epoch=1, ids=["aa"], generation=1)
+        self.policy: list[calls.PolicyRow] = []
         self.errors: list[Exception] = []
         self.wants: bool | None = None
         self.tell: Callable[[str, Any], None] = print
@@ -43,6 +44,8 @@ class StandIn:
             self.came.notify_all()
         if name == calls.DENIALS:
             return plain(self.denied)
+        if name == calls.SHOW_POLICY:
+            return [plain(one) for one in self.policy]
         if self.errors:
             raise self.errors.pop(0)
         return self.wants if name == calls.REPORT_SESSION else None
@@ -72,8 +75,12 @@ def head(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return made
 
 
-def begun(denials: Denials, disowned: Callable[[str], None] = print) -> HeadReports:
-    made = HeadReports("default", lambda _client: math.inf, denials, disowned)
+def begun(
+    denials: Denials,
+    disowned: Callable[[str], None] = print,
+    policy: Callable[[list[calls.PolicyRow]], None] = print,
+) -> HeadReports:
+    made = HeadReports("default", lambda _client: math.inf, denials, disowned, policy)
     made.start()
     return made
 
@@ -102,6 +109,21 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         assert "cc" in denials
     finally:
         reports.close()
+
+
+@pytest.mark.row("C4-POLICY")
+def test_a_root_hears_the_policy_of_each_head_and_after_each_change(head: StandIn) -> None:
+    row = calls.PolicyRow(key="idle.session", value="5.0", origin="", expected="", about="")
+    told: list[list[calls.PolicyRow]] = []
+    reports = begun(Denials(), policy=told.append)
+    try:
+        head.wait_for(calls.SHOW_POLICY)
+        head.policy = [row]
+        head.tell(calls.POLICY_CHANGED, [])
+        head.wait_for(calls.SHOW_POLICY, 2)
+    finally:
+        reports.close()
+    assert told == [[], [row]]
 
 
 @pytest.mark.parametrize(

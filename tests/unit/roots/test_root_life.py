@@ -15,7 +15,7 @@ def living(idle: float) -> tuple[RootLife, Callable[[float], None], list[str]]:
     clock = VirtualClock()
     loop = VirtualLoop(clock)
     ended: list[str] = []
-    life = RootLife("5b9a", idle, loop.call_later, lambda: ended.append(life.reason))
+    life = RootLife("5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason))
     life.started()
 
     def wait(seconds: float) -> None:
@@ -76,3 +76,20 @@ def test_a_session_that_is_merged_is_not_idle() -> None:
     assert not ended
     wait(0.1)
     assert ended == ["nobody was attached for 1 s"]
+
+
+def test_another_idle_time_counts_from_when_the_last_one_left() -> None:
+    life, wait, ended = living(100.0)
+    life.changed(attached=True)
+    life.change_idle(50.0)
+    life.changed(attached=False)
+    wait(40.0)
+    life.change_idle(1000.0)
+    wait(400.0)
+    assert not ended
+    life.change_idle(0.0)
+    wait(1e4)
+    assert not ended
+    life.change_idle(60.0)
+    wait(0.0)
+    assert ended == ["nobody was attached for 60 s"]

@@ -83,6 +83,9 @@ WRITE_SIZE = 1024 * 1024
 MAX_NODE = 253
 """Characters of a node id: it is a DNS name in certificates."""
 
+_OTHER_NAME = 62
+"""What OpenSSL says of a certificate that is good, for another name: ``HOSTNAME_MISMATCH``."""
+
 _NODE = re.compile(r"(?=.*[a-z])[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 Refused = Callable[[str, str], None]
@@ -139,6 +142,12 @@ def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
 def is_unserved(error: CommunicationError) -> bool:
     """Whether a node that was dialled is there, and only nobody serves the protocol there."""
     return isinstance(error.__cause__, _NotServedError)
+
+
+def is_another(error: CommunicationError) -> bool:
+    """Whether a node that was dialled is not there, but another one of the same authority."""
+    cause = error.__cause__
+    return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code == _OTHER_NAME
 
 
 def is_node(text: str) -> bool:
@@ -353,7 +362,9 @@ class TlsPort:
         self._max_handshakes = max_handshakes
         self._served: dict[str, _Served] = {}
         self._elsewhere: dict[str, TakeSocket] = {}
-        self._handshakes: dict[_Handshake | _Hello, float] = {}
+        self._expected: Callable[[str], bool] | None = None
+        self._patience = 0.0
+        self._handshakes: dict[_Handshake | _Hello | _Held, float] = {}
         self._farewells: set[_Farewell] = set()
         self._timer: Timer | None = None
         self._closed = False
@@ -410,6 +421,30 @@ class TlsPort:
                 del self._elsewhere[protocol]
 
         return end
+
+    def hold(self, expected: Callable[[str], bool], seconds: float) -> None:
+        """Let peers wait for a protocol that is not served elsewhere yet, but soon.
+
+        They count as peers in their handshake: where there are too many, the oldest makes room.
+
+        Args:
+            expected: Whether a protocol that nobody serves will be served elsewhere soon.
+            seconds: For which a peer waits. After that it is answered here.
+        """
+        self._expected, self._patience = expected, seconds
+
+    def serve_held(self) -> None:
+        """Hand over those that waited for what is served elsewhere now."""
+        for held in [one for one in self._handshakes if isinstance(one, _Held)]:
+            take = self._taker(held.protocols)
+            if take is not None:
+                self._left(held)
+                take(held.end(), held.peer)
+
+    @property
+    def held(self) -> int:
+        """Peers that wait for a protocol."""
+        return sum(isinstance(one, _Held) for one in self._handshakes)
 
     def take(self, sock: socket.socket, peer: str) -> None:
         """Serve a connection that another port has accepted.
@@ -509,7 +544,7 @@ class TlsPort:
 
     def _greet(self, raw: socket.socket, peer: str) -> None:
         """Look what a peer wants, if it may be for somebody else."""
-        if not self._elsewhere:
+        if not self._elsewhere and self._expected is None:
             self._shake_hands(raw, peer)
             return
         raw.settimeout(0)
@@ -519,16 +554,32 @@ class TlsPort:
 
     def _heard(self, hello: _Hello, peer: str, protocols: tuple[str, ...]) -> None:
         self._left(hello)
-        for protocol in protocols:
-            take = self._elsewhere.get(protocol)
-            if take is not None:
-                take(hello.sock, peer)
-                return
-        self._shake_hands(hello.sock, peer)
+        take = self._taker(protocols)
+        if take is not None:
+            take(hello.sock, peer)
+        elif self._expected is not None and any(map(self._expected, protocols)):
+            held = _Held(hello.sock, peer, protocols)
+            self._handshakes[held] = self._loop.time()
+            held.begin(
+                self._loop.call_later(self._patience, self._unserved, held),
+                partial(self._unheard, held, peer),
+            )
+        else:
+            self._shake_hands(hello.sock, peer)
 
-    def _unheard(self, hello: _Hello, peer: str, error: OSError) -> None:
-        self._left(hello)
-        hello.sock.close()
+    def _taker(self, protocols: tuple[str, ...]) -> TakeSocket | None:
+        """Return who serves one of some protocols elsewhere."""
+        found = (self._elsewhere.get(protocol) for protocol in protocols)
+        return next((take for take in found if take is not None), None)
+
+    def _unserved(self, held: _Held) -> None:
+        """Nobody has begun to serve what a peer waits for: let it hear that."""
+        self._left(held)
+        self._shake_hands(held.end(), held.peer)
+
+    def _unheard(self, waiting: _Hello | _Held, peer: str, error: OSError) -> None:
+        self._left(waiting)
+        waiting.sock.close()
         self._refused(peer, _reason(error))
 
     def _shake_hands(self, raw: socket.socket, peer: str) -> None:
@@ -545,7 +596,7 @@ class TlsPort:
             partial(self._finished, handshake, peer), partial(self._failed, handshake, peer)
         )
 
-    def _left(self, handshake: _Handshake | _Hello) -> None:
+    def _left(self, handshake: _Handshake | _Hello | _Held) -> None:
         """A handshake is over: there is room again."""
         full = len(self._handshakes) >= self._max_handshakes
         self._handshakes.pop(handshake, None)
@@ -661,6 +712,38 @@ class _Hello:
         self.end()
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self._done(protocols)
+
+
+class _Held:
+    """A peer that waits until somebody serves what it wants; what it said stays unread.
+
+    Args:
+        sock: The connected socket.
+        peer: Its address, as it is shown.
+        protocols: What it offers.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str, protocols: tuple[str, ...]) -> None:
+        self.sock = sock
+        self.peer = peer
+        self.protocols = protocols
+        self._timer: Timer | None = None
+        self._failed: Callable[[OSError], None] = _ignore_one
+
+    def begin(self, timer: Timer, failed: Callable[[OSError], None]) -> None:
+        """Begin; ``failed`` is called if it has to make room."""
+        self._timer, self._failed = timer, failed
+
+    def end(self) -> socket.socket:
+        """Stop; nobody is told. Return the socket."""
+        if self._timer is not None:
+            self._timer.cancel()
+        return self.sock
+
+    def fail(self, error: OSError) -> None:
+        """End it without success."""
+        self.end()
+        self._failed(error)
 
 
 class _Handshake:

@@ -24,7 +24,8 @@ FEWEST_CHARACTERS: Final = 32
 MAX_TOKEN_BYTES: Final = 4096
 
 _TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
-_LOCAL, _REMOTE, _USER = 1, 2, 7  # columns of these tables
+_LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9  # columns of these tables
+_NOBODY: Final = "0"  # the inode of a connection that its process has closed
 
 Address = tuple[str, int]
 
@@ -125,7 +126,8 @@ def user_of(client: Address | None, server: Address | None) -> int | None:
         server: This end.
 
     Returns:
-        The number of the user; None if the kernel does not say.
+        The number of the user; None if the kernel does not say. It does not of a process that has
+        closed that end: the tables show such a connection as one of root.
     """
     if client is None or server is None:
         return None
@@ -137,7 +139,7 @@ def user_of(client: Address | None, server: Address | None) -> int | None:
             continue
         for line in text.splitlines()[1:]:
             words = line.split()
-            if (words[_LOCAL], words[_REMOTE]) in wanted:
+            if (words[_LOCAL], words[_REMOTE]) in wanted and words[_INODE] != _NOBODY:
                 return int(words[_USER])
     return None
 

@@ -966,3 +966,55 @@ def test_a_machine_that_is_gone_is_noticed_also_where_nobody_says_anything() -> 
         asked = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
         given_up = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         assert 1000 * asked == given_up == round(1000 * tls.UNHEARD_TIMEOUT)
+
+
+# --- connections for somebody who comes soon ------------------------------------------------------
+
+
+def dialled(port: Port, authority: Authority, node: str) -> End:
+    """Begin to connect for a protocol that nobody serves yet; it is expected."""
+    end, address = End(), port.port.address.replace(ROOT, node)
+    transport = TlsTransport(authority.credentials(LEAF), "sapwood-tree/other")
+    transport.connect(address, end, port.loop, end.failures.append)
+    port.until(lambda: port.port.held == 1 or end.failures)
+    return end
+
+
+def test_who_wants_what_is_served_soon_waits_for_it(port: Port, authority: Authority) -> None:
+    port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 60.0)
+    early = dialled(port, authority, "f1.grove.sapwood")
+    port.port.serve_held()
+    assert port.port.held == 1  # nobody is there yet
+    served = Elsewhere(port, authority.credentials("f1.grove.sapwood"), "sapwood-tree/other")
+    port.port.serve_held()
+    assert port.port.held == 0
+    port.until(lambda: early.connections and served.end.connections)
+    assert port.refusals == []
+    abort(port, early)
+    served.port.close()
+
+
+def test_who_waits_longer_than_it_may_is_answered(port: Port, authority: Authority) -> None:
+    port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 0.02)
+    early = dialled(port, authority, ROOT)
+    port.until(lambda: early.failures)
+    assert "nobody serves sapwood-tree/other there" in early.failures[0].what
+    other = port.dial(authority.credentials(LEAF), protocol="sapwood-tree/unknown")
+    assert "nobody serves sapwood-tree/unknown there" in other.failures[0].what
+
+
+def test_who_waits_makes_room_for_others(loop: Reactor, authority: Authority) -> None:
+    with closing(Port(loop, authority.credentials(ROOT), max_handshakes=1)) as port:
+        port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 60.0)
+        early = dialled(port, authority, ROOT)
+        own = port.dial(authority.credentials(LEAF))
+        port.until(lambda: own.connections and port.end.connections and early.failures)
+        assert "others wait" in port.refusals[0][1]
+        abort(port, own)
+
+
+def test_a_port_that_closes_keeps_nobody_waiting(port: Port, authority: Authority) -> None:
+    port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 60.0)
+    early = dialled(port, authority, ROOT)
+    port.port.close()
+    port.until(lambda: early.failures)

@@ -117,3 +117,17 @@ def test_a_token_is_read(tmp_path: Path) -> None:
     path.write_text(f"{TOKEN}\n")
     path.chmod(0o600)
     assert read_token(path) == TOKEN
+
+
+@pytest.mark.parametrize("heard", [False, True], ids=["before it is heard", "afterwards"])
+def test_nobody_is_at_the_other_end_once_that_is_closed(heard: bool) -> None:
+    """The kernel says that such an end is root's, whoever had it, and root may."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        client = socket.create_connection(listening.getsockname())
+        server, _ = listening.accept()
+        with server:
+            client.sendall(b"GET /shutdown HTTP/1.1\r\n\r\n")
+            client.close()
+            while heard and server.recv(1024):
+                pass
+            assert user_of(server.getpeername(), server.getsockname()) is None

@@ -1,0 +1,119 @@
+"""Telling of what is refused, not more often than is of use: anybody may come and fill a log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+
+from sapwood.environment.logs import logger
+
+LOGGED_REFUSALS = 20
+"""Refusals of a kind of which is told each minute."""
+
+MAX_KINDS = 64
+"""Kinds of refusals that are counted by themselves; those of more kinds are counted together."""
+
+_MINUTE = 60.0
+
+_log = logger("nodes")
+
+
+class Refusals:
+    """Tells the log of peers that were not let in, not more often than is of use.
+
+    Args:
+        log: Told of one: its address and why, and how many were left out before.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[str, str, int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begun = clock()
+        self._told = self._left_out = 0
+
+    def __call__(self, address: str, reason: str) -> None:
+        """Note one; from any thread."""
+        left_out = self.count()
+        if left_out is not None:
+            self._log(address, reason, left_out)
+
+    def count(self) -> int | None:
+        """Count one; return how many were left out before it, or None if it is to be left out."""
+        with self._lock:
+            now = self._clock()
+            if now - self._begun >= _MINUTE:
+                self._begun, self._told = now, 0
+            if self._told >= LOGGED_REFUSALS:
+                self._left_out += 1
+                return None
+            self._told += 1
+            left_out, self._left_out = self._left_out, 0
+        return left_out
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether none was told of for a minute."""
+        return self._clock() - self._begun >= _MINUTE
+
+    def take_over(self, other: Refusals) -> None:
+        """Count what another one has left out."""
+        with self._lock:
+            self._left_out += other._left_out
+
+
+class RefusalsByKind:
+    """Counts refusals of several kinds, so that many of one do not hide another one.
+
+    Args:
+        clock: The time in seconds.
+
+    Example:
+        >>> refused = RefusalsByKind(lambda: 0.0)
+        >>> [refused.count("a") for _ in range(LOGGED_REFUSALS + 1)][-2:], refused.count("b")
+        ([0, None], 0)
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[Hashable, Refusals] = {}
+        self._others = Refusals(_tell_nobody, clock)
+
+    def count(self, kind: Hashable) -> int | None:
+        """Count one; return how many of it were left out before, or None if it is to be left out.
+
+        Of a kind that came lately when many others did, those of all of these are counted.
+        """
+        with self._lock:
+            known = self._kinds.get(kind)
+            if known is None and len(self._kinds) >= MAX_KINDS:
+                self._forget_quiet()
+            if known is None and len(self._kinds) < MAX_KINDS:
+                known = self._kinds[kind] = Refusals(_tell_nobody, self._clock)
+        return (known or self._others).count()
+
+    def _forget_quiet(self) -> None:
+        """Forget kinds of which nothing was told for a minute; what was left out stays counted."""
+        for kind, known in list(self._kinds.items()):
+            if known.is_quiet:
+                del self._kinds[kind]
+                self._others.take_over(known)
+
+
+def _tell_nobody(_address: str, _reason: str, _left_out: int) -> None:
+    pass
+
+
+def _log_refusal(address: str, reason: str, left_out: int) -> None:
+    more = {"others": left_out} if left_out else {}
+    _log.warning("peer refused", address=address, reason=reason, **more)
+
+
+log_refusals = Refusals(_log_refusal)

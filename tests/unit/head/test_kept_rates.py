@@ -1,0 +1,55 @@
+"""What a head keeps of rates: bounds, also after it began again, and keys that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapwood.core.errors import ProtocolError
+from sapwood.head import kept_rates
+from sapwood.head.kept_rates import MAX_BYTES, PREFIX, RateKeeper
+from sapwood.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    with SqliteStore(tmp_path) as opened:
+        yield opened
+
+
+def key(number: int) -> str:
+    return f"{number:064x}"
+
+
+def test_what_was_kept_is_there_when_the_head_begins_again(store: SqliteStore) -> None:
+    RateKeeper(lambda: store).write(key(1), b"rates")
+    assert RateKeeper(lambda: store).read(key(1)) == b"rates"
+    assert RateKeeper(lambda: store).read(key(2)) is None
+
+
+def test_what_was_written_longest_ago_is_forgotten(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rates, "MAX_KEPT", 2)
+    keeper = RateKeeper(lambda: store)
+    for number in (1, 2, 1, 3):
+        keeper.write(key(number), b"rates")
+    assert [one.key for one in store.entries(PREFIX)] == [PREFIX + key(1), PREFIX + key(3)]
+    RateKeeper(lambda: store).write(key(4), b"rates")
+    assert [one.key for one in store.entries(PREFIX)] == [PREFIX + key(3), PREFIX + key(4)]
+
+
+@pytest.mark.parametrize("wrong", ["", "f", "../../tokens", key(1).upper() + "F", key(1) + "\n"])
+def test_what_is_no_key_is_refused(store: SqliteStore, wrong: str) -> None:
+    keeper = RateKeeper(lambda: store)
+    with pytest.raises(ProtocolError, match="SHA-256"):
+        keeper.write(wrong, b"")
+    with pytest.raises(ProtocolError, match="SHA-256"):
+        keeper.read(wrong)
+
+
+def test_too_much_is_refused(store: SqliteStore) -> None:
+    with pytest.raises(ProtocolError, match="at most"):
+        RateKeeper(lambda: store).write(key(1), bytes(MAX_BYTES + 1))
