@@ -27,13 +27,13 @@ from sapwood_simulation.seen_cluster import SimulatedHead, served  # noqa: E402 
 AGENTS, ITERATIONS, ITEMS = 8, 30, 1_000_000
 SHOTS = [
     ("overview", 1100, 640, "light"),
-    ("tree", 1100, 560, "light"),
+    ("tree", 1100, 880, "light"),
     ("tree", 380, 620, "dark"),
     ("nodes", 1100, 330, "light"),
     ("nodes/n2", 1100, 640, "light"),
     ("runs", 1100, 300, "light"),
     ("runs/aa11bb22", 1100, 700, "light"),
-    ("sessions/00000000", 1100, 420, "light"),
+    ("sessions/00000000", 1100, 700, "light"),
     ("events", 1100, 420, "light"),
     ("logs", 1100, 300, "light"),
 ]
@@ -69,7 +69,18 @@ def record() -> dict[str, Any]:
         )
     at = {one["iteration"]: one["started"] for one in iterations}
     move = {"source": 5, "target": 2, "items": 60_000, "reason": "agent 5 takes 2.2 times as long"}
-    loss = {"agent": 7, "what": "replaced", "reason": "signal 9 ended its process"}
+    late: dict[str, Any] = {"agent": 5, "by": 7, "stop": 5 * share, "reason": "agent 5 is late"}
+    helped = [
+        {
+            **late,
+            "at": at[n] + 0.07,
+            "iteration": n,
+            "start": 5 * share - 40_000,
+            "outcome": outcome,
+        }
+        for n, outcome in ((9, "used"), (11, "late"), (12, "used"))
+    ]
+    loss = {"agent": 3, "what": "replaced", "reason": "signal 9 ended its process"}
     return {
         "run": "quantize-1",
         "program": "quantize",
@@ -91,16 +102,23 @@ def record() -> dict[str, Any]:
         ],
         "iterations": iterations,
         "moves": [{"at": at[14], "iteration": 14, **move}],
-        "losses": [{"at": at[10] + 0.02, "iteration": 10, **loss}],
+        "late": helped,
+        "losses": [{"at": at[6] + 0.02, "iteration": 10, **loss}],
         "checkpoints": [{"at": at[n], "iteration": n, "seconds": 0.002} for n in (8, 16, 24)],
-        "counts": {"iterations": ITERATIONS, "moves": 1, "losses": 1, "checkpoints": 3},
+        "counts": {
+            "iterations": ITERATIONS,
+            "moves": 1,
+            "late": len(helped),
+            "losses": 1,
+            "checkpoints": 3,
+        },
     }
 
 
 def simulated(nodes: int, folder: Path) -> SimulatedHead:
     """Return a cluster with something to see."""
     head = SimulatedHead(nodes)
-    head.session("day", AGENTS)
+    head.session("day", AGENTS if nodes < 100 else nodes, fanout=4 if nodes < 100 else 32)
     for host in range(1, 5):
         head.note("node.joined", f"n{host} joined", f"n{host}")
     head.lost = {"n3", "n4"}

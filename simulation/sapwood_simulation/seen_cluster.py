@@ -7,7 +7,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,12 @@ import uvicorn
 from starlette.requests import Request
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.topology import plan
 from sapwood.environment.component import ComponentView
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import LedgerEvent, LedgerState
+from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
 from sapwood.server.lines import Line, Lines
@@ -38,6 +40,7 @@ class SimulatedHead:
         lost: Names of nodes that are lost.
         events: What has happened.
         runs: The detached runs.
+        trees: What roots of sessions have told since the last look.
         expired: Whether credentials have ended.
     """
 
@@ -47,6 +50,8 @@ class SimulatedHead:
         self.events: list[LedgerEvent] = []
         self.runs: list[calls.RunRecord] = []
         self.sessions: list[calls.SessionRecord] = []
+        self.trees: list[calls.SessionTree] = []
+        self.book = TreeBook()
         self.expired = False
         self._looks = 0
 
@@ -57,8 +62,9 @@ class SimulatedHead:
             LedgerEvent(number=number, time=time.time(), kind=kind, text=text, node=node)
         )
 
-    def session(self, name: str, agents: int) -> None:
-        """Have one more session."""
+    def session(self, name: str, agents: int, fanout: int = 0) -> None:
+        """Have one more session, with an agent on each node in turn."""
+        self.tree(f"{len(self.sessions):08x}", agents, fanout)
         report = calls.SessionReport(id=name, state="ready", agents=agents, streams=1)
         self.sessions.append(
             calls.SessionRecord(
@@ -70,6 +76,22 @@ class SimulatedHead:
                 report=report,
             )
         )
+
+    def tree(self, session: str, agents: int, fanout: int, lost: Sequence[int] = ()) -> None:
+        """Have the root of a session tell its tree."""
+        made = plan(agents, fanout)
+        places = [
+            calls.SessionPlace(
+                rank=rank,
+                parent=made.parents[rank],
+                kind="agent" if made.is_agent(rank) else "junction" if rank else "root",
+                state="lost" if rank in lost else "ready",
+                node=f"n{rank % self.count + 1}" if rank else "",
+                pid=6000 + rank,
+            )
+            for rank in range(made.size)
+        ]
+        self.trees.append(calls.SessionTree(id=session, places=places))
 
     def glance(self) -> calls.ClusterGlance:
         """Return how the nodes are in short; the loads of some are other ones each time."""
@@ -149,6 +171,12 @@ class SimulatedHead:
                 return msgspec.to_builtins(found_session)
             case calls.LIST_SESSIONS:
                 return msgspec.to_builtins(self.sessions)
+            case calls.SESSION_TREES:
+                for tree in self.trees:
+                    self.book.note(tree)
+                self.trees.clear()
+                wanted = msgspec.convert(value, calls.KnownTrees)
+                return msgspec.to_builtins(self.book.changed(wanted, self.sessions))
             case calls.STATUS:
                 return msgspec.to_builtins(self.status(value), builtin_types=(bytes,))
             case calls.NODES:

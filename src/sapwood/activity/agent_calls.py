@@ -224,6 +224,12 @@ class Generating:
         self._calls.step(self)
 
 
+MAX_METERS = 256
+"""Functions of tasks of which an agent has statistics."""
+
+OTHERS = "others"
+"""What all further ones are called together."""
+
 RECENT_CALLS = 32
 """Maps of a run that an agent remembers one by one."""
 
@@ -260,9 +266,18 @@ class OpenedRun:
         self._waited = now - self.answered_at if self.answered_at else 0.0
         self.wait_seconds += self._waited
 
-    def answered(self, now: float, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def answered(
+        self,
+        now: float,
+        seconds: float,
+        bytes_in: int,
+        bytes_out: int,
+        transfers: DeviceTransfers | None = None,
+    ) -> None:
         """Note that it was made."""
-        self.meter.succeeded(seconds, bytes_in, bytes_out)
+        self.meter.succeeded(seconds, bytes_in, bytes_out, transfers)
+        if transfers is not None:
+            self.transfers = (self.transfers or NOTHING) + transfers
         self.answered_at = now
         self.asked_at = 0.0
         items = self.order.items
@@ -333,6 +348,7 @@ class AgentCalls:
         agent.requests[agent_requests.HELP] = self._help
         agent.requests[agent_requests.DELIVER] = self._deliver
         agent.requests[agent_requests.CALL_TASK] = self._call_task
+        agent.requests[agent_requests.TASK_STATISTICS] = self._task_statistics
         agent.requests[agent_requests.GIVE_BACK_TASK] = self._give_back_task
         agent.on_stream_closed = self._stream_closed
         agent.on_released = self._released
@@ -437,10 +453,9 @@ class AgentCalls:
                 return
             del run.pending[wave]
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
-            run.answered(self._agent.loop.time(), outcome.seconds, bytes_in, bytes_out)
+            now = self._agent.loop.time()
+            run.answered(now, outcome.seconds, bytes_in, bytes_out, outcome.transfers)
             run.repeated += job.kills
-            if outcome.transfers is not None:
-                run.transfers = (run.transfers or NOTHING) + outcome.transfers
             contribution.give(outcome.body, outcome.payload, float(run.order.items))
 
         def failed(error: SapwoodError) -> None:
@@ -568,12 +583,14 @@ class AgentCalls:
         return run
 
     def _statistics(self, run: OpenedRun) -> AgentStatistics:
-        meter = run.meter.statistics()
+        node = os.uname().nodename
+        meter = msgspec.structs.replace(run.meter.statistics(), node=node)
         items = run.order.items
         good = meter.calls - meter.errors
         return AgentStatistics(
             agent=self._agent.rank,
             pid=os.getpid(),
+            node=node,
             items=items,
             calls=meter.calls,
             errors=meter.errors,
@@ -611,7 +628,7 @@ class AgentCalls:
     def _call_task(self, request: IncomingRequest) -> None:
         asked = request.asked
         order = typed.convert(request.value(), agent_requests.CallTask)
-        meter = self._meters.setdefault(order.function, FunctionMeter(order.function))
+        meter = self._meter_of(order.function)
         bytes_in = len(asked.body) + (asked.payload.nbytes if asked.payload else 0)
         name = self._task(asked.source, asked.number)
         self._tasks.add(name)
@@ -621,7 +638,7 @@ class AgentCalls:
             if order.content:
                 self._content.drop(name)
             bytes_out = len(outcome.body) + (outcome.payload.nbytes if outcome.payload else 0)
-            meter.succeeded(outcome.seconds, bytes_in, bytes_out)
+            meter.succeeded(outcome.seconds, bytes_in, bytes_out, outcome.transfers)
             request.give(outcome.body, outcome.payload)
 
         def failed(error: SapwoodError) -> None:
@@ -656,6 +673,17 @@ class AgentCalls:
 
         self._fetching_tasks[name] = failed
         self._content.fetch(name, order.content, fetched, failed)
+
+    def _meter_of(self, function: str) -> FunctionMeter:
+        if function not in self._meters and len(self._meters) >= MAX_METERS:
+            function = OTHERS
+        return self._meters.setdefault(function, FunctionMeter(function))
+
+    def _task_statistics(self, request: IncomingRequest) -> None:
+        node = os.uname().nodename
+        found = (one.statistics() for one in self._meters.values())
+        told = [msgspec.structs.replace(one, node=node) for one in found]
+        request.reply(msgspec.to_builtins(told))
 
     def _drop_fetch(self, name: str, reason: SapwoodError) -> bool:
         """End a task that has not begun as what it needs is being fetched."""
@@ -701,6 +729,7 @@ def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]
             "fetched": fetched,
             "chunk": order.chunk,
             "reduce": order.reduce,
+            "trace": order.trace,
         }
     )
 

@@ -1,13 +1,10 @@
 """Measures calls as they happen, for the statistics of a run."""
 
-from collections import deque
-
 import msgspec
 
-from sapwood.activity.statistics import FunctionStatistics
-
-REMEMBERED_CALLS = 4096
-"""Durations that are kept for percentiles."""
+from sapwood.activity.durations import Durations
+from sapwood.activity.statistics import FunctionStatistics, summed_up
+from sapwood.code.transfers import DeviceTransfers
 
 
 class PassedCall(msgspec.Struct, frozen=True, gc=False):
@@ -35,16 +32,25 @@ class FunctionMeter:
         self.maximum = 0.0
         self.bytes_in = 0
         self.bytes_out = 0
-        self._durations: deque[float] = deque(maxlen=REMEMBERED_CALLS)
+        self.device_seconds = 0.0
+        self._durations = Durations()
 
-    def succeeded(self, seconds: float, bytes_in: int, bytes_out: int) -> None:
+    def succeeded(
+        self,
+        seconds: float,
+        bytes_in: int,
+        bytes_out: int,
+        transfers: DeviceTransfers | None = None,
+    ) -> None:
         """Note a call that returned."""
         self.calls += 1
         self.total += seconds
         self.maximum = max(self.maximum, seconds)
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
-        self._durations.append(seconds)
+        self._durations.add(seconds)
+        if transfers is not None:
+            self.device_seconds += transfers.seconds
 
     def failed(self) -> None:
         """Note a call that did not."""
@@ -53,24 +59,16 @@ class FunctionMeter:
 
     def statistics(self) -> FunctionStatistics:
         """Return the figures so far."""
-        good = self.calls - self.errors
-        ordered = sorted(self._durations)
-        return FunctionStatistics(
-            name=self.name,
-            calls=self.calls,
-            errors=self.errors,
-            total=self.total,
-            mean=self.total / good if good else 0.0,
-            p50=_quantile(ordered, 0.5),
-            p95=_quantile(ordered, 0.95),
-            maximum=self.maximum,
-            bytes_in=self.bytes_in,
-            bytes_out=self.bytes_out,
+        return summed_up(
+            FunctionStatistics(
+                name=self.name,
+                calls=self.calls,
+                errors=self.errors,
+                total=self.total,
+                maximum=self.maximum,
+                bytes_in=self.bytes_in,
+                bytes_out=self.bytes_out,
+                device_seconds=self.device_seconds,
+                durations=self._durations.buckets,
+            )
         )
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    """Return the smallest value that at least ``share`` of all are not above."""
-    if not ordered:
-        return 0.0
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

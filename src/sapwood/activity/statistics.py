@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from sapwood.activity.durations import Buckets, Durations
 from sapwood.code.transfers import NOTHING, DeviceTransfers
 from sapwood.core.html_table import html_table
 from sapwood.environment.units import describe_size
@@ -13,13 +16,33 @@ DEVICE_TITLES = ("to device", "from device", "launches")
 
 
 class FunctionStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one function on one agent; times in seconds, sizes in bytes.
+    """Calls of one function on one agent, or on all agents of a machine.
 
-    ``mean``, ``p50``, ``p95`` and ``maximum`` are over the successful calls; the two
-    percentiles are over the last calls only, as many as a runner remembers.
+    Times are in seconds, sizes in bytes. ``mean``, ``p50``, ``p95`` and ``maximum`` are over the
+    successful calls; the two percentiles are right to 2.2 %.
+
+    Attributes:
+        name: The function.
+        node: The machine, as it calls itself.
+        agents: How many agents of it have called the function.
+        calls: Calls.
+        errors: Calls that failed.
+        total: Time of all.
+        mean: Time of one.
+        p50: Time that half of them were not above.
+        p95: Time that 95 % of them were not above.
+        maximum: The longest time.
+        bytes_in: What the calls were given.
+        bytes_out: What they gave back.
+        device_seconds: Time of copies to and from devices and of launches there, where the
+            language measures it.
+        durations: How long calls took: numbers of buckets of which there are sixteen for each
+            doubling, the second as bucket 0, and how many calls are in each.
     """
 
     name: str
+    node: str = ""
+    agents: int = 1
     calls: int = 0
     errors: int = 0
     total: float = 0.0
@@ -29,6 +52,61 @@ class FunctionStatistics(msgspec.Struct, frozen=True, kw_only=True):
     maximum: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
+    device_seconds: float = 0.0
+    durations: Buckets = ()
+
+
+def summed_up(function: FunctionStatistics) -> FunctionStatistics:
+    """Return figures with the mean and the percentiles that follow from the others."""
+    counted = Durations(function.durations)
+    good = function.calls - function.errors
+    return msgspec.structs.replace(
+        function,
+        mean=function.total / good if good else 0.0,
+        p50=min(counted.quantile(0.5), function.maximum),
+        p95=min(counted.quantile(0.95), function.maximum),
+    )
+
+
+def together(
+    one: FunctionStatistics, other: FunctionStatistics, *, same_agent: bool = False
+) -> FunctionStatistics:
+    """Return the figures of two parts of the calls of one function.
+
+    Args:
+        one: The figures of some calls.
+        other: Those of others.
+        same_agent: Whether the same agent made both.
+
+    Example:
+        >>> one = FunctionStatistics(name="f", calls=3, total=6.0, maximum=2.0)
+        >>> both = together(one, FunctionStatistics(name="f", calls=1, total=8.0, maximum=8.0))
+        >>> both.calls, both.mean, both.maximum, both.agents
+        (4, 3.5, 8.0, 2)
+    """
+    return summed_up(
+        msgspec.structs.replace(
+            other,
+            agents=max(one.agents, other.agents) if same_agent else one.agents + other.agents,
+            calls=one.calls + other.calls,
+            errors=one.errors + other.errors,
+            total=one.total + other.total,
+            maximum=max(one.maximum, other.maximum),
+            bytes_in=one.bytes_in + other.bytes_in,
+            bytes_out=one.bytes_out + other.bytes_out,
+            device_seconds=one.device_seconds + other.device_seconds,
+            durations=(Durations(one.durations) + Durations(other.durations)).buckets,
+        )
+    )
+
+
+def by_function_and_node(found: Iterable[FunctionStatistics]) -> tuple[FunctionStatistics, ...]:
+    """Return the figures of each function on each machine, in the order of their names."""
+    sums: dict[tuple[str, str], FunctionStatistics] = {}
+    for one in found:
+        key = one.name, one.node
+        sums[key] = together(sums[key], one) if key in sums else one
+    return tuple(sums[key] for key in sorted(sums))
 
 
 class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +115,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         agent: Rank of the agent in the tree.
         pid: Process id of the agent.
+        node: Its machine, as that calls itself.
         start: First item of its slice.
         stop: End of its slice, exclusive.
         items: Length of its slice.
@@ -55,6 +134,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     agent: int
     pid: int
+    node: str = ""
     start: int = 0
     stop: int = 0
     items: int = 0
@@ -87,8 +167,24 @@ def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
         map_seconds=before.map_seconds + after.map_seconds,
         wait_seconds=before.wait_seconds + after.wait_seconds,
         relayed=before.relayed + after.relayed,
+        functions=_of_both(before.functions, after.functions),
+        device=_sum(before.device, after.device),
         read_bytes=before.read_bytes + after.read_bytes,
     )
+
+
+def _of_both(
+    before: tuple[FunctionStatistics, ...], after: tuple[FunctionStatistics, ...]
+) -> tuple[FunctionStatistics, ...]:
+    sums = {one.name: one for one in before}
+    for one in after:
+        known = sums.get(one.name)
+        sums[one.name] = one if known is None else together(known, one, same_agent=True)
+    return tuple(sums.values())
+
+
+def _sum(before: DeviceTransfers | None, after: DeviceTransfers | None) -> DeviceTransfers | None:
+    return after if before is None else before if after is None else before + after
 
 
 class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +218,11 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str:
         return html_table(self._rows(), self._titles(), self._headline())
+
+    @property
+    def functions(self) -> tuple[FunctionStatistics, ...]:
+        """The figures of each function on each machine."""
+        return by_function_and_node(one for agent in self.agents for one in agent.functions)
 
     @property
     def uses_devices(self) -> bool:

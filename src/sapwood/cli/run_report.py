@@ -103,16 +103,13 @@ def device_table(statistics: RunStatistics) -> FittingTable:
 
 
 def function_table(statistics: RunStatistics) -> FittingTable:
-    """Return one row for each function of each agent: calls and times."""
-    columns = ("function", "agent>", "calls>", "errors>", "mean>", "p50>", "p95>", "max>", "in>")
-    rows = [
-        _function_row(agent.agent, function)
-        for agent in statistics.agents
-        for function in agent.functions
-    ]
-    rows.sort(key=lambda row: (row[0], int(row[1])))
-    optional = ("errors", "in", "p95", "p50", "calls")
-    return FittingTable("Functions", columns, shortened(rows), optional)
+    """Return one row for each function on each machine: calls, times and bytes."""
+    columns = "function node agents> calls> errors> total> mean> p50> p95> max> in> out> device>"
+    names = columns.split()
+    shown = len(names) if statistics.uses_devices else len(names) - 1
+    rows = [_function_row(one)[:shown] for one in statistics.functions]
+    optional = ("agents", "errors", "out", "in", "total", "p50", "p95", "node", "calls")
+    return FittingTable("Functions", names[:shown], shortened(rows), optional)
 
 
 def run_lines(statistics: RunStatistics) -> list[str]:
@@ -167,15 +164,18 @@ def _device_row(agent: AgentStatistics) -> tuple[str, ...]:
     )
 
 
-def _function_row(agent: int, function: FunctionStatistics) -> tuple[str, ...]:
-    times = (function.mean, function.p50, function.p95, function.maximum)
+def _function_row(function: FunctionStatistics) -> tuple[str, ...]:
+    times = (function.total, function.mean, function.p50, function.p95, function.maximum)
     return (
         function.name,
-        str(agent),
+        function.node or "-",
+        str(function.agents),
         str(function.calls),
         str(function.errors),
         *map(present.seconds, times),
         describe_size(function.bytes_in),
+        describe_size(function.bytes_out),
+        present.seconds(function.device_seconds),
     )
 
 

@@ -30,6 +30,11 @@ class DeviceTransfers(msgspec.Struct, frozen=True):
     launches: int = 0
     launch_seconds: float = 0.0
 
+    @property
+    def seconds(self) -> float:
+        """Time of copies and launches."""
+        return self.seconds_in + self.seconds_out + self.launch_seconds
+
     def __add__(self, other: "DeviceTransfers") -> "DeviceTransfers":
         return DeviceTransfers(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
 

@@ -144,6 +144,13 @@ made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head'
 REPORT_SESSION = "session.report"
 """Call: of a session's root, how it is. Value: :class:`SessionReport`."""
 
+REPORT_TREE = "session.tree"
+"""Call: of a session's root, the places of its tree. Value: :class:`SessionTree`."""
+
+SESSION_TREES = "session.trees"
+"""Call: the trees of sessions that go on. Value: :class:`KnownTrees`. Answer:
+:class:`SessionTrees`."""
+
 REPORT_REFUSED = "session.refused"
 """Call: of a session's root, whom it has not let in, or cut off. Value:
 :class:`FrontEndRefused`."""
@@ -950,6 +957,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
             not say.
         policy: By which values of the policy it acts.
+        waits: What it waits for before it begins; empty while it does not wait.
     """
 
     id: str
@@ -970,6 +978,71 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     part_of: list[str] = []
     idle: float | None = None
     policy: list[SessionValue] = []
+    waits: str = ""
+
+
+class SessionPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place in the tree of a session.
+
+    Attributes:
+        rank: It.
+        parent: The rank of the place above it, as the tree is planned; -1 for the root.
+        kind: ``root``, ``junction``, ``spare`` or ``agent``.
+        state: ``starting``, ``ready``, ``disconnected``, ``lost`` or ``closed``.
+        node: The node that its process is on, by name; empty on the machine of the root.
+        pid: Its process; 0 while there is none.
+        incarnation: Counts the processes that have been there.
+    """
+
+    rank: int
+    parent: int
+    kind: str
+    state: str
+    node: str = ""
+    pid: int = 0
+    incarnation: int = 1
+
+
+class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a session, as its root said last.
+
+    Attributes:
+        id: Of the session.
+        places: Its places, by rank.
+        left_out: Places that are not among them: a tree may have more than are told.
+        name: What users call the session; the head says it.
+        version: Another one when it has changed; the head says it.
+    """
+
+    id: str
+    places: list[SessionPlace]
+    left_out: int = 0
+    name: str = ""
+    version: int = 0
+
+
+class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """Which trees somebody has already.
+
+    Attributes:
+        versions: Of each that it has, by the id of its session.
+        session: Only the tree of this session, by name or id; empty for all.
+    """
+
+    versions: dict[str, int] = {}
+    session: str = ""
+
+
+class SessionTrees(msgspec.Struct, frozen=True, kw_only=True):
+    """The trees of sessions.
+
+    Attributes:
+        ids: The sessions that have one, the newest first.
+        changed: The trees that are others than known.
+    """
+
+    ids: list[str]
+    changed: list[SessionTree]
 
 
 class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):

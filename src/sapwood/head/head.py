@@ -25,6 +25,7 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.launchers.choice import is_launched, names_machines
 from sapwood.contexts.orders import Exited
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
@@ -75,6 +76,7 @@ from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
+from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
@@ -304,6 +306,8 @@ class Head:
                 calls.MERGE_CREDENTIAL: self._merge_credential,
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
+                calls.REPORT_TREE: self._report_tree,
+                calls.SESSION_TREES: self._session_trees,
                 calls.END_SESSION: self._end_session,
                 calls.ACT_FOR_SESSION: self._act_for_session,
                 calls.REPORT_SESSION: self._report_session,
@@ -345,6 +349,7 @@ class Head:
         self._commands = _RemoteCommands(self.control, self._service)
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
+        self._trees = TreeBook()
         self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
@@ -928,7 +933,8 @@ class Head:
         node = self.control.name_of(order.host)
         self.gate.require_session(caller, RUN, record, what=order.handler)
         self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
-        if record.report is None or node not in record.report.nodes:
+        own_machines = is_launched(record.on)  # the names of those may be the same
+        if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
                 f"the session '{record.handle}' is not on the node {node}",
                 hint="`sapwood session show` says where it is",
@@ -1020,6 +1026,9 @@ class Head:
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
             needed = [ADMIN]
             refuse_others(rights, "a session on the head's machine")
+        elif is_launched(wanted.on):  # and these, on machines that its user pays for or logs in to
+            needed = [ADMIN] if names_machines(wanted.on) else needed
+            refuse_others(rights, "a session that brings machines along")
         for right in needed:
             self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
         if rights.nodes is not None:
@@ -1092,6 +1101,15 @@ class Head:
     def _report_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         return self.sessions.report(_read(value, calls.SessionReport))
+
+    def _report_tree(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        self._trees.note(_read(value, calls.SessionTree))
+
+    def _session_trees(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        known = _read(value, calls.KnownTrees)
+        return _plain(self._trees.changed(known, self.sessions.records()))
 
     def _report_refused(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

@@ -30,6 +30,9 @@ CALL_TIMEOUT = 10.0
 MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
+ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE)
+"""In which order a head is told what it does not know."""
+
 _log = logger("session")
 
 
@@ -64,8 +67,8 @@ class HeadReports:
         self._missed = False
         self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
         self._changed = threading.Condition()
-        self._last: calls.SessionReport | None = None
-        self._untold = False
+        self._last: dict[str, msgspec.Struct] = {}  # by the call that tells it
+        self._untold: set[str] = set()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="sapwood-reports", daemon=True)
 
@@ -75,8 +78,16 @@ class HeadReports:
 
     def tell(self, report: calls.SessionReport) -> None:
         """Tell how the session is now; from any thread, it does not wait."""
+        self._tell(calls.REPORT_SESSION, report)
+
+    def tell_tree(self, tree: calls.SessionTree) -> None:
+        """Tell which places the session has; from any thread, it does not wait."""
+        self._tell(calls.REPORT_TREE, tree)
+
+    def _tell(self, call: str, what: msgspec.Struct) -> None:
         with self._changed:
-            self._last, self._untold = report, True
+            self._last[call] = what
+            self._untold.add(call)
             self._changed.notify_all()
 
     def refused(self, told: calls.FrontEndRefused) -> None:
@@ -116,7 +127,7 @@ class HeadReports:
                 if self._closed:
                     return
                 self._changed.wait_for(lambda: self._closed, PAUSE)
-                self._untold = self._last is not None
+                self._untold.update(self._last)
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
@@ -137,7 +148,8 @@ class HeadReports:
                     ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
-                report, self._untold = self._last if self._untold else None, False
+                told = [(name, self._last[name]) for name in ORDER if name in self._untold]
+                self._untold.clear()
                 closed, missed, self._missed = self._closed, self._missed, False
                 changed, self._policy_changed = self._policy_changed, False
                 refused = list(self._refused)
@@ -146,13 +158,12 @@ class HeadReports:
                 self._take_denials(client)
             if changed:
                 self._take_policy(client)
-            for told in refused:
-                client.call(calls.REPORT_REFUSED, plain(told), CALL_TIMEOUT)
-            if report is not None:
-                told = msgspec.to_builtins(report)
-                if client.call(calls.REPORT_SESSION, told, CALL_TIMEOUT) is False:
+            for one in refused:
+                client.call(calls.REPORT_REFUSED, plain(one), CALL_TIMEOUT)
+            for name, what in told:
+                if client.call(name, msgspec.to_builtins(what), CALL_TIMEOUT) is False:
                     self._disowned("its head has it as ended")
-            elif closed:
+            if closed and not told:
                 return
 
     def _take_denials(self, client: ServiceClient) -> None:
@@ -187,5 +198,5 @@ class HeadReports:
         """Wake the thread: what it tells now says that there is no head."""
         del reason
         with self._changed:
-            self._untold = self._last is not None
+            self._untold.update(self._last)
             self._changed.notify_all()

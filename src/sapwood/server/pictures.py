@@ -17,7 +17,16 @@ from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line
 from sapwood.server.live import MEDIA_TYPE
 from sapwood.server.problems import HttpError
-from sapwood.views.live import KEEP, TOPICS, Live, Message, glance_of, overview_of, run_of
+from sapwood.views.live import (
+    KEEP,
+    TOPICS,
+    Live,
+    Message,
+    glance_of,
+    overview_of,
+    run_of,
+    trees_of,
+)
 from sapwood.views.overview import Overview
 from sapwood.views.run_picture import RunPicture
 
@@ -29,9 +38,9 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """What does a page show?
 
     Attributes:
-        topics: What it follows, separated by commas: overview, nodes, node, sessions, runs, run or
-            events.
-        about: The name of the node, or the id of the run.
+        topics: What it follows, separated by commas: overview, nodes, node, trees, sessions, runs,
+            run or events.
+        about: The name of the node, or the id of the run or session.
     """
 
     topics: str = ""
@@ -48,6 +57,18 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
 
     glance: calls.NodeGlance
     status: calls.NodeStatus | None = None
+
+
+class TreePicture(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes of a cluster, and the trees of its sessions.
+
+    Attributes:
+        glance: The nodes in short.
+        trees: The places of each session that goes on, the newest session first.
+    """
+
+    glance: calls.ClusterGlance
+    trees: list[calls.SessionTree]
 
 
 class Pictures:
@@ -109,6 +130,23 @@ class Pictures:
             ),
             Endpoint(
                 method="GET",
+                path=f"{prefix}/tree",
+                handler=self._tree,
+                about="The nodes in short, and the places of each session: junctions and agents.",
+                answer=TreePicture,
+                right="observe",
+            ),
+            Endpoint(
+                method="GET",
+                path=f"{prefix}/sessions/{{session}}/tree",
+                handler=self._session,
+                about="The places of one session: who is below whom, on which node, and how it is.",
+                answer=calls.SessionTree,
+                right="observe",
+                parts={"session": "The name of a session, its id, or `name#id`."},
+            ),
+            Endpoint(
+                method="GET",
                 path=f"{prefix}/runs/{{run}}/picture",
                 handler=self._run,
                 about="All that a report shows of a detached run: who worked and who waited.",
@@ -151,6 +189,21 @@ class Pictures:
             raise HttpError(404, "there is no such node", where=name[:100])
         said = typed.convert(await self._ask(calls.STATUS, [found.host]), calls.TreeStatus)
         return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
+
+    async def _tree(self, asked: ApiRequest) -> TreePicture:
+        """Return nodes and trees."""
+        _must_observe(asked.line)
+        trees = await trees_of(self._ask)
+        return TreePicture(glance=await glance_of(self._ask), trees=trees.changed)
+
+    async def _session(self, asked: ApiRequest) -> calls.SessionTree:
+        """Return one tree."""
+        _must_observe(asked.line)
+        name = asked.path["session"]
+        found = (await trees_of(self._ask, name)).changed
+        if not found:
+            raise HttpError(404, "no session that goes on is called so", where=name[:100])
+        return found[0]
 
     async def _run(self, asked: ApiRequest) -> RunPicture:
         """Return one run."""

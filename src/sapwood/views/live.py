@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -59,7 +59,7 @@ QUIET: Final = 15.0
 KEEP: Final = ("", b"")
 """The message that nothing is new."""
 
-TOPICS: Final = ("overview", "nodes", "node", "sessions", "runs", "run", "events")
+TOPICS: Final = ("overview", "nodes", "node", "trees", "sessions", "runs", "run", "events")
 """What can be followed."""
 
 
@@ -102,6 +102,42 @@ class NodesFeed:
             return []
         found = {"time": self._time, "nodes": list(self._known.values()), "gone": []}
         return [_message("nodes", found | {"whole": True})]
+
+
+class TreesFeed:
+    """The places of sessions: the trees that changed, and those that are gone.
+
+    Args:
+        ask: Calls the head.
+        session: That of one session, by name or id; empty for all.
+    """
+
+    seconds = SLOW
+
+    def __init__(self, ask: Ask, session: str = "") -> None:
+        self._ask = ask
+        self._session = session
+        self._known: dict[str, calls.SessionTree] = {}
+        self._looked = False
+
+    async def look(self) -> list[Message]:
+        """Look at all trees."""
+        versions = {one.id: one.version for one in self._known.values()}
+        found = await trees_of(self._ask, self._session, versions)
+        gone = [one for one in self._known if one not in found.ids]
+        there = self._known | {one.id: one for one in found.changed}
+        self._known = {one: there[one] for one in found.ids}
+        first, self._looked = not self._looked, True
+        if not (found.changed or gone or first):
+            return []
+        return [_message("trees", {"trees": found.changed, "gone": gone})]
+
+    def whole(self) -> list[Message]:
+        """Return all trees."""
+        if not self._looked:
+            return []
+        found = {"trees": list(self._known.values()), "gone": [], "whole": True}
+        return [_message("trees", found)]
 
 
 class SnapshotFeed:
@@ -185,12 +221,12 @@ class Live:
 
         Args:
             topics: What it follows, of :data:`TOPICS`.
-            about: The name of the node, or the id of the run.
+            about: The name of the node, or the id of the run or session.
 
         Raises:
             ConfigurationError: There is no such topic, or too many viewers are there.
         """
-        wanted = [(topic, about if topic in {"node", "run"} else "") for topic in topics]
+        wanted = [(topic, about if topic in {"node", "run", "trees"} else "") for topic in topics]
         if about and ("node", about) in wanted:
             wanted = [
                 (topic, about) if topic == "events" else (topic, key) for topic, key in wanted
@@ -259,6 +295,8 @@ class Live:
         match topic:
             case "nodes":
                 return NodesFeed(ask)
+            case "trees":
+                return TreesFeed(ask, about)
             case "events":
                 return EventsFeed(ask, about)
             case "node":
@@ -338,6 +376,22 @@ async def sessions_of(ask: Ask) -> list[calls.SessionRecord]:
     """Return the sessions of a head, the newest first."""
     found = typed.convert(await ask(calls.LIST_SESSIONS, None), list[calls.SessionRecord])
     return sorted(found, key=lambda one: -one.created)
+
+
+async def trees_of(
+    ask: Ask, session: str = "", versions: Mapping[str, int] | None = None
+) -> calls.SessionTrees:
+    """Return the trees of the sessions of a head that are others than known.
+
+    Args:
+        ask: Calls the head.
+        session: That of one session, by name or id; empty for all.
+        versions: Of those that are known, by the id of the session.
+    """
+    known = calls.KnownTrees(versions=dict(versions or {}), session=session)
+    return typed.convert(
+        await ask(calls.SESSION_TREES, msgspec.to_builtins(known)), calls.SessionTrees
+    )
 
 
 async def runs_of(ask: Ask) -> list[RunAndProgress]:

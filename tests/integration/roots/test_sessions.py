@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -60,8 +62,39 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
             assert total(cluster) == 2
             assert f'{head.control.places[0]}/#/sessions/{number}"' in cluster._repr_html_()
             processes.append(tuple(agent.pid for agent in cluster.agents))
+            assert [(one.kind, one.pid) for one in places_of(head, number)] == [
+                ("root", 0),
+                *(("agent", agent.pid) for agent in cluster.agents),
+            ]
             until(lambda: head.sessions.find(left).state == "ready")
     assert len(set(processes)) == 1
+
+
+def places_of(head: Head, session: str) -> list[calls.SessionPlace]:
+    found = head._trees.changed(calls.KnownTrees(session=session), head.sessions.records())
+    return found.changed[0].places if found.changed else []
+
+
+@pytest.mark.nightly
+@pytest.mark.row("D-7")
+def test_the_head_knows_the_places_of_a_session(head: Head, until: Until) -> None:
+    def places() -> list[calls.SessionPlace]:
+        return places_of(head, "deep")
+
+    def shape() -> list[tuple[int, int, str, str]]:
+        return [(one.rank, one.parent, one.kind, one.state) for one in places()]
+
+    with sapwood.create_session(4, name="deep", on="local", fanout=2) as cluster:
+        whole = [(0, -1, "root", "ready")]
+        whole += [(rank, 5 + (rank > 2), "agent", "ready") for rank in (1, 2, 3, 4)]
+        whole += [(5, 0, "junction", "ready"), (6, 0, "junction", "ready")]
+        until(lambda: shape() == whole)
+        os.kill(places()[1].pid, signal.SIGKILL)
+        until(lambda: [one.incarnation for one in places()] == [1, 2, 1, 1, 1, 1, 1])
+        until(lambda: shape() == whole)
+        (more,) = cluster.expand(1)
+        until(lambda: (more, "agent") in [(rank, kind) for rank, _, kind, _ in shape()])
+    until(lambda: places() == [])  # it is over
 
 
 FRONT_END = """
@@ -124,6 +157,45 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         assert total(owner) == 2
 
 
+class Summed(sapwood.Program):
+    """Sums its data again and again; the first time it waits for a file."""
+
+    inputs = ("x",)
+    gate = sapwood.parameter("")
+    reduce: ClassVar = {"x": "sum"}
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"sums": []}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        while not Path(self.gate).exists():
+            time.sleep(0.01)
+        return {"x": slice.x.sum()}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        return {"sums": [*state["sums"], float(total["x"])]}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return len(state["sums"]) == 5
+
+
+def test_runs_of_the_same_name_of_several_front_ends(
+    left: str, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process counts its runs from 1, so their names are the same."""
+    monkeypatch.setattr("sapwood.activity.run._numbers", itertools.repeat(1))
+    gate = tmp_path / "open"
+    with sapwood.attach(left) as owner, sapwood.attach(left, role="user") as user:
+        runs = []
+        for cluster, value in ((owner, 1.0), (user, 7.0)):
+            data = {"x": np.full(10, value)}
+            runs.append(cluster.run(Summed(gate=str(gate)), data))
+            until(lambda: runs[0].progress.state == "running")
+        assert {run.name for run in runs} == {"Summed-1"}
+        gate.touch()
+        assert [run.result(PATIENCE)["sums"] for run in runs] == [[10.0] * 5, [70.0] * 5]
+
+
 @pytest.mark.row("C3-SESS-2")
 def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
     left: str, tmp_path: Path, until: Until
@@ -170,7 +242,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
     with pytest.raises(ConfigurationError, match="no name of a session"):
         sapwood.create_session(1, name="a/b", on="local")
     with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
-        sapwood.create_session(1, on="moon")  # type: ignore[arg-type]  # that is the test
+        sapwood.create_session(1, on="moon")
     with pytest.raises(ConfigurationError, match="no nodes"):
         sapwood.create_session(1)
     with pytest.raises(ConfigurationError, match="cannot be 'boss'"):

@@ -95,6 +95,7 @@ def work_record() -> dict[str, Any]:
         {"agent": 2, "started": 0.1, "seconds": 0.4, "waited": 0.0, "items": 5, "bytes_up": 8},
     ]
     move = {"at": 0.5, "iteration": 2, "source": 2, "target": 1, "items": 3, "reason": "it is late"}
+    late = {"iteration": 1, "agent": 2, "by": 1, "start": 5, "reason": "it is late"}
     return {
         "run": "pi-1",
         "program": "pi",
@@ -106,7 +107,11 @@ def work_record() -> dict[str, Any]:
         "agents": [{"agent": 1, "stop": 5}, {"agent": 2, "start": 5, "stop": 10}],
         "iterations": [{"iteration": 1, "started": 0.1, "seconds": 0.42, "agents": shares}],
         "moves": [move],
-        "counts": {"iterations": 1},
+        "late": [
+            {**late, "at": 0.3, "stop": 8, "outcome": "used"},
+            {**late, "at": 0.4, "stop": 6, "outcome": "failed"},
+        ],
+        "counts": {"iterations": 1, "moves": 1, "late": 2},
     }
 
 
@@ -114,7 +119,7 @@ def work_record() -> dict[str, Any]:
 def cluster(tmp_path: Path) -> Iterator[Served]:
     """A simulated cluster of 24 nodes with a session, runs and events, and its server."""
     head = SimulatedHead(24)
-    head.session("day", 8)
+    head.session("day", 8, fanout=4)
     head.note("node.joined", "n2 joined", "n2")
     progress = {"state": "running", "iteration": 1, "iterations": 4, "seconds": 0.6, "agents": 2}
     (tmp_path / "progress.json").write_text(json.dumps(progress))
@@ -147,7 +152,7 @@ def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
         "runs": "iteration 1/4",
         "runs/aa11bb22": "They waited most for agent 2",
         "sessions": "day",
-        "sessions/00000000": "Nobody is attached",
+        "sessions/00000000": "junction 10",
         "events": "n2 joined",
         "logs": "node admitted",
     }
@@ -229,6 +234,25 @@ DRAW_TIME = """async () => {
 
 
 @pytest.mark.row("D-7")
+def test_places_of_sessions_are_seen_and_folded_in_branches(opened: Open) -> None:
+    with served(SimulatedHead(1000)) as cluster:
+        cluster.head.session("day", 1000, fanout=32)
+        page = opened(f"{cluster.url}#/tree")
+        drawing = page.page.get_by_role("group", name="Tree of the session day")
+        page.page.get_by_label("day: ready, 32 junctions, 1000 agents").wait_for()
+        assert drawing.locator(".place").count() == 1 + 32
+        assert drawing.locator(".cell").count() == 1000
+        cluster.head.tree("00000000", 1000, 32, lost=[5])
+        branch = drawing.get_by_role("button", name="junction 1001: lost")
+        branch.focus()
+        page.page.keyboard.press("Enter")
+        page.page.get_by_role("button", name="agent [1-").focus()
+        page.page.keyboard.press("Enter")
+        drawing.locator(".place.bad").get_by_text("agent 5", exact=True).wait_for()
+        assert page.overflow <= 0
+
+
+@pytest.mark.row("D-7")
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_nothing_is_wider_than_a_phone(cluster: Served, opened: Open, scheme: str) -> None:
     page = opened(cluster.url, 380, scheme=scheme)
@@ -248,6 +272,16 @@ def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
     box = canvas.bounding_box()
     canvas.hover(position={"x": box["width"] * 0.5, "y": 22 + 20 * 2.5})
     page.see("agent 2: works for 400 ms, iteration 1")
+    begin, end = 0.1 - 0.02 * (0.6 - 0.1), 0.6  # of what is shown
+    for time_, row, text in (
+        (0.3, 1, "agent 1 was asked for 3 items of agent 2 as well: it was faster"),
+        (0.4, 2, "agent 1 was asked for 1 item of agent 2 as well: it gave no answer"),
+        (0.5, 2, "3 items moved from agent 2 to agent 1: it is late"),
+    ):
+        x = 62 + (box["width"] - 62) * (time_ - begin) / (end - begin)
+        canvas.hover(position={"x": x, "y": 22 + 20 * (row + 0.5)})
+        page.see(text)
+    page.see("Items were moved 1 time; 2 times another agent was asked for items of a late one")
     before = canvas.evaluate("one => one.toDataURL()")
     canvas.focus()
     page.page.keyboard.press("+")
@@ -289,6 +323,7 @@ def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: 
         page = opened(file.as_uri(), width)
         page.see("They waited most for agent 2")
         page.see("it is late")
+        page.see("it was faster")
         assert page.page.title() == "pi</script> · Sapwood"
         assert page.overflow <= 0
 

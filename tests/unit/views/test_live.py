@@ -12,9 +12,10 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
+from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.views import live
-from sapwood.views.live import Live, NodesFeed
+from sapwood.views.live import Live, NodesFeed, TreesFeed
 
 
 class Head:
@@ -22,6 +23,8 @@ class Head:
 
     def __init__(self) -> None:
         self.loads = {1: 0.5, 2: 1.0}
+        self.book = TreeBook()
+        self.sessions: list[calls.SessionRecord] = []
         self.asked: list[str] = []
 
     async def ask(self, name: str, value: Any) -> Any:
@@ -38,7 +41,19 @@ class Head:
                 for host, load in self.loads.items()
             ]
             return messages.to_value(calls.ClusterGlance(time=1.0, nodes=nodes))
+        if name == calls.SESSION_TREES:
+            known = msgspec.convert(value, calls.KnownTrees)
+            return msgspec.to_builtins(self.book.changed(known, self.sessions))
         raise ConfigurationError(f"there is no {value}")
+
+    def session(self, name: str, state: str = "ready") -> None:
+        """A session and its root's word, or another one."""
+        record = calls.SessionRecord(id=f"{name}1", name=name, state="ready", on="head", created=1)
+        if record not in self.sessions:
+            self.sessions.append(record)
+        root = calls.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
+        agent = calls.SessionPlace(rank=1, parent=0, kind="agent", state=state)
+        self.book.note(calls.SessionTree(id=record.id, places=[root, agent]))
 
 
 async def following(told: AsyncIterator[tuple[str, bytes]]) -> tuple[str, Any]:
@@ -61,6 +76,33 @@ def test_a_feed_tells_only_of_nodes_that_changed() -> None:
         assert found["gone"] == [1]
         ((_, whole),) = feed.whole()
         assert json.loads(whole)["whole"] is True
+
+    asyncio.run(work())
+
+
+def test_a_feed_tells_only_of_trees_that_changed() -> None:
+    async def work() -> None:
+        head = Head()
+        feed = TreesFeed(head.ask)
+        assert feed.whole() == []
+        assert [json.loads(one) for _, one in await feed.look()] == [{"trees": [], "gone": []}]
+        head.session("day")
+        head.session("night")
+        ((kind, first),) = await feed.look()
+        assert kind == "trees"
+        assert [one["name"] for one in json.loads(first)["trees"]] == ["day", "night"]
+        assert await feed.look() == []
+        head.session("day", "lost")
+        ((_, changed),) = await feed.look()
+        (tree,) = json.loads(changed)["trees"]
+        assert (tree["name"], tree["places"][1]["state"]) == ("day", "lost")
+        del head.sessions[0]
+        ((_, gone),) = await feed.look()
+        assert json.loads(gone) == {"trees": [], "gone": ["day1"]}
+        ((_, whole),) = feed.whole()
+        assert [one["name"] for one in json.loads(whole)["trees"]] == ["night"]
+        one = TreesFeed(head.ask, "night#night1")
+        assert len(json.loads((await one.look())[0][1])["trees"]) == 1
 
     asyncio.run(work())
 

@@ -62,6 +62,47 @@ function treeOf(name, nodes) {
   };
 }
 
+const MOST_TREES = 8; // of sessions that the page of all trees draws
+
+/** The trees of sessions, kept up to date by what the server says has changed. */
+class Trees {
+  constructor() {
+    this.known = new Map();
+  }
+
+  take({ trees, gone, whole }) {
+    if (whole) this.known.clear();
+    for (const one of trees) this.known.set(one.id, one);
+    for (const id of gone) this.known.delete(id);
+    return [...this.known.values()];
+  }
+}
+
+/** The places of a session as a drawing wants them; loads are those of their nodes, by name. */
+function treeOfSession({ id, name, places, left_out: leftOut }, loads) {
+  const vertices = new Map();
+  const numbers = {};
+  for (const one of places) {
+    numbers[one.kind] = (numbers[one.kind] ?? 0) + 1;
+    const node = one.node ?? "";
+    vertices.set(one.rank, {
+      id: `${id}/${one.rank}`,
+      name: one.kind === "root" ? name : `${one.kind} ${one.rank}`,
+      noun: "place",
+      state: one.state,
+      load: loads?.get(node) ?? null,
+      detail: [node && `on ${node}`, one.state === "ready" ? "" : one.state, (one.incarnation ?? 1) > 1 && `process ${one.incarnation}`].filter(Boolean).join(", ") || one.state,
+      href: node ? `#/nodes/${encodeURIComponent(node)}` : null,
+      children: [],
+    });
+  }
+  const root = vertices.get(0);
+  for (const one of places) if (one.rank) (vertices.get(one.parent) ?? root).children.push(vertices.get(one.rank));
+  const kinds = ["junction", "spare", "agent"].filter((kind) => numbers[kind]).map((kind) => plural(numbers[kind], kind));
+  root.detail = [...kinds, leftOut && `${leftOut} more`].filter(Boolean).join(", ");
+  return root;
+}
+
 function describe(node) {
   if (node.state !== "ready") return node.reason ? `${node.state}: ${node.reason}` : node.state;
   const parts = [];
@@ -125,19 +166,48 @@ function overview(main) {
 function tree(main) {
   const home = h("div");
   const said = h("p", { class: "empty" });
-  main.append(card(treeLegend(), home, said));
+  const below = h("div");
+  const more = h("p", { class: "empty" });
+  main.append(card(treeLegend(), home, said), below, more);
   const drawing = new TreeDrawing(home, "Tree of the cluster");
   const nodes = new Nodes();
+  const trees = new Trees();
+  const drawn = new Map();
   let name = "default";
+  const showTrees = () => {
+    const loads = new Map([...nodes.known.values()].map((node) => [node.name, loadOf(node)]));
+    const all = [...trees.known.values()];
+    for (const [id, one] of drawn) {
+      if (trees.known.has(id)) continue;
+      one.card.remove();
+      drawn.delete(id);
+    }
+    for (const one of all) {
+      if (!drawn.has(one.id)) {
+        if (drawn.size >= MOST_TREES) continue;
+        const place = h("div");
+        const made = card(h("h3", {}, "Session ", link(`sessions/${one.id}`, one.name)), place);
+        below.append(made);
+        drawn.set(one.id, { card: made, drawing: new TreeDrawing(place, `Tree of the session ${one.name}`) });
+      }
+      drawn.get(one.id).drawing.show(treeOfSession(one, loads));
+    }
+    more.replaceChildren(...(all.length > drawn.size ? [`${plural(all.length - drawn.size, "more session")}: `, link("sessions", "all sessions")] : []));
+  };
   return {
     live: {
-      topics: "nodes",
+      topics: "nodes,trees",
+      trees: (change) => {
+        trees.take(change);
+        showTrees();
+      },
       cluster: (found) => {
         name = found.name;
       },
       nodes: (change) => {
         const found = nodes.take(change);
         drawing.show(treeOf(name, found));
+        showTrees();
         said.replaceChildren(...(found.length ? [] : [empty("There are no nodes yet.", "sapwood token create")]));
       },
     },
@@ -313,7 +383,7 @@ const SESSIONS = [
 function noteOf(session) {
   const report = session.report;
   if (!report) return "";
-  const parts = [report.reason];
+  const parts = [report.reason || report.waits];
   if (report.merged.length) parts.push(`merged with ${report.merged.join(", ")}`);
   if (report.part_of.length) parts.push(`part of ${report.part_of.join(", ")}`);
   if (report.kept) parts.push(`${size(report.kept)} of output wait`);
@@ -334,7 +404,12 @@ function oneSession(main, id) {
   const fronts = h("p", {});
   const there = runTable("Runs on it");
   const noted = eventTable("What happened to it");
-  main.append(card(list, note, fronts), card(there.element), card(noted.element));
+  const home = h("div");
+  const places = card(h("h3", {}, "Its tree"), treeLegend(), home);
+  places.hidden = true;
+  main.append(card(list, note, fronts), places, card(there.element), card(noted.element));
+  const drawing = new TreeDrawing(home, "Tree of the session");
+  const trees = new Trees();
   let name = null;
   let handle = null;
   let latest = [];
@@ -343,7 +418,12 @@ function oneSession(main, id) {
   const showEvents = () => noted.show(found.filter((one) => one.session && [name, id, handle].includes(one.session)));
   return {
     live: {
-      topics: "sessions,runs,events",
+      topics: "sessions,runs,events,trees",
+      trees: (change) => {
+        const [tree] = trees.take(change);
+        places.hidden = !tree;
+        if (tree) drawing.show(treeOfSession(tree));
+      },
       sessions: (all) => {
         const session = all.find((one) => one.id === id || one.name === id);
         if (!session) {
@@ -472,7 +552,7 @@ function lineOf(line) {
 /** Each page: its title in the menu, its heading, its twin as JSON, and what draws it. */
 export const PAGES = {
   overview: { title: "Overview", heading: () => "Overview", twin: () => "/overview", draw: overview },
-  tree: { title: "Tree", heading: () => "Tree", twin: () => "/glance", draw: tree },
+  tree: { title: "Tree", heading: () => "Tree", twin: () => "/tree", draw: tree },
   nodes: { title: "Nodes", heading: () => "Nodes", twin: () => "/nodes", draw: nodes, one: "node" },
   runs: { title: "Runs", heading: () => "Runs", twin: () => "/runs", draw: runs, one: "run" },
   sessions: { title: "Sessions", heading: () => "Sessions", twin: () => "/sessions", draw: sessions, one: "session" },

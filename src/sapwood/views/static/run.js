@@ -48,11 +48,30 @@ export function timelineOf(record) {
   }
   const order = [...rows.keys()].sort((one, other) => one - other);
   for (const mark of marks) mark.row = order.indexOf(mark.agent) + 1;
-  for (const one of record.moves) marks.push({ kind: "moved", time: one.at, row: order.indexOf(one.target) + 1 });
+  const row = (agent) => order.indexOf(agent) + 1 || -1;
+  for (const one of record.moves) {
+    const text = `${plural(one.items, "item")} moved from agent ${one.source} to agent ${one.target}: ${one.reason}`;
+    marks.push({ kind: "moved", time: one.at, from: row(one.source), row: row(one.target), text });
+  }
+  for (const one of record.late) {
+    const text = `agent ${one.by} was asked for ${plural(one.stop - one.start, "item")} of agent ${one.agent} as well: ${outcomeOf(one)}`;
+    marks.push({ kind: one.outcome === "used" ? "used" : "unused", time: one.at, from: row(one.agent), row: row(one.by), text });
+  }
   for (const one of record.losses) marks.push({ kind: "lost", time: one.at, row: order.indexOf(one.agent) + 1 });
   for (const one of record.checkpoints) marks.push({ kind: "checkpoint", time: one.at, row: 0 });
   const first = record.iterations.find((one) => one.agents?.length)?.started ?? 0;
   return { rows: [root, ...order.map((agent) => rows.get(agent))], marks, length, begin: Math.max(0, first - LEAD * (length - first)) };
+}
+
+const OUTCOMES = {
+  running: "nobody has answered yet",
+  used: "it was faster",
+  late: "the late agent was faster after all",
+  failed: "it gave no answer",
+};
+
+function outcomeOf(chunk) {
+  return OUTCOMES[chunk.outcome] ?? chunk.outcome;
 }
 
 /** The picture of one run, which can be shown again and again while the run goes on. */
@@ -76,6 +95,7 @@ export class RunPicture {
     this.metricHome = metrics;
     this.agents = new Table("Agents", AGENTS, { key: (row) => row.agent, empty: "No agent takes part yet.", search: true });
     this.moves = new Table("Items that moved", MOVES, { key: (row) => row.key, empty: "Nothing has moved: every agent has kept its items." });
+    this.late = new Table("Items of late agents, done elsewhere as well", LATE, { key: (row) => row.key, empty: "No agent was late enough for another one to be asked." });
     this.losses = new Table("Losses and replacements", LOSSES, { key: (row) => row.key, empty: "No agent was lost." });
     this.functions = new Table("Functions", FUNCTIONS, { key: (row) => row.key, empty: "What functions took is known when the run is over." });
     home.append(
@@ -84,7 +104,8 @@ export class RunPicture {
       h("div", { class: "cards" }, rates, metrics),
       this.result,
       h("section", { class: "card" }, this.agents.element),
-      h("div", { class: "cards" }, h("section", { class: "card" }, this.moves.element), h("section", { class: "card" }, this.losses.element)),
+      h("div", { class: "cards" }, h("section", { class: "card" }, this.moves.element), h("section", { class: "card" }, this.late.element)),
+      h("section", { class: "card" }, this.losses.element),
       h("section", { class: "card" }, this.functions.element),
     );
     this.history = new Map();
@@ -103,7 +124,7 @@ export class RunPicture {
       this.timeline.show(data);
       const found = shares(data.rows, data.marks);
       this.sums.show(found);
-      this.sentence.textContent = verdict(found) + leftOut(record);
+      this.sentence.textContent = verdict(found) + helped(record) + leftOut(record);
       const items = record.items || run.progress?.items || 0;
       const points = iterations.filter((one) => one.seconds > 0).map((one) => [one.started + one.seconds, items / one.seconds]);
       this.rates.show([{ name: "items per second", points }]);
@@ -113,6 +134,7 @@ export class RunPicture {
     this.#showMetrics(run.progress);
     this.agents.show(agentRows(run));
     this.moves.show((record?.moves ?? []).map((one, at) => ({ ...one, key: `${at}/${one.at}` })).reverse());
+    this.late.show((record?.late ?? []).map((one, at) => ({ ...one, key: `${at}/${one.at}` })).reverse());
     this.losses.show((record?.losses ?? []).map((one, at) => ({ ...one, key: `${at}/${one.at}` })).reverse());
     const functions = (run.statistics?.agents ?? []).flatMap((agent) => agent.functions.map((one) => ({ ...one, agent: agent.agent, key: `${one.name}/${agent.agent}` })));
     this.functions.show(functions);
@@ -178,6 +200,20 @@ export class RunPicture {
   }
 }
 
+/** What moved and what was done twice, in a sentence. */
+function helped(record) {
+  const parts = [];
+  const { moves = 0, late = 0 } = record.counts ?? {};
+  if (moves) parts.push(`items were moved ${plural(moves, "time")}`);
+  if (late) {
+    const used = record.late.filter((one) => one.outcome === "used").length;
+    parts.push(`${plural(late, "time")} another agent was asked for items of a late one` + (late === record.late.length ? `, and was faster ${plural(used, "time")}` : ""));
+  }
+  if (!parts.length) return "";
+  const text = parts.join("; ");
+  return ` ${text[0].toUpperCase()}${text.slice(1)}.`;
+}
+
 function leftOut(record) {
   const all = record.counts?.iterations ?? record.iterations.length;
   const named = record.iterations.filter((one) => one.agents?.length).length;
@@ -238,6 +274,14 @@ const MOVES = [
   { name: "to agent", cell: (row) => String(row.target), sort: by("target"), number: true },
   { name: "why", cell: (row) => row.reason },
 ];
+const LATE = [
+  { name: "at", cell: time("at"), sort: by("at"), number: true },
+  { name: "iteration", cell: (row) => String(row.iteration), sort: by("iteration"), number: true, optional: true },
+  { name: "late agent", cell: (row) => String(row.agent), sort: by("agent"), number: true },
+  { name: "asked", cell: (row) => String(row.by), sort: by("by"), number: true },
+  { name: "items", cell: (row) => `${row.start}..${row.stop}`, sort: by("start"), optional: true },
+  { name: "what came of it", cell: outcomeOf },
+];
 const LOSSES = [
   { name: "at", cell: time("at"), sort: by("at"), number: true },
   { name: "agent", cell: (row) => String(row.agent), number: true },
@@ -247,6 +291,7 @@ const LOSSES = [
 const FUNCTIONS = [
   { name: "function", cell: (row) => row.name },
   { name: "agent", cell: (row) => String(row.agent), sort: by("agent"), number: true },
+  { name: "node", cell: (row) => row.node ?? "", sort: by("node"), optional: true },
   { name: "calls", cell: (row) => String(row.calls), sort: by("calls"), number: true },
   { name: "errors", cell: (row) => String(row.errors), sort: by("errors"), number: true, optional: true },
   { name: "mean", cell: time("mean"), sort: by("mean"), number: true },
@@ -254,4 +299,6 @@ const FUNCTIONS = [
   { name: "p95", cell: time("p95"), sort: by("p95"), number: true, optional: true },
   { name: "max", cell: time("maximum"), sort: by("maximum"), number: true },
   { name: "in", cell: (row) => size(row.bytes_in), sort: by("bytes_in"), number: true, optional: true },
+  { name: "out", cell: (row) => size(row.bytes_out), sort: by("bytes_out"), number: true, optional: true },
+  { name: "device", cell: time("device_seconds"), sort: by("device_seconds"), number: true, optional: true },
 ];

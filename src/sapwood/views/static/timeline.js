@@ -12,6 +12,8 @@ const MARKS = {
   slow: ["--slow", "the others waited for this one"],
   lost: ["--lost", "an agent was lost"],
   moved: ["--moved", "items moved to another agent"],
+  used: ["--used", "items of a late agent: another one was faster"],
+  unused: ["--unused", "items of a late agent: asked for elsewhere as well"],
   checkpoint: ["--checkpoint", "a checkpoint"],
 };
 const AXIS = 22; // pixels
@@ -21,6 +23,8 @@ const LABEL_HEIGHT = 11;
 const ZOOM = 1.6;
 const PAN = 0.2;
 const MOST_TICKS = 50;
+const NEAR = 5; // pixels between the pointer and a mark that it means
+const HEAD = 4; // of an arrow, pixels
 
 /** Seconds between the lines of a time axis that has room for so many. */
 function step(length, lines) {
@@ -165,11 +169,28 @@ export class Timeline {
     if (!row || share < 0) return;
     const [from, to] = this.window;
     const time = from + share * (to - from);
+    const mark = this.#markNear(event, time);
+    if (mark) {
+      this.said.textContent = `${mark.text} (${seconds(mark.time)})`;
+      return;
+    }
     const span = row.spans[lastBefore(row.spans, time)];
     const found = span && span[1] >= time ? span : null;
     const when = found ? `${seconds(found[0])} to ${seconds(found[1])}` : seconds(time);
     const what = found ? `${KINDS[found[2]][1]} for ${seconds(found[1] - found[0])}${found[3] ? `, iteration ${found[3]}` : ""}` : "nothing noted";
     this.said.textContent = `${row.name}: ${what} (${when})`;
+  }
+
+  /** The mark with a text that is drawn where the pointer is. */
+  #markNear(event, time) {
+    const [from, to] = this.window;
+    const width = Math.max(1, (this.home.clientWidth || 640) - LABELS);
+    const reach = (NEAR * (to - from)) / width;
+    const row = Math.floor((event.offsetY - AXIS) / this.rowHeight);
+    const passes = (mark) => Math.min(mark.from, mark.row) <= row && row <= Math.max(mark.from, mark.row);
+    const near = this.data.marks.filter((mark) => mark.text && Math.abs(mark.time - time) <= reach && passes(mark));
+    const distance = (mark) => Math.abs(mark.time - time) + (mark.row === row || mark.from === row ? 0 : reach);
+    return near.sort((one, other) => distance(one) - distance(other))[0];
   }
 
   draw() {
@@ -225,6 +246,10 @@ export class Timeline {
       const row = mark.row ?? -1;
       const top = row < 0 ? AXIS : AXIS + row * tall;
       pen.fillStyle = colour(MARKS[mark.kind][0]);
+      if (mark.from >= 0 && row >= 0 && mark.from !== row) {
+        drawArrow(pen, at(mark.time), AXIS + (mark.from + 0.5) * tall, AXIS + (row + 0.5) * tall, Math.min(HEAD, tall));
+        continue;
+      }
       pen.fillRect(at(mark.time) - 1, top, 2, row < 0 ? height - AXIS : tall);
     }
   }
@@ -245,6 +270,20 @@ function drawRow(pen, row, top, tall, { from, to, at, scale, colours }) {
     drawn = end;
   }
   void scale;
+}
+
+/** From one row to another: a dot where it begins, and a head where it ends. */
+function drawArrow(pen, x, start, stop, head) {
+  const way = Math.sign(stop - start);
+  pen.fillRect(x - 0.75, Math.min(start, stop), 1.5, Math.abs(stop - start));
+  pen.beginPath();
+  pen.arc(x, start, head / 2, 0, 2 * Math.PI);
+  pen.fill();
+  pen.beginPath();
+  pen.moveTo(x, stop + (way * head) / 2);
+  pen.lineTo(x - head, stop - way * head);
+  pen.lineTo(x + head, stop - way * head);
+  pen.fill();
 }
 
 function lastBefore(spans, time) {

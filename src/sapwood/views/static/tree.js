@@ -50,8 +50,13 @@ export class TreeDrawing {
     for (const tile of placed) {
       seen.add(tile.vertex.id);
       let drawn = this.tiles.get(tile.vertex.id);
+      if (drawn && drawn.folds !== Boolean(tile.vertex.members)) {
+        drawn.group.remove(); // the tree was small before, or is so now
+        drawn = null;
+      }
       if (!drawn) {
-        drawn = new Tile(tile.vertex, () => this.toggle(tile.vertex.id));
+        const { id } = tile.vertex;
+        drawn = new Tile(tile.vertex, () => this.toggle(id));
         this.tiles.set(tile.vertex.id, drawn);
       }
       if (drawn.group.parentNode !== this.canvas) this.canvas.append(drawn.group);
@@ -85,10 +90,44 @@ export function placesOf(root) {
 /** A tree in which many leaves of one place are groups, unless they are unfolded. */
 export function foldedTree(root, open, many = placesOf(root) > MANY) {
   const children = root.children ?? [];
-  const inner = children.filter((child) => child.children?.length);
+  let inner = children.filter((child) => child.children?.length);
   let leaves = children.filter((child) => !child.children?.length);
-  if (many && leaves.length > FEW) leaves = groupsOf(root, leaves, open);
-  return { ...root, children: [...inner.map((child) => foldedTree(child, open, many)), ...leaves] };
+  if (many) {
+    inner = inner.map((child) => foldedBranch(child, open));
+    if (inner.length > MANY) inner = groupsOf(root, inner, open);
+    if (leaves.length > FEW) leaves = groupsOf(root, leaves, open);
+  } else {
+    inner = inner.map((child) => foldedTree(child, open, many));
+  }
+  return { ...root, children: [...inner, ...leaves] };
+}
+
+/** An inner place of a large tree as one tile with a square for each place below it, unless it is unfolded. */
+function foldedBranch(branch, open) {
+  const members = below(branch);
+  if (open.has(branch.id)) return { ...foldedTree(branch, open, true), members, isOpen: true };
+  const load = meanLoad(members);
+  return { ...branch, state: worstOf([branch, ...members]), load, detail: counted(members), members, isOpen: false, children: [] };
+}
+
+function meanLoad(places) {
+  const loads = places.map((one) => one.load).filter((load) => load !== null && load !== undefined);
+  return loads.length ? loads.reduce((sum, load) => sum + load, 0) / loads.length : null;
+}
+
+function counted(places) {
+  const states = new Map();
+  for (const one of places) states.set(one.state, (states.get(one.state) ?? 0) + 1);
+  return [...states].map(([state, number]) => `${number} ${state}`).join(", ");
+}
+
+function below(vertex) {
+  return (vertex.children ?? []).flatMap((child) => [child, ...below(child)]);
+}
+
+function worstOf(places) {
+  const worst = ["bad", "poor", "busy", "none", "good"].find((one) => places.some((each) => tone(each.state) === one));
+  return places.find((one) => tone(one.state) === worst).state;
 }
 
 function groupsOf(root, leaves, open) {
@@ -99,16 +138,13 @@ function groupsOf(root, leaves, open) {
   for (let from = 0; from < names.length; from += length) {
     const members = names.slice(from, from + length).map((name) => byName.get(name));
     const id = `${root.id}/${members[0].id}+`;
-    const loads = members.map((one) => one.load).filter((load) => load !== null && load !== undefined);
-    const states = new Map();
-    for (const one of members) states.set(one.state, (states.get(one.state) ?? 0) + 1);
-    const worst = ["bad", "poor", "busy", "none", "good"].find((one) => members.some((each) => tone(each.state) === one));
     groups.push({
       id,
       name: folded(members.map((one) => one.name)),
-      state: members.find((one) => tone(one.state) === worst).state,
-      load: loads.length ? loads.reduce((sum, load) => sum + load, 0) / loads.length : null,
-      detail: [...states].map(([state, number]) => `${number} ${state}`).join(", "),
+      noun: root.noun,
+      state: worstOf(members),
+      load: meanLoad(members),
+      detail: counted(members),
       members,
       isOpen: open.has(id),
       children: open.has(id) ? members : [],
@@ -213,7 +249,7 @@ class Tile {
     const load = known ? `, load ${Math.round(vertex.load * 100)} % of its cores` : "";
     const text = `${vertex.name}: ${vertex.state}, ${vertex.detail ?? ""}${load}`;
     write(this.tip, text);
-    set(this.group, "aria-label", vertex.members ? `${text}. ${plural(vertex.members.length, "node")}` : text);
+    set(this.group, "aria-label", vertex.members ? `${text}. ${plural(vertex.members.length, vertex.noun ?? "node")}` : text);
     if (this.folds) set(this.group, "aria-expanded", vertex.isOpen);
     this.#drawCells(vertex.members && !vertex.isOpen ? vertex.members : [], width);
   }

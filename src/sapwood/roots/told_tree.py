@@ -1,0 +1,48 @@
+"""The tree of a session, as its root tells it to the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sapwood.core.topology import ROOT, Tree
+from sapwood.head import calls
+from sapwood.session.embedded import EmbeddedSession
+
+MAX_PLACES: Final = 10_000
+"""Places of a session that are told: those with the lowest ranks."""
+
+
+def tree_of(
+    session: EmbeddedSession, number: str, name_of: Callable[[int], str]
+) -> calls.SessionTree:
+    """Return the places of a session; on its loop's thread.
+
+    Args:
+        session: It.
+        number: Its id.
+        name_of: Returns the name of a node, by its number.
+    """
+    tree, hosts = session.tree, session.hosts
+    ranks = [rank for rank in range(1, tree.size) if rank in tree]
+    told = [calls.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
+    for one in session.places(ranks[: MAX_PLACES - 1]):
+        host = hosts[one.rank] if one.rank < len(hosts) else 0
+        told.append(
+            calls.SessionPlace(
+                rank=one.rank,
+                parent=tree.parents[one.rank],
+                kind=_kind(tree, one.rank),
+                state=one.state.value,
+                node=name_of(host),
+                pid=one.pid,
+                incarnation=one.incarnation,
+            )
+        )
+    return calls.SessionTree(id=number, places=told, left_out=len(ranks) + 1 - len(told))
+
+
+def _kind(tree: Tree, rank: int) -> str:
+    if tree.is_agent(rank):
+        return "agent"
+    return "spare" if rank in tree.spares else "junction"
