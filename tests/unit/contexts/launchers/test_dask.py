@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from sapwood.contexts.launchers import dask_holder
-from sapwood.contexts.launchers.dask_holder import CHUNK, LOOKS, SapwoodDaskCommand
+from sapwood.contexts.launchers.dask_holder import LOOKS, SapwoodDaskCommand
+from sapwood.contexts.launchers.ray_holder import CHUNK
 
 TIMEOUT = 20.0
 
@@ -44,7 +45,7 @@ def test_a_command_outlives_a_worker_that_stands_still(monkeypatch: pytest.Monke
 
     async def live() -> None:
         looks = Looks()
-        monkeypatch.setattr(dask_holder.asyncio, "sleep", looks.sleep)
+        monkeypatch.setattr(asyncio, "sleep", looks.sleep)
         clock = itertools.count(0.0, 1000.0)
         monkeypatch.setattr(dask_holder, "time", SimpleNamespace(monotonic=lambda: next(clock)))
         command = SapwoodDaskCommand("cat", CHUNK, 15.0, LOOKS)
