@@ -730,6 +730,7 @@ def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]
             "fetched": fetched,
             "chunk": order.chunk,
             "reduce": order.reduce,
+            "trace": order.trace,
         }
     )
 

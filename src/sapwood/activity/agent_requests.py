@@ -28,6 +28,9 @@ RELEASE_DATA = "data.release"
 PULSE = "run.pulse"
 """Request that an agent say what it does in a run, by the name of the run; see :class:`Pulse`."""
 
+FLUSH_TRACES = "traces.flush"
+"""Procedure of a runner that sends what user code has traced."""
+
 MACHINE = "agent.machine"
 """Request that an agent say where it is; see :class:`AgentMachine`."""
 
@@ -74,6 +77,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         chunk: Items of each call of the map, whose results are put together by the named
             reductions; 0 for one call.
         reduce: Those reductions, by field.
+        trace: Headers that continue the trace of the run, if it is traced.
     """
 
     run: str
@@ -88,6 +92,7 @@ class OpenRun(msgspec.Struct, frozen=True):
     content: list[ContentRef] = []
     chunk: int = 0
     reduce: dict[str, str] = {}
+    trace: dict[str, str] = {}
 
     @property
     def items(self) -> int:

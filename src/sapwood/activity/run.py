@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -78,6 +79,7 @@ from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
 from sapwood.environment.machine_kind import CUDA_CHOICE
+from sapwood.environment.tracing import Attributes, TraceSpan, seam
 from sapwood.session.port import SessionPort, StreamPort
 
 T = TypeVar("T")
@@ -88,6 +90,12 @@ MACHINE_TIME = 1.0
 """Seconds that agents get to say where they are, before the first cut."""
 
 _numbers = itertools.count(1)
+
+MAX_TRACED_ITERATIONS = 1000
+"""Iterations of a run that are spans of their own where traces are wanted."""
+
+TOKEN_BYTES = 8
+"""Random bytes by which agents tell runs of the same name apart."""
 
 
 class RunOptions(msgspec.Struct, frozen=True):
@@ -169,6 +177,7 @@ class Run(StaysHere):
         options: RunOptions,
     ) -> None:
         self.name = f"{program.name}-{next(_numbers)}"
+        self._token = secrets.token_hex(TOKEN_BYTES)
         self.program = program
         self.data = data
         self._session = session
@@ -182,6 +191,7 @@ class Run(StaysHere):
         self._participants: RunParticipants | None = None
         self._built: Built | None = None
         self._began = time.perf_counter()
+        self._span = self._traced()
         self._loop_began = 0.0
         self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
         self._kept = kept_state(program) if program.movable is None else ""
@@ -345,6 +355,23 @@ class Run(StaysHere):
         progress = self.progress
         return self._recorder.record(progress.seconds)
 
+    # --- traces --------------------------------------------------------------------------------
+
+    def _traced(self) -> TraceSpan | None:
+        """Begin the span of the run, in whatever span its caller is."""
+        if seam.tracer is None:
+            return None
+        about: Attributes = {"sapwood.run": self.name, "sapwood.items": len(self.data)}
+        return seam.tracer.begin(f"run {self.program.name}", about)
+
+    def _trace_iteration(self, iteration: int, started: float, ended: float) -> None:
+        number = iteration - (self._resumed or 0)
+        if self._span is not None and seam.tracer is not None and number <= MAX_TRACED_ITERATIONS:
+            since = time.time() - time.perf_counter()
+            about = {"sapwood.iteration": iteration}
+            when = (since + started, since + ended)
+            seam.tracer.record("iteration", self._span, when, about)
+
     # --- the thread of the run -----------------------------------------------------------------
 
     def _work(self) -> None:
@@ -357,22 +384,29 @@ class Run(StaysHere):
             cancelled = isinstance(self._stopped or error, CancelledError)
             drained = isinstance(error, DrainedError)
             state = RunState.CANCELLED if cancelled else RunState.FAILED
-            self._finish(RunState.DRAINED if drained else state)
+            self._finish(RunState.DRAINED if drained else state, error)
             if self._built is not None:
                 name_crash_site(error, self._built.debug_files)
             self._future.set_exception(error)
         except BaseException as problem:  # noqa: BLE001 - whoever waits for the run gets it
-            self._finish(RunState.FAILED)
+            self._finish(RunState.FAILED, problem)
             self._future.set_exception(problem)
         else:
             self._finish(RunState.DONE)
             self._future.set_result(result)
 
-    def _finish(self, state: RunState) -> None:
+    def _finish(self, state: RunState, error: BaseException | None = None) -> None:
         self._timer.cancel()
         seconds = time.perf_counter() - self._began
         iterations = self._progress.iteration
         _log.info("run ended", run=self.name, state=state, iterations=iterations, seconds=seconds)
+        if self._span is not None:
+            about: Attributes = {
+                "sapwood.state": state.value,
+                "sapwood.iterations": iterations,
+                "sapwood.agents": self._progress.agents,
+            }
+            self._span.end(error, about)
         self._progress = msgspec.structs.replace(self._progress, state=state, seconds=seconds)
 
     def _execute(self) -> Any:
@@ -401,7 +435,7 @@ class Run(StaysHere):
             finally:
                 self._offered.close()
                 self._note_statistics(built)
-                self._keep_rates()
+            self._keep_rates()
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
@@ -638,6 +672,7 @@ class Run(StaysHere):
                 content=[] if self._session.shares_machine(rank) else [*content, *needed],
                 chunk=self._grid,
                 reduce=built_in(self.program.reduce) if self._grid else {},
+                trace=self._span.carrier if self._span is not None else {},
             )
 
         self._order = order
@@ -647,8 +682,11 @@ class Run(StaysHere):
 
     @property
     def _context(self) -> str:
-        """What agents call what they have of the run."""
-        return f"{self.name}.{self._cuts}" if self._cuts else self.name
+        """What agents call what they have of the run.
+
+        Other processes that use the same agents may have runs of the same name.
+        """
+        return f"{self.name}.{self._token}.{self._cuts}"
 
     def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
         """Open the stream of the next iterations, and watch its agents from now on."""
@@ -798,6 +836,7 @@ class Run(StaysHere):
             return
         (iteration, state, started, ended), self._unnoted = self._unnoted, None
         self._recorder.iteration(iteration, started - self._began, ended - started)
+        self._trace_iteration(iteration, started, ended)
         now = time.perf_counter()
         elapsed = now - self._loop_began
         made = iteration - (self._resumed or 0)

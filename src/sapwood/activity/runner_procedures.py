@@ -31,6 +31,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
 from sapwood.data.opening import SliceOpener
 from sapwood.data.slice import Slice, SliceRef, in_content
+from sapwood.environment.tracing import Carrier, continued, flush_runner
 
 MAX_OPEN_PROGRAMS = 16
 """Programs and functions of tasks that a runner keeps loaded."""
@@ -207,6 +208,7 @@ class Procedures:
         self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._chunked: dict[str, ChunkedMap] = {}
+        self._traces: dict[str, Carrier] = {}
         self._programs: OrderedDict[bytes, OpenProgram] = OrderedDict()
         self._functions: OrderedDict[bytes, Callable[..., Any]] = OrderedDict()
         self._site_ready = False
@@ -221,6 +223,7 @@ class Procedures:
             "close": self._close,
             "call_plain": self._call,
             "native": self._native,
+            agent_requests.FLUSH_TRACES: _flush_traces,
             **self._streams.table(),
         }
         return {
@@ -240,6 +243,8 @@ class Procedures:
         self._close(run, None)
         program = open_version(image, self._content)
         self._runs[run] = (program, part)
+        if argument["trace"]:
+            self._traces[run] = argument["trace"]
         if argument["chunk"]:
             self._chunked[run] = ChunkedMap(program, part, argument["chunk"], argument["reduce"])
         self._affinity.hold(run)
@@ -247,6 +252,7 @@ class Procedures:
     def _close(self, run: str, _argument: Any) -> None:
         self._affinity.release(run)
         self._chunked.pop(run, None)
+        self._traces.pop(run, None)
         opened = self._runs.pop(run, None)
         if opened is not None:
             opened[0].close()
@@ -261,9 +267,15 @@ class Procedures:
     def _map(self, run: str) -> Work:
         chunked = self._chunked.get(run)
         if chunked is not None:
-            return Work(chunked)
+            return Work(self._continuing(run, chunked))
         program, part = self._runs[run]
-        return Work(partial(program.map, part), program.check_result, program.native_call)
+        work = self._continuing(run, partial(program.map, part))
+        return Work(work, program.check_result, program.native_call)
+
+    def _continuing(self, run: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return what has user code trace as a part of its run, where that is traced."""
+        trace = self._traces.get(run)
+        return work if trace is None else partial(_in_trace, trace, "map", work)
 
     def _pickling_call(self, context: str) -> Work:
         return Work(partial(self._call, context), pickles=True)
@@ -274,6 +286,9 @@ class Procedures:
         if type(arguments) is Pickled:
             arguments = open_pickled(arguments)
         args, kwargs = arguments
+        if "trace" in argument:
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            return _in_trace(argument["trace"], name, function, *args, **kwargs)
         return function(*args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
@@ -281,7 +296,10 @@ class Procedures:
             self._watch_crashes(typed.convert(argument["crash_handlers"], list[ContentRef]))
         program = _remembered(self._programs, argument["code"], self._load_program)
         args, kwargs = argument["arguments"]
-        return program.call(argument["native"], args, kwargs)
+        name = argument["native"]
+        if "trace" in argument:
+            return _in_trace(argument["trace"], name, program.call, name, args, kwargs)
+        return program.call(name, args, kwargs)
 
     def _load_function(self, code: bytes) -> Callable[..., Any]:
         self._make_site_ready()
@@ -308,6 +326,18 @@ class Procedures:
         if not self._site_ready:
             self._site_ready = True
             site.main()
+
+
+def _in_trace(
+    trace: Carrier, name: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Any:
+    """Call something whose spans are part of a trace that has begun elsewhere."""
+    with continued(trace, name):
+        return call(*args, **kwargs)
+
+
+def _flush_traces(_context: str, _argument: Any) -> None:
+    flush_runner()
 
 
 def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:

@@ -35,9 +35,18 @@ def execute(  # noqa: PLR0913 - each is an option of the command
     cluster: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="The head of the session: its name, or sapwood://host:port."
+            metavar="NAME",
+            help="The head of --session and --nodes: its name, or sapwood://host:port.",
         ),
     ] = "default",
+    nodes: Annotated[
+        str,
+        typer.Option(
+            metavar="SET",
+            help="Run on these nodes only, such as n[1-3,7]; without --on and --session, on those "
+            "of a head.",
+        ),
+    ] = "",
     label: Annotated[
         bool | None,
         typer.Option(
@@ -93,6 +102,8 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             flags["cluster.on"] = on
         if session is not None:
             flags["cluster.on"] = f"session:{session}"
+        if nodes and on is None and session is None:
+            flags["cluster.on"] = "head" if cluster == "default" else f"head:{cluster}"
         if environment is not None:
             flags["environment.packages"] = environment
         request = ExecRequest(
@@ -103,6 +114,7 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             folder=folder,
             as_json=as_json,
             cluster=cluster,
+            nodes=nodes,
         )
         starting.say("starting the nodes")
         raise typer.Exit(run_everywhere(request))

@@ -38,6 +38,7 @@ class ExecRequest:
         folder: Where the command starts; empty for the default.
         as_json: Print one line of JSON for each event.
         cluster: The head of the session on whose nodes it is to run.
+        nodes: The set of nodes on which it runs; empty for all.
     """
 
     command: Sequence[str]
@@ -47,6 +48,7 @@ class ExecRequest:
     folder: str = ""
     as_json: bool = False
     cluster: str = "default"
+    nodes: str = ""
 
 
 class ExecView(Protocol):
@@ -87,6 +89,7 @@ def run_everywhere(request: ExecRequest) -> int:
             partial(open_head, request.cluster),
             credential=credential,
             key=key,
+            nodes=request.nodes,
         ) as commands,
     ):
         names = commands.names

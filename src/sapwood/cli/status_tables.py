@@ -52,13 +52,11 @@ def chosen(nodes: Sequence[calls.NodeStatus], names: str) -> list[calls.NodeStat
 
 def links_shown(status: calls.TreeStatus) -> list[RenderableType]:
     """Return a table of links, and a line for each node that is not there."""
-    columns = ["node", "state", "address", "by", "rtt>", "clock>", "cert>", "queue>", "resumed>"]
+    columns = ["node", "state", "address", "by", "rtt>", "clock>", "cert>", "queue>", "drops>"]
+    columns += ["resent>", "resumed>"]
     shown = [one for one in status.nodes if one.record.state != "removed"]
     rows = [_link_row(one, status.time) for one in shown]
-    if any(one.link.dropped for one in shown if one.link):
-        columns.append("dropped>")
-        rows = [(*row, _dropped(one)) for row, one in zip(rows, shown, strict=True)]
-    optional = ("by", "cert", "queue", "resumed", "clock")
+    optional = ("resumed", "by", "cert", "resent", "queue", "clock")
     parts: list[RenderableType] = [FittingTable("", columns, rows, optional)]
     return parts + [Text(line) for line in explanations(status)]
 
@@ -103,8 +101,9 @@ def detours(nodes: Sequence[calls.NodeStatus]) -> list[str]:
 def _link_row(one: calls.NodeStatus, now: float) -> tuple[str, ...]:
     record, link = one.record, one.link
     if link is None:
-        return (record.name, record.state, *[""] * 7)
+        return (record.name, record.state, *[""] * 9)
     made = link.connection
+    ends = (link, one.activity.link if one.activity else None)
     local = _host_of(made.local_address) if made else ""
     return (
         record.name,
@@ -115,12 +114,10 @@ def _link_row(one: calls.NodeStatus, now: float) -> tuple[str, ...]:
         skew_shown(one),
         left(one.certificate_end - now) if one.certificate_end else "",
         describe_size(link.queued + (made.unsent if made else 0)),
+        str(sum(end.dropped for end in ends if end)),
+        str(sum(end.connection.resent or 0 for end in ends if end and end.connection)),
         str(link.resumptions),
     )
-
-
-def _dropped(one: calls.NodeStatus) -> str:
-    return str(one.link.dropped) if one.link else ""
 
 
 def skew_shown(one: calls.NodeStatus) -> str:

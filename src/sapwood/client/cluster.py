@@ -1,5 +1,6 @@
 """A cluster as users hold it."""
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 
 from sapwood.activity import agent_requests
+from sapwood.activity.agent_requests import FLUSH_TRACES
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
@@ -24,17 +26,16 @@ from sapwood.client.tree_work import TreeWork
 from sapwood.code.program import Program
 from sapwood.code.runner.group_entry import members_of
 from sapwood.code.watch import Version, Watch
+from sapwood.comm import values
 from sapwood.comm.messaging.envelope import check_places
 from sapwood.core import typed
-from sapwood.core.errors import (
-    ClosedError,
-    ConfigurationError,
-)
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
+from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
 from sapwood.roots import root_calls
 from sapwood.roots.attached import AttachedSession
 from sapwood.roots.merged_session import MergedSession
@@ -137,6 +138,10 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._log_output = log_output
         self._new_tree = new_tree
         self._tasks = TaskPool(session)
+        look()
+        if seam.tracer is not None:
+            about = {"sapwood.agents": session.tree.agents}
+            self._span = seam.tracer.begin("session", about)
         self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
@@ -473,11 +478,23 @@ class Cluster(TreeWork, Messaging, Submitting):
         for topology in self._topologies:
             topology.close()
         self._cancel_runs()
+        if self._span is not None:
+            self._flush_runners()
         self._tasks.close()
         self._session.close()
         self._printer.close()
         self._log_output.close()
         self._wait_for_runs()
+        if self._span is not None and seam.tracer is not None:
+            self._span.end()
+            seam.tracer.flush()
+
+    def _flush_runners(self) -> None:
+        """Have runners send what user code has traced, and wait a little for that."""
+        call = TaskCall(FLUSH_TRACES, FLUSH_TRACES, values.encode(None))
+        with contextlib.suppress(SapwoodError):  # it is closed
+            ranks = [one.rank for one in self._session.places() if one.state.value == "ready"]
+            wait(self._tasks.ask(ranks, call).values(), FLUSH_SECONDS)
 
     def create_session(
         self, agents: int | None = None, *, name: str = "", **options: Any

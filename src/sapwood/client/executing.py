@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.client.hosts import machines, new_control_tree
+from sapwood.client.hosts import new_control_tree
 from sapwood.code.runner.packages import packages_variables
 from sapwood.contexts.launchers.allocation import WaitCallback
+from sapwood.contexts.launchers.choice import machines
 from sapwood.core import typed
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
+from sapwood.environment.tracing import look, seam, traced
 
 if TYPE_CHECKING:
     from sapwood.head.access import HeadAccess
@@ -75,6 +77,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
     settings: Settings | None = None,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    nodes: str = "",
 ) -> ExecResult:
     r"""Run a command on every node of a set of machines, and wait for its end everywhere.
 
@@ -93,10 +96,11 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
         settings: All settings; by default those of configuration files and variables.
         credential: For ``head:``, as for :func:`sapwood.connect`.
         key: Likewise.
+        nodes: Those of the machines on which it runs, such as ``n[1-3,7]``; by default all.
 
     Raises:
         ArgumentError: There is no command.
-        ConfigurationError: The text names no machines.
+        ConfigurationError: The text names no machines, or ``nodes`` one that is not there.
         NodeLostError: Machines did not come; the error names each with its cause.
 
     Example:
@@ -114,7 +118,11 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
     take = on_output or keep
     with (
         commands_on(
-            chosen.cluster.on if on is None else on, chosen, credential=credential, key=key
+            chosen.cluster.on if on is None else on,
+            chosen,
+            credential=credential,
+            key=key,
+            nodes=nodes,
         ) as commands,
         start_command(
             commands,
@@ -149,6 +157,7 @@ def commands_on(
     *,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    nodes: str = "",
 ) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
@@ -159,9 +168,10 @@ def commands_on(
         open_head: Connects to the head of a session; by default to that of the user here.
         credential: As for :func:`sapwood.on`.
         key: Likewise.
+        nodes: The set of nodes on which commands start; empty for all.
 
     Raises:
-        ConfigurationError: The text names no machines.
+        ConfigurationError: The text names no machines, or the set one that is not there.
         ClosedError: The session has ended.
         NodeLostError: Machines did not come; the error names each with its cause.
     """
@@ -188,15 +198,16 @@ def commands_on(
                 None if credential is None else find_credential(credential),
                 None if key is None else find_holder_key(key),
             )
-            head.warn_of_missing()
-            commands = Commands(lambda told: HeadCarrier(head, told))
+            if not nodes:
+                head.warn_of_missing()
+            commands = Commands(lambda told: HeadCarrier(head, told), nodes)
         elif kind == "session":
-            commands = Commands(partial(_carrier_of_session, name, open_head))
+            commands = Commands(partial(_carrier_of_session, name, open_head), nodes)
         elif control is None:
-            commands = Commands(LocalCarrier)
+            commands = Commands(LocalCarrier, nodes)
         else:
             stack.callback(control.close)
-            commands = Commands(lambda told: TreeCarrier(control, told))
+            commands = Commands(lambda told: TreeCarrier(control, told), nodes)
             control.start()
         stack.callback(commands.close)
         yield commands
@@ -240,21 +251,37 @@ def _carrier_of_session(
     return LocalCarrier(commands)
 
 
+@contextlib.contextmanager
 def start_command(
     commands: Commands,
     arguments: Sequence[str],
     folder: str,
     environment: Mapping[str, str] | None,
     input_to: Sequence[str],
-) -> RunningCommand:
-    """Start a command on all nodes.
+) -> Iterator[RunningCommand]:
+    """Start a command on all nodes; it is over, or ended, after the block.
+
+    Where traces are wanted, it is a span, and the command finds that in ``TRACEPARENT``.
 
     Raises:
         ArgumentError: There is no command.
     """
     if not arguments or not arguments[0]:
         raise ArgumentError("there is no command", hint="name a program and its arguments")
-    return commands.start(arguments, folder=folder, environment=environment, input_to=input_to)
+    look()
+    name = f"exec {os.path.basename(arguments[0])}"  # noqa: PTH119 - it need not be a path
+    with traced(name, {"sapwood.nodes": len(commands.names)}) as span:
+        trace = {} if span is None else span.carrier
+        variables = {**(environment or {}), **{key.upper(): trace[key] for key in trace}}
+        with commands.start(
+            arguments, folder=folder, environment=variables, input_to=input_to
+        ) as running:
+            yield running
+        if span is not None:
+            failed = f"exit code {running.status}" if running.status else None
+            span.end(failed, {"process.exit.code": running.status})
+    if seam.tracer is not None:
+        seam.tracer.flush()
 
 
 @contextlib.contextmanager

@@ -12,11 +12,13 @@ from typing import Any
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.stream_opening import check_time_limit
+from sapwood.client.task_batch import TaskBatch
 from sapwood.client.user_code import CodeMaker, Function, name_of
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.runner.calling_each import call_each
 from sapwood.core.errors import ClosedError, ConfigurationError
 from sapwood.core.whole import whole
+from sapwood.environment.tracing import Carrier, TraceSpan, inside, seam
 
 _OPTIONS = frozenset({"time_limit", "retries"})
 
@@ -28,6 +30,7 @@ class Submitting(Executor):
     _tasks: TaskPool
     _time_limit: float
     _retries: int = 0
+    _span: TraceSpan | None = None
 
     def submit(self, fn: Function, /, *args: Any, **kwargs: Any) -> TaskFuture:
         """Call a function on some agent; the future has its result.
@@ -52,7 +55,7 @@ class Submitting(Executor):
                 cluster.submit(pow, total, 2).result()  # 36
         """
         self._must_be_open()
-        return self._submit(fn, self._maker.code(fn), args, kwargs)
+        return self._submit_all(fn, self._maker.code(fn), [(args, kwargs)])[0]
 
     def submit_each(self, fn: Function, /, *iterables: Iterable[Any]) -> list[TaskFuture]:
         """Call a function once for each item, or each tuple of items, of the iterables.
@@ -68,7 +71,7 @@ class Submitting(Executor):
         """
         self._must_be_open()
         code = self._maker.code(fn)
-        return [self._submit(fn, code, items, {}) for items in zip(*iterables, strict=False)]
+        return self._submit_all(fn, code, ((items, {}) for items in zip(*iterables, strict=False)))
 
     def map(
         self,
@@ -108,7 +111,8 @@ class Submitting(Executor):
         code = self._maker.code(each)
         items = zip(*iterables, strict=False)
         chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
-        futures = [self._submit(each, code, (chunk,), {}) for chunk in chunks]
+        calls = [((chunk,), dict[str, Any]()) for chunk in chunks]
+        futures = self._submit_all(each, code, calls, name_of(fn))
         return itertools.chain.from_iterable(_results(futures, end))
 
     def options(
@@ -143,16 +147,39 @@ class Submitting(Executor):
             self._retries if retries is None else retries,
         )
 
+    def _submit_all(
+        self,
+        function: Function,
+        code: bytes,
+        arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
+        name: str = "",
+    ) -> list[TaskFuture]:
+        """Submit calls that belong together; all of them are one span, where traces are wanted."""
+        tracer = seam.tracer
+        if tracer is None:
+            return [self._submit(function, code, args, kwargs) for args, kwargs in arguments]
+        with inside(self._span), TaskBatch(tracer, name or name_of(function)) as batch:
+            futures = []
+            for args, kwargs in arguments:
+                futures.append(self._submit(function, code, args, kwargs, batch.carrier()))
+                batch.add(futures[-1])
+            return futures
+
     def _submit(
-        self, function: Function, code: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trace: Carrier | None = None,
     ) -> TaskFuture:
         limit, maker = self._time_limit, self._maker
-        call = maker.plain_call(function, code, args, kwargs, limit)
+        call = maker.plain_call(function, code, args, kwargs, limit, trace)
         if call is None:
             awaited = futures_in((args, kwargs))
             if awaited:
-                return self._submit_later(awaited, function, code, args, kwargs)
-            call = maker.pickled_call(function, code, args, kwargs, limit)
+                return self._submit_later(awaited, function, code, args, kwargs, trace)
+            call = maker.pickled_call(function, code, args, kwargs, limit, trace)
         return self._tasks.submit(call, self._retries)
 
     def _submit_later(
@@ -162,12 +189,13 @@ class Submitting(Executor):
         code: bytes,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        trace: Carrier | None,
     ) -> TaskFuture:
         limit, maker = self._time_limit, self._maker
 
         def make() -> TaskCall:
             known_args, known_kwargs = with_results((args, kwargs))
-            return maker.call(function, code, known_args, known_kwargs, limit)
+            return maker.call(function, code, known_args, known_kwargs, limit, trace)
 
         name = name_of(function)
         return self._tasks.submit_later(awaited, make, self._retries, name, pickles=maker.pickle)
@@ -196,6 +224,7 @@ class TaskOptions(Submitting):
         self._tasks = tasks
         self._time_limit = time_limit
         self._retries = retries
+        self._span = parent._span  # noqa: SLF001 - of one family
         self._submitted: weakref.WeakSet[TaskFuture] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_shut = False
@@ -218,9 +247,14 @@ class TaskOptions(Submitting):
             _wait(futures)
 
     def _submit(
-        self, function: Function, code: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Function,
+        code: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trace: Carrier | None = None,
     ) -> TaskFuture:
-        future = super()._submit(function, code, args, kwargs)
+        future = super()._submit(function, code, args, kwargs, trace)
         with self._lock:
             self._submitted.add(future)
         return future

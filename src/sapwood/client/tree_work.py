@@ -34,6 +34,7 @@ from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
+from sapwood.environment.tracing import TraceSpan, inside
 from sapwood.session.port import SessionPort
 
 AgentLoss = Literal["replace", "fail"]
@@ -67,6 +68,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._variables = dict(variables)
         self._printer = printer
         self._runs: list[Run] = []
+        self._span: TraceSpan | None = None
         self.allocation: AllocationEnd | None = None
         self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
@@ -161,27 +163,24 @@ class TreeWork(StaysHere, abc.ABC):
         loaded = load_program(program, parameters or {})
         if data is None and columns is None:
             columns = loaded.data_columns
-        run = Run(
-            self._session,
-            loaded,
-            load(data_of(loaded, data), fields=loaded.inputs, columns=columns),
-            self._cache,
-            RunOptions(
-                chunk,
-                limit,
-                on_agent_loss,
-                self._build_environment(),
-                self.targets,
-                run_time_limit=run_limit,
-                max_iterations=int(most),
-                allow_nan=allow_nan,
-                checkpoint=_path(checkpoint),
-                checkpoint_share=limits.checkpoints,
-                resume=_path(resume),
-                delegation=_delegation(self.settings.runs, delegate),
-                history=self.history,
-            ),
+        loaded_data = load(data_of(loaded, data), fields=loaded.inputs, columns=columns)
+        options = RunOptions(
+            chunk,
+            limit,
+            on_agent_loss,
+            self._build_environment(),
+            self.targets,
+            run_time_limit=run_limit,
+            max_iterations=int(most),
+            allow_nan=allow_nan,
+            checkpoint=_path(checkpoint),
+            checkpoint_share=limits.checkpoints,
+            resume=_path(resume),
+            delegation=_delegation(self.settings.runs, delegate),
+            history=self.history,
         )
+        with inside(self._span):
+            run = Run(self._session, loaded, loaded_data, self._cache, options)
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
         run.page = self.page

@@ -23,6 +23,7 @@ from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.data.tables import native_argument, native_arguments
+from sapwood.environment.tracing import Carrier
 
 Function = Callable[..., Any] | NativeFunctionRef
 
@@ -87,14 +88,23 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
+        trace: Carrier | None = None,
     ) -> TaskCall:
         """Return one call of a function whose code was made before.
+
+        Args:
+            function: The function.
+            code: What :meth:`code` returned for it.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            limit: Seconds that the call may take; 0 for no limit.
+            trace: Headers that continue a trace in the function, if there is one.
 
         Raises:
             DataValueError: An argument cannot travel.
         """
-        call = self.plain_call(function, code, args, kwargs, limit)
-        return call or self.pickled_call(function, code, args, kwargs, limit)
+        call = self.plain_call(function, code, args, kwargs, limit, trace)
+        return call or self.pickled_call(function, code, args, kwargs, limit, trace)
 
     def plain_call(
         self,
@@ -103,6 +113,7 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
+        trace: Carrier | None = None,
     ) -> TaskCall | None:
         """Return a call whose arguments are plain values and arrays; None if they are not."""
         name = name_of(function)
@@ -120,6 +131,8 @@ class CodeMaker:
         else:
             argument = {"code": code, "arguments": (args, kwargs)}
             procedure, debug_files, content = self._procedure, {}, ()
+        if trace:
+            argument["trace"] = trace
         try:
             encoded = values.encode(argument)
         except DataValueError:
@@ -133,6 +146,7 @@ class CodeMaker:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
+        trace: Carrier | None = None,
     ) -> TaskCall:
         """Return a call whose arguments are any objects, pickled.
 
@@ -152,7 +166,8 @@ class CodeMaker:
             f"an argument of {name}",
             "open files, make locks and connections inside the function",
         )
-        encoded = values.encode({"code": code, "arguments": pickled})
+        argument = {"code": code, "arguments": pickled}
+        encoded = values.encode({**argument, "trace": trace} if trace else argument)
         return TaskCall(self._procedure, name, encoded, limit, {}, self.pickle)
 
     @property

@@ -16,6 +16,7 @@ import msgspec
 
 from sapwood.comm import plain, values
 from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError, SapwoodError
+from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
 from sapwood.session.loop_thread import LoopThread
@@ -87,9 +88,11 @@ class Commands:
     Args:
         new_carrier: Returns the way to the nodes, given what is to be told of output, of ends, and
             of nodes that are lost: functions of the node's number.
+        nodes: The set of nodes that are meant, such as ``n[1-3,7]``; empty for all.
     """
 
-    def __init__(self, new_carrier: Callable[[Commands], CommandCarrier]) -> None:
+    def __init__(self, new_carrier: Callable[[Commands], CommandCarrier], nodes: str = "") -> None:
+        self._nodes = nodes
         self._numbers = itertools.count(secrets.randbits(48) + 1)  # others use the nodes as well
         self._lock = Lock()
         self._running: dict[int, RunningCommand] = {}
@@ -97,8 +100,29 @@ class Commands:
 
     @property
     def names(self) -> Sequence[str]:
-        """The nodes."""
-        return self._carrier.names
+        """The nodes that are meant.
+
+        Raises:
+            ConfigurationError: The set is malformed, or names a node that is not there.
+        """
+        return list(self._meant().values())
+
+    def _meant(self) -> dict[int, str]:
+        """Return the nodes that are meant, by their numbers."""
+        there = dict(enumerate(self._carrier.names, 1))
+        if not self._nodes:
+            return there
+        wanted = set(expand_hosts(self._nodes))
+        unknown = wanted - set(there.values())
+        if unknown or not wanted:
+            raise ConfigurationError(
+                f"there is no node {fold_hosts(unknown)} that takes commands now"
+                if unknown
+                else f"{self._nodes!r} names no nodes",
+                where="nodes",
+                hint=f"nodes are {fold_hosts(there.values())}",
+            )
+        return {number: name for number, name in there.items() if name in wanted}
 
     def start(
         self,
@@ -108,7 +132,7 @@ class Commands:
         environment: Mapping[str, str] | None = None,
         input_to: Iterable[str] = (),
     ) -> RunningCommand:
-        """Start a command on all nodes.
+        """Start a command on the nodes that are meant.
 
         Args:
             arguments: Its words, the program first.
@@ -116,17 +140,17 @@ class Commands:
             environment: Variables, besides those that each node has.
             input_to: The nodes where it is given standard input; elsewhere that is empty.
         """
-        names = self._carrier.names
+        meant = self._meant()
         wants = set(input_to)
-        if unknown := sorted(wants - set(names)):
+        if unknown := sorted(wants - set(meant.values())):
             raise ConfigurationError(
-                f"there is no node {unknown[0]!r}", hint=f"nodes are {', '.join(names[:20])}"
+                f"there is no node {unknown[0]!r}", hint=f"nodes are {fold_hosts(meant.values())}"
             )
-        running = RunningCommand(self._carrier, next(self._numbers), self._forget)
+        running = RunningCommand(self._carrier, next(self._numbers), meant, self._forget)
         with self._lock:
             self._running[running.number] = running
-        window = max(1, min(MAX_WINDOW, OUTPUT_MEMORY // (CHUNK * len(names))))
-        for number, name in enumerate(names, 1):
+        window = max(1, min(MAX_WINDOW, OUTPUT_MEMORY // (CHUNK * len(meant))))
+        for number, name in meant.items():
             running.start(
                 number,
                 messages.StartCommand(
@@ -187,18 +211,29 @@ class RunningCommand:
     Args:
         carrier: The way to the nodes.
         number: Of the command.
+        nodes: The numbers of the nodes.
         forget: Called with the number when it is over on all nodes, or closed.
+
+    Attributes:
+        status: The largest exit code of the nodes where it has ended.
     """
 
-    def __init__(self, carrier: CommandCarrier, number: int, forget: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        carrier: CommandCarrier,
+        number: int,
+        nodes: Iterable[int],
+        forget: Callable[[int], None],
+    ) -> None:
         self.number = number
+        self.status = 0
         self._carrier = carrier
         self._forget = forget
         self._events: SimpleQueue[tuple[NodeOutput | NodeExit, Done]] = SimpleQueue()
         self._taken: Done = _nothing
         self._changed = Condition()
         self._inputs: dict[int, int] = {}  # pieces on their way, by node
-        self._alive = set(range(1, len(carrier.names) + 1))
+        self._alive = set(nodes)
         self._unheard = len(self._alive)
         self._closed = False
 
@@ -222,6 +257,7 @@ class RunningCommand:
             return None
         if isinstance(event, NodeExit):
             self._unheard -= 1
+            self.status = max(self.status, event.status)
         return event
 
     def give(self, data: bytes) -> bool:

@@ -76,6 +76,19 @@ def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Unt
     assert "no node 'three'" in cli.run("node", "remove", "three", status=2)
 
 
+@pytest.mark.row("C3-IOF")
+def test_a_command_runs_on_some_nodes_of_a_head(cli: Cli, head: Any) -> None:
+    for name in ("n1", "n2", "n3"):
+        cli.join(head["join"], name)
+    said = cli.run("exec", "--nodes", "n[1,3]", "--", "echo", "here")
+    assert said == "n[1,3]: here\n"
+    assert cli.run("exec", "--nodes", "n2", "--", "echo", "here") == "here\n"
+    wrong = cli.run("exec", "--nodes", "n[2-4]", "--", "true", status=2)
+    assert "there is no node n4 that takes commands now" in wrong
+    assert "nodes are n[1-3]" in wrong
+    assert "'n[2-' is no set of hosts" in cli.run("exec", "--nodes", "n[2-", "--", "true", status=2)
+
+
 @pytest.mark.nightly
 def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")

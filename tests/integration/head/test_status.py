@@ -41,8 +41,8 @@ socket.send_fds(way, [b"."], [port.fileno()])
 def elsewhere() -> Iterator[tuple[str, ...]]:
     """Words that run a command in a network of its own, where nothing can be reached."""
     name = f"swstatus{os.getpid()}"
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("a network namespace needs root and the program ip")
+    if os.geteuid() != 0 or None in (shutil.which("ip"), shutil.which("ss")):
+        pytest.skip("a network namespace needs root and the programs ip and ss")
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
     if made.returncode:
         pytest.skip(f"no network namespace can be made: {made.stderr.decode().strip()}")
@@ -126,6 +126,23 @@ def nodes() -> dict[str, calls.NodeStatus]:
     return {one.record.name: one for one in status_of("default").nodes}
 
 
+def resent(one: calls.NodeStatus) -> int:
+    """How many segments a node's kernel has sent again."""
+    link = one.activity.link if one.activity else None
+    return (link.connection.resent or 0) if link and link.connection else 0
+
+
+def lose_segments(elsewhere: tuple[str, ...], until: Until) -> None:
+    """Cut another network off until the kernel there has something to send again."""
+    network = elsewhere[-1]
+    subprocess.run(["ip", "-n", network, "link", "set", "lo", "down"], check=True)
+    look = [*elsewhere, "ss", "-tni", "state", "established"]
+    try:
+        until(lambda: "backoff:" in subprocess.check_output(look, text=True))
+    finally:
+        subprocess.run(["ip", "-n", network, "link", "set", "lo", "up"], check=True)
+
+
 def samples(one: calls.NodeStatus) -> bool:
     """Whether the round trip is known at both ends."""
     near, far = one.link, one.activity.link if one.activity else None
@@ -175,6 +192,9 @@ def test_links_have_their_round_trips_and_clocks_and_certificates(
             ["n2", "ready", "127.0.0.1", "lo"],
         ]
         assert max(map(len, shown.splitlines())) <= 80
+        before = resent(nodes()["n2"])
+        lose_segments(elsewhere, until)
+        until(lambda: resent(nodes()["n2"]) > before)
         cli.forget()
 
 

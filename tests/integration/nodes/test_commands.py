@@ -14,6 +14,7 @@ import pytest
 
 import sapwood
 from sapwood.client.executing import commands_on
+from sapwood.core.errors import ConfigurationError
 from sapwood.environment.settings import Settings
 from sapwood.nodes.commands import Commands, NodeExit, NodeOutput, RunningCommand
 
@@ -137,6 +138,36 @@ def test_input_goes_to_the_node_that_is_named(commands: Commands) -> None:
         running.give(b"")
         written, _ = finish(running)
     assert written == {last: b"for you"}
+
+
+@pytest.mark.row("C3-IOF")
+def test_a_command_runs_on_the_nodes_that_are_meant() -> None:
+    with commands_on("nodes:3", Settings(), nodes="local[1,3]") as some:
+        assert some.names == ["local1", "local3"]
+        with some.start(["cat"], input_to=["local3"]) as running:
+            assert running.give(b"for you")
+            running.give(b"")
+            written, ends = finish(running)
+        assert written == {"local3": b"for you"}
+        assert set(ends) == {"local1", "local3"}
+        with pytest.raises(ConfigurationError, match="no node 'local2'") as refused:
+            some.start(["cat"], input_to=["local2"])
+        assert "nodes are local[1,3]" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [
+        ("local,gpu[1-2]", r"no node gpu\[1-2\] that takes commands now.*nodes are local"),
+        ("gpu[1", r"gpu\[1"),
+        (",", "names no nodes"),
+    ],
+)
+def test_a_set_that_names_what_is_not_there_is_refused(nodes: str, what: str) -> None:
+    with pytest.raises(ConfigurationError, match=what):
+        sapwood.execute(["true"], on="local", nodes=nodes)
+    found = sapwood.execute(["true"], on="local", nodes="local")
+    assert set(found.nodes) == {"local"}
 
 
 def test_who_does_not_read_holds_up_nobody_after_its_end(commands: Commands) -> None:

@@ -88,6 +88,26 @@ def test_a_daemon_that_is_stopped_is_replaced(on_nodes: OnNodes, until: Until) -
 
 
 @pytest.mark.timeout(120)
+def test_what_waited_for_a_daemon_that_is_gone_counts_as_dropped(
+    on_nodes: OnNodes, until: Until
+) -> None:
+    cluster = on_nodes()
+    control, victim = control_of(cluster), daemons(cluster)[0]
+    os.kill(victim, signal.SIGSTOP)
+    asked = [control.ask(1, messages.STATUS, "x" * 100_000) for _ in range(100)]
+    until(lambda: control.links().result(PATIENCE)[1].waiting)
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: all(one.done() for one in asked))
+
+    def dropped() -> int:
+        link = control.links().result(PATIENCE).get(1)
+        return 0 if link is None else link.dropped
+
+    until(dropped)
+    assert control.links().result(PATIENCE)[2].dropped == 0
+
+
+@pytest.mark.timeout(120)
 def test_closing_takes_no_longer_because_a_process_is_stopped(on_nodes: OnNodes) -> None:
     cluster = on_nodes()
     os.kill(places(cluster)[1], signal.SIGSTOP)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -155,6 +157,45 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         assert total(owner) == 2
 
 
+class Summed(sapwood.Program):
+    """Sums its data again and again; the first time it waits for a file."""
+
+    inputs = ("x",)
+    gate = sapwood.parameter("")
+    reduce: ClassVar = {"x": "sum"}
+
+    def init(self, data: Any) -> dict[str, Any]:
+        return {"sums": []}
+
+    def map(self, slice: Any, state: dict[str, Any]) -> dict[str, Any]:  # noqa: A002 - what it is
+        while not Path(self.gate).exists():
+            time.sleep(0.01)
+        return {"x": slice.x.sum()}
+
+    def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+        return {"sums": [*state["sums"], float(total["x"])]}
+
+    def done(self, state: dict[str, Any]) -> bool:
+        return len(state["sums"]) == 5
+
+
+def test_runs_of_the_same_name_of_several_front_ends(
+    left: str, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process counts its runs from 1, so their names are the same."""
+    monkeypatch.setattr("sapwood.activity.run._numbers", itertools.repeat(1))
+    gate = tmp_path / "open"
+    with sapwood.attach(left) as owner, sapwood.attach(left, role="user") as user:
+        runs = []
+        for cluster, value in ((owner, 1.0), (user, 7.0)):
+            data = {"x": np.full(10, value)}
+            runs.append(cluster.run(Summed(gate=str(gate)), data))
+            until(lambda: runs[0].progress.state == "running")
+        assert {run.name for run in runs} == {"Summed-1"}
+        gate.touch()
+        assert [run.result(PATIENCE)["sums"] for run in runs] == [[10.0] * 5, [70.0] * 5]
+
+
 @pytest.mark.row("C3-SESS-2")
 def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
     left: str, tmp_path: Path, until: Until
@@ -201,7 +242,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
     with pytest.raises(ConfigurationError, match="no name of a session"):
         sapwood.create_session(1, name="a/b", on="local")
     with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
-        sapwood.create_session(1, on="moon")  # type: ignore[arg-type]  # that is the test
+        sapwood.create_session(1, on="moon")
     with pytest.raises(ConfigurationError, match="no nodes"):
         sapwood.create_session(1)
     with pytest.raises(ConfigurationError, match="cannot be 'boss'"):

@@ -73,10 +73,24 @@ def test_a_link_is_a_row() -> None:
     up = node("n1", link=LINK, interface="eth0")
     lines = text(*links_shown(status(up)))
     assert " ".join(lines[1].split()).startswith("n1 ready 192.168.100.111 ")
-    assert " ".join(lines[1].split()).endswith(" 2.34 ms -42.1 ms 2 h 2 MiB 2")
-    dropped = msgspec.structs.replace(LINK, dropped=7)
-    many = [node("n1", link=dropped), node("a-machine-with-a-long-name", state="disconnected")]
-    assert "dropped" in text(*links_shown(status(*many)))[0]
+    assert " ".join(lines[1].split()).endswith(" 2.34 ms -42.1 ms 2 h 2 MiB 0 0")
+    assert lines[0].split()[-2:] == ["drops", "resent"]
+
+
+def test_what_both_ends_of_a_link_have_dropped_is_one_figure() -> None:
+    made = ConnectionFacts(address="10.0.0.1:1", local_address="10.0.0.2:2", resent=3)
+    near = msgspec.structs.replace(LINK, dropped=7, connection=made)
+    far = msgspec.structs.replace(near, dropped=1, queued=0, connection=None)
+    activity = NodeActivity(
+        clock=NOW,
+        daemon=ProcessActivity(pid=1, since=NOW, memory=0),
+        sessions=[],
+        commands=[],
+        link=far,
+    )
+    lines = text(*links_shown(status(node("n1", link=near, activity=activity))))
+    figures = dict(zip(reversed(lines[0].split()), reversed(lines[1].split()), strict=False))
+    assert (figures["drops"], figures["resent"]) == ("8", "3")
 
 
 def test_a_clock_that_cannot_be_told_from_a_right_one_is_not_said_to_be_wrong() -> None:

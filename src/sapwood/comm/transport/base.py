@@ -47,6 +47,8 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
         certificate_end: When the certificate ends that the peer has shown, seconds since 1970; 0 if
             it has shown none.
         unsent: Bytes that were written and that the kernel has not taken.
+        resent: TCP segments that the kernel has sent again, as nobody confirmed them; None where
+            there is no TCP.
     """
 
     address: str = ""
@@ -54,6 +56,7 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = ""
     certificate_end: float = 0.0
     unsent: int = 0
+    resent: int | None = None
 
 
 @runtime_checkable

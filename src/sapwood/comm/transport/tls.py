@@ -14,6 +14,7 @@ import os
 import re
 import socket
 import ssl
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -82,6 +83,9 @@ WRITE_SIZE = 1024 * 1024
 
 MAX_NODE = 253
 """Characters of a node id: it is a DNS name in certificates."""
+
+_TOTAL_RETRANS = slice(100, 104)
+"""Where ``struct tcp_info`` of Linux has ``tcpi_total_retrans``."""
 
 _OTHER_NAME = 62
 """What OpenSSL says of a certificate that is good, for another name: ``HOSTNAME_MISMATCH``."""
@@ -1155,6 +1159,7 @@ class TlsConnection:
             protocol=self._socket.version() or "",
             certificate_end=_end_of(self._socket.getpeercert()),
             unsent=unsent,
+            resent=_resent_by(self._socket),
         )
 
     @property
@@ -1377,6 +1382,15 @@ def _shown(name: str | Sequence[Any]) -> str:
     if isinstance(name, str) or host.startswith("/"):
         return host
     return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
+
+
+def _resent_by(sock: socket.socket) -> int | None:
+    """Return how many segments the kernel has sent again; None of a Unix socket."""
+    try:
+        told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TOTAL_RETRANS.stop)
+    except OSError:
+        return None
+    return int.from_bytes(told[_TOTAL_RETRANS], sys.byteorder)
 
 
 def _node_of(sock: ssl.SSLSocket) -> str | None:
