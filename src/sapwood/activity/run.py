@@ -54,6 +54,7 @@ from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
 from sapwood.code.kept_state import kept_state
 from sapwood.code.nvcc import find_nvcc
+from sapwood.code.pickling import check_versions
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
@@ -648,6 +649,7 @@ class Run(StaysHere):
         self, built: Built, published: Published, slices: dict[int, range]
     ) -> RunParticipants:
         context = self._context
+        check_versions(self.program.bundle.pickled, self.program.name, self._session.pythons)
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
         function = self._function
@@ -691,12 +693,17 @@ class Run(StaysHere):
     def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
         """Open the stream of the next iterations, and watch its agents from now on."""
         program = self.program
+        options = stream_options(
+            program, self._options.time_limit, *msgspec.structs.astuple(self._code)
+        )
+        for each in options.filters:
+            check_versions(each.up, f"the filter of {program.name}", self._session.pythons)
         stream = self._stream = self._session.open_stream(
             agent_requests.MAP,
             built_in(program.reduce),
             participants.ranks,
             self._context,
-            stream_options(program, self._options.time_limit, *msgspec.structs.astuple(self._code)),
+            options,
         )
         participants.serve(stream)
         self._progress = msgspec.structs.replace(

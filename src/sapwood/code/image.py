@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 
 _NO_CONTENT = ContentFolder()
+
+_MINOR = sys.version_info.minor
+
+_VERSIONED = re.compile(r"/(python3\.\d+|python3\d+\.zip)(?=/|$)")
 
 
 class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,8 +237,14 @@ def _language(library: LibraryImage) -> Language:
 
 def _extend_search_path(entries: Sequence[bytes]) -> None:
     for entry in map(os.fsdecode, entries):
-        if entry not in sys.path:
+        if entry not in sys.path and not _is_of_another_python(entry):
             sys.path.append(entry)
+
+
+def _is_of_another_python(entry: str) -> bool:
+    """Whether a folder has the modules of another minor version, which may be compiled."""
+    names = _VERSIONED.findall(entry)
+    return any(name not in {f"python3.{_MINOR}", f"python3{_MINOR}.zip"} for name in names)
 
 
 def _wrong_result(program: Program, partial: Any) -> ProgramError:
