@@ -26,6 +26,7 @@ from sapwood.comm.content import ContentFolder
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import FunctionMissingError, ProgramError
 from sapwood.core.suggest import suggest
+from sapwood.environment.machine_kind import has_cuda_gpu
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built
@@ -188,7 +189,12 @@ def open_image(image: ProgramImage, content: ContentFolder = _NO_CONTENT) -> Ope
 def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:
     """Return the libraries for this process; where there are none, loading tells why."""
     here = (os.uname().machine, c_library().partition(" ")[0])
-    return [each for each in image.libraries if each.fits(*here)] or image.libraries
+    fitting = [each for each in image.libraries if each.fits(*here)] or image.libraries
+    kinds = {each.gpu for each in fitting}
+    if kinds != {"", "cuda"}:
+        return fitting
+    wanted = "cuda" if has_cuda_gpu(os.environ) else ""
+    return [each for each in fitting if each.gpu == wanted]
 
 
 def _load(library: LibraryImage, content: ContentFolder) -> tuple[LibraryImage, LoadedCode]:
