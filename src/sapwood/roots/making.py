@@ -179,6 +179,12 @@ def plan_over(
     return SessionPlan(options, runners, exports)
 
 
+def on_loopback(settings: Settings) -> Settings:
+    """Return settings by which the head listens for this machine only."""
+    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0", node_listen="127.0.0.1:0")
+    return msgspec.structs.replace(settings, nodes=here)
+
+
 def host_filters(
     session: EmbeddedSession, runners: RunnerOptions, take: Callable[[int, bytes], None]
 ) -> None:

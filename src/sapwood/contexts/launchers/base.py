@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from sapwood.contexts.launchers.allocation import WaitCallback
+
 
 class Launcher(Protocol):
     """Starts a command on machines and connects its standard streams with this process.
@@ -40,6 +42,23 @@ class Launcher(Protocol):
 
     def close(self) -> None:
         """End what the launcher itself holds."""
+
+
+@runtime_checkable
+class AllocatingLauncher(Launcher, Protocol):
+    """A launcher that asks for its machines, and may have to wait for them."""
+
+    def request(self, on_wait: WaitCallback | None = None) -> None:
+        """Get the machines, and wait for them; they are given back if this fails.
+
+        Args:
+            on_wait: Told from time to time what is waited for, and since how many seconds. It may
+                raise an error, which ends the wait.
+
+        Raises:
+            ConfigurationError: There cannot be such machines.
+            ResourceError: They are refused, or are not there in time.
+        """
 
 
 @runtime_checkable
