@@ -485,7 +485,10 @@ def new_control_tree(
     if kind == "nodes":
         settings = on_loopback(settings)
     return ControlTree(
-        launcher, session_options(settings, site_variables(settings)), settings.nodes
+        launcher,
+        session_options(settings, site_variables(settings)),
+        settings.nodes,
+        cache=settings.cache,
     )
 
 
@@ -530,7 +533,7 @@ def start_on(
 
     _check_transport(settings)
     base = session_options(settings, site_variables(settings))
-    control = ControlTree(launcher, base, settings.nodes)
+    control = ControlTree(launcher, base, settings.nodes, cache=settings.cache)
     with configure_logging(settings.log):
         control.start()
     try:

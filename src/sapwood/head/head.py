@@ -259,6 +259,7 @@ class Head:
                 self._generation,
                 self._is_denied,
                 note,
+                cache=self.policy.settings.cache,
             )
         except BaseException:
             self.ledger.close()
