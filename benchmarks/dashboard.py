@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.head import calls
@@ -196,29 +196,52 @@ class Follower:
         self._thread.join()
 
 
-def processor_time(top: int) -> float:
-    """Return the processor seconds of all that a process has begun, and of itself."""
+def processor_times(top: int) -> tuple[float, float]:
+    """Return the processor seconds of all that a head has begun, and of it and its server alone."""
     import psutil  # noqa: PLC0415 - of the tests
 
-    found = 0.0
+    found, own = 0.0, 0.0
     process = psutil.Process(top)
     for one in [process, *process.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             times = one.cpu_times()
             found += times.user + times.system + times.children_user + times.children_system
-    return found
+            if one.pid == top or "sapwood.server.process" in one.cmdline():
+                own += times.user + times.system
+    return found, own
 
 
-def one_run(head: dict[str, Any], program: Path, *, followed: bool) -> tuple[float, float, int]:
-    """Return processor seconds and seconds of a run, and what a follower was told."""
-    before = processor_time(head["pid"])
+class RunCost(NamedTuple):
+    """What a run took.
+
+    Attributes:
+        processor: Seconds of a core, of all its processes, the head and its HTTP server.
+        served: Of these, those of head and server.
+        seconds: By the clock.
+        messages: What a follower was told.
+    """
+
+    processor: float
+    served: float
+    seconds: float
+    messages: int
+
+
+def one_run(head: dict[str, Any], program: Path, *, followed: bool) -> RunCost:
+    """Return what a run took."""
+    before = processor_times(head["pid"])
     begun = json.loads(cli("run", str(program), "--detach", "--agents", "2", "--json"))["id"]
     follower = Follower(head["http"][0], begun) if followed else None
     answer = json.loads(cli("runs", "attach", begun, "--json"))
     if follower is not None:
         follower.close()
-    took = processor_time(head["pid"]) - before
-    return took, answer["statistics"]["seconds"], follower.messages if follower else 0
+    all_of_it, served = processor_times(head["pid"])
+    return RunCost(
+        all_of_it - before[0],
+        served - before[1],
+        answer["statistics"]["seconds"],
+        follower.messages if follower else 0,
+    )
 
 
 def run_cost() -> None:
@@ -229,18 +252,22 @@ def run_cost() -> None:
         with cluster(Path(name)) as head:
             one_run(head, program, followed=True)  # all that is made once is there
             cost: list[float] = []
+            served: list[float] = []
             seconds: list[float] = []
             for pair in range(PAIRS):
                 order = (True, False) if pair % 2 else (False, True)
                 found = {one: one_run(head, program, followed=one) for one in order}
-                cost.append(found[True][0] / found[False][0] - 1)
-                seconds.append(found[True][1] / found[False][1] - 1)
                 alone, looked = found[False], found[True]
+                cost.append(looked.processor / alone.processor - 1)
+                served.append((looked.served - alone.served) / alone.processor)
+                seconds.append(looked.seconds / alone.seconds - 1)
                 print(
-                    f"  alone {alone[0]:.2f} s of a core in {alone[1]:.2f} s, "
-                    f"followed {looked[0]:.2f} s in {looked[1]:.2f} s ({looked[2]} messages)"
+                    f"  alone {alone.processor:.2f} s of a core ({alone.served:.2f} s of it head "
+                    f"and server) in {alone.seconds:.2f} s, followed {looked.processor:.2f} s "
+                    f"({looked.served:.2f} s) in {looked.seconds:.2f} s, {looked.messages} messages"
                 )
-    print(f"cost of a viewer to a run, median of {PAIRS} pairs: processor", end=" ")
+    print(f"cost of a viewer to a run, median of {PAIRS} pairs: {statistics.median(served):+.1%}")
+    print("of its processor time is what head and server take more; all together", end=" ")
     print(f"{statistics.median(cost):+.1%}, time {statistics.median(seconds):+.1%}")
 
 
