@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final, Literal, Protocol
@@ -73,6 +73,22 @@ class Tracer(Protocol):
 
     def flush(self) -> None:
         """Send what has ended, and wait a little for that."""
+
+
+class FigureSink(Protocol):
+    """Exports metrics.
+
+    Attributes:
+        interval: Seconds between two exports.
+    """
+
+    interval: float
+
+    def send(self, found: Iterable[tuple[str, str, str, Sequence[Any]]]) -> None:
+        """Export metrics, and wait for that: name, kind, meaning and values of each."""
+
+    def close(self) -> None:
+        """End."""
 
 
 class _Seam:
@@ -144,6 +160,21 @@ def warn(what: str, **facts: str) -> None:
     from sapwood.environment.logs import logger  # noqa: PLC0415 - runners start faster without it
 
     logger("telemetry").warning(what, **facts)
+
+
+def figure_exporter() -> FigureSink | None:
+    """Return what exports metrics, if the variables ask for it and it can be done."""
+    if not wanted("METRICS", os.environ):
+        return None
+    figures = room("figures")
+    if figures is None:
+        return None
+    try:
+        made: FigureSink = figures.FigureExporter()
+    except SapwoodError as error:
+        warn("no metrics are sent", reason=error.what, hint=error.hint)
+        return None
+    return made
 
 
 def look() -> None:

@@ -8,6 +8,7 @@ user says so, over a listener of its own on this machine.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import shutil
 import signal
@@ -27,6 +28,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, 
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
+from sapwood.environment.tracing import wanted
 from sapwood.head import calls
 from sapwood.nodes.control import ControlTree
 from sapwood.session.folder import PREFIX
@@ -156,7 +158,7 @@ class HttpService:
     def start(self, _context: ComponentContext) -> None:
         """Have connections handed over; begin the process if it is wanted already."""
         self._end = self._control.hand_over(HTTP, self._take)
-        if self._wanted:
+        if self._wanted or wanted("METRICS", os.environ):  # its process exports them
             self._begin()
 
     def check(self) -> State:

@@ -288,6 +288,11 @@ class AttachedSession:
         """Architecture and C library of each kind of processes."""
         return self._facts.platforms
 
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of the Pythons of all processes, as they were when this side attached."""
+        return self._facts.pythons
+
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
         """Return places as they were when the root told of them last; by default all agents."""
         known, wanted = self._places, self._tree.agent_ranks if ranks is None else ranks

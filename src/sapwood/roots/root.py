@@ -944,6 +944,7 @@ class RootServer:
                 name=self._name,
                 tree=session.tree,
                 platforms=session.platforms,
+                pythons=session.pythons,
                 places=tuple(self._places()),
                 hosts=session.host.hosts,
                 shares_memory=shares,

@@ -93,7 +93,7 @@ class WebApplication:
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
         self.pictures = Pictures(lines.own, version("sapwood"))
-        table = endpoints(self.streams, self._figures)
+        table = endpoints(self.streams, self.figures)
         self._table = [*table, *self.pictures.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
@@ -118,7 +118,8 @@ class WebApplication:
 
         await self.application(scope, receive, with_headers)
 
-    def _figures(self) -> ServerFigures:
+    def figures(self) -> ServerFigures:
+        """Return how the server is."""
         return ServerFigures(
             requests=self._statuses,
             connections=self.connections(),

@@ -20,12 +20,14 @@ from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
+from sapwood.environment.tracing import figure_exporter
 from sapwood.head import calls
 from sapwood.head.service import plain
 from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
 from sapwood.security.authority import make_request, valid_until
 from sapwood.server.application import WebApplication, close
 from sapwood.server.connections import HttpServer
+from sapwood.server.exports import export
 from sapwood.server.lines import Line, Lines, open_line, read
 from sapwood.server.origins import Hosts
 from sapwood.session.folder import make_folder
@@ -72,6 +74,7 @@ class HttpProcess:
         own = await asyncio.to_thread(open_line, self._plan.cluster, self._loop, None, self._ended)
         lines = Lines(self._plan.cluster, own)
         renewal: asyncio.Task[None] | None = None
+        exports: asyncio.Task[None] | None = None
         try:
             self._facts = read(await own.call(calls.HELLO), calls.HeadFacts)
             application = WebApplication(
@@ -87,12 +90,16 @@ class HttpProcess:
             await self._listen(self._server)
             left = await self._serve(own)
             renewal = asyncio.create_task(self._renew(own, left))
+            sink = figure_exporter()
+            if sink is not None:
+                exports = asyncio.create_task(export(sink, own, application.figures))
             _log.info("http server ready", listens=self._listens)
             await self._over.wait()
             application.streams.close()
         finally:
-            if renewal is not None:
-                renewal.cancel()
+            for task in (renewal, exports):
+                if task is not None:
+                    task.cancel()
             self._loop.remove_reader(self._listening.fileno())
             self._listening.close()
             for sock, _ in self._early:

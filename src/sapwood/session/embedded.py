@@ -172,6 +172,11 @@ class EmbeddedSession:
         """Architecture and C library of each kind of processes; none before :meth:`start`."""
         return self.host.platforms
 
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of the Pythons of all processes, that of the root first, each once."""
+        return self.host.pythons
+
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
         """Return places as they are now; without ranks all agents, in order."""
         records = self.supervisor.places

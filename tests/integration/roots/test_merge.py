@@ -381,9 +381,10 @@ def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
             with pytest.raises(sapwood.ProtocolError, match=f"speaks version {version}") as refused:
                 merged_here(cluster, two[1])
             assert "use the same version of Sapwood in both" in str(refused.value)
-        assert cluster.session.ask_root(root_calls.MERGED).result(PATIENCE) == []
         with attach_here(two[1], Settings()) as other:
-            assert other.session.ask_root(root_calls.MERGED).result(PATIENCE) == []
+            for one in (cluster.session, other.session):
+                assert isinstance(one, AttachedSession)
+                assert one.ask_root(root_calls.MERGED).result(PATIENCE) == []
             assert other.submit(pow, 2, 3).result(PATIENCE) == 8
         speaks(attached, wire.VERSION + 1)
         with pytest.raises(sapwood.ProtocolError, match=f"the session {wire.VERSION}"):
