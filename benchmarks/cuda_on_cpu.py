@@ -32,7 +32,8 @@ import numpy.typing as npt
 from report import Figure, Report, read_options
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.target import host_target
-from sapwood.gpu.cuda.language import CHOICE, Cuda
+from sapwood.environment.machine_kind import CUDA_CHOICE
+from sapwood.gpu.cuda.language import Cuda
 
 SOURCE = Path(__file__).parent / "cuda" / "work.cu"
 CALLS = 10
@@ -63,7 +64,7 @@ def load(folder: Path, compiler: str) -> ctypes.CDLL:
     (folder / "sources").mkdir(parents=True)
     (folder / "out").mkdir()
     shutil.copy(SOURCE, folder / "sources")
-    variables = {**os.environ, CHOICE: "cpu", "CXX": compiler}
+    variables = {**os.environ, CUDA_CHOICE: "cpu", "CXX": compiler}
     request = BuildRequest(
         folder=folder / "sources",
         sources=(SOURCE.name,),

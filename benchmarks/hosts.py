@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 
 import sapwood
+from clusters import PATIENCE, SAPWOOD, head_up, join_all
 from floors.tls_node import QUESTION
 from machines import HEAD, Machines, machines
 from peers.environment import PeerMissingError
@@ -62,9 +63,6 @@ SMALL = 64
 LARGE = 8 << 20
 WARM_UP = 20
 SUM_WARM_UP = 2
-PATIENCE = 60.0
-"""Seconds after which a machine that has not joined counts as missing."""
-
 FLOOR_SCRIPT = Path(__file__).resolve().parent / "floors" / "tls_node.py"
 
 
@@ -96,37 +94,13 @@ def main() -> None:
 def long_lived(places: Machines, report: Report) -> Iterator[str]:
     """Start a head and its nodes, and yield its name."""
     name = f"bench{os.getpid()}"
-    listen = ("--listen", f"{places.address(HEAD)}:0", "--no-node", "--json")
-    made = subprocess.run(
-        [*_sapwood(), "up", "--name", name, *listen], stdout=subprocess.PIPE, check=True
-    )
-    try:
-        line = json.loads(made.stdout)["join"]
+    with head_up(places, name, {}) as line:
         floors = [_plain_joining(places)]
         begin = time.perf_counter()
-        joining = [
-            subprocess.Popen(
-                places.command(
-                    node, [*_sapwood(), "node", "join", line, "--as", node, "--background"]
-                ),
-                stdout=subprocess.DEVNULL,
-            )
-            for node in places.names
-        ]
-        for process in joining:
-            if process.wait(PATIENCE):
-                sys.exit("error: a node did not join; what it says stands above")
+        join_all(places, line, {})
         seconds = time.perf_counter() - begin
         report.add(Figure.of("hosts.joined", NODES, [seconds], floors, unit="s"))
         yield name
-    finally:
-        subprocess.run(
-            [*_sapwood(), "down", "--name", name], stdout=subprocess.DEVNULL, check=False
-        )
-
-
-def _sapwood() -> list[str]:
-    return [sys.executable, "-m", "sapwood"]
 
 
 def _plain_joining(places: Machines) -> float:
@@ -199,7 +173,7 @@ def ssh_once(places: Machines, options: Options, report: Report) -> None:
     host = places.names[0]
     with ssh_servers(places) as arguments:
         listed = ", ".join(f'"{word}"' for word in arguments)
-        ours = [*_sapwood(), "exec", "--on", f"ssh:{host}", "--set", f"nodes.ssh=[{listed}]"]
+        ours = [*SAPWOOD, "exec", "--on", f"ssh:{host}", "--set", f"nodes.ssh=[{listed}]"]
         commands = ([*ours, "--", "true"], ["ssh", *arguments, host, "true"])
         values: list[float] = []
         floors: list[float] = []

@@ -1,7 +1,7 @@
 """The Python environments of the peers that Sapwood is measured against.
 
 ``python benchmarks/peers/environment.py`` makes them under ``build/peers``; benchmarks make those
-that they need. mpi4py is compiled against the machine's Open MPI.
+that they need. mpi4py loads the machine's Open MPI.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ TIME_LIMIT = 900.0
 """Seconds that an installation may take."""
 
 PACKAGES = {
-    "mpi": ("numpy", "mpi4py", "--no-binary", "mpi4py"),
-    "dask": ("numpy", "distributed"),
-    "ray": ("numpy", "ray"),
+    "mpi": ("numpy", "pyarrow", "mpi4py>=4.1"),
+    "dask": ("numpy", "pyarrow", "distributed"),
+    "ray": ("numpy", "pyarrow", "ray"),
 }
 """What pip installs for each peer."""
 
@@ -40,17 +40,19 @@ def peer_python(peer: str, *, make: bool = True) -> Path:
         PeerMissingError: The peer cannot be installed, or there is no environment and none is to
             be made.
     """
-    if peer == "mpi" and (shutil.which("mpirun") is None or shutil.which("mpicc") is None):
-        raise PeerMissingError("no Open MPI on this machine: install openmpi-bin, libopenmpi-dev")
+    if peer == "mpi" and shutil.which("mpirun") is None:
+        raise PeerMissingError("no Open MPI on this machine: install openmpi-bin")
     folder = FOLDER / peer
     python = folder / "bin" / "python"
     done = folder / "complete"
-    if done.exists():
+    packages = " ".join(PACKAGES[peer])
+    if done.exists() and done.read_text(encoding="ascii") == packages:
         return python
     if not make:
         raise PeerMissingError("no environment yet: run python benchmarks/peers/environment.py")
     print(f"making {folder} (once, some minutes)", file=sys.stderr)
-    venv.create(folder, with_pip=True, clear=True)
+    if not python.exists():
+        venv.create(folder, with_pip=True, clear=True)
     command = [str(python), "-m", "pip", "install", "-q", *PACKAGES[peer]]
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIME_LIMIT)
@@ -58,7 +60,7 @@ def peer_python(peer: str, *, make: bool = True) -> Path:
         raise PeerMissingError(f"{peer} cannot be installed: {error.stderr[-2000:]}") from error
     except subprocess.TimeoutExpired as error:
         raise PeerMissingError(f"{peer} was not installed within {TIME_LIMIT:.0f} s") from error
-    done.touch()
+    done.write_text(packages, encoding="ascii")
     return python
 
 

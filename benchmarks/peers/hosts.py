@@ -1,4 +1,4 @@
-"""Runs Open MPI and Ray over several machines, and leaves nothing of them behind."""
+"""Runs Open MPI, Ray and Dask over several machines, and leaves nothing of them behind."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ from pathlib import Path
 
 from machines import HEAD, Machines
 from peers.environment import PeerMissingError, peer_python
-from peers.running import BENCHMARKS, SCRIPTS, marked, run_marked, seconds_of
+from peers.running import (
+    BENCHMARKS,
+    SCRIPTS,
+    marked,
+    run_marked,
+    seconds_of,
+    start_marked,
+)
 from peers.work import Work
 
 PEERS = ("mpi", "ray")
-"""Peers that can be run over several machines."""
+"""Peers that do the :class:`~peers.work.Work` over several machines."""
 
 TIME_LIMIT = 300.0
 """Seconds after which a peer is killed."""
 
 RAY_PORT = 6379
+DASK_PORT = 8786
 OBJECTS = 200_000_000
 """Bytes of Ray's object store on each machine."""
 
@@ -43,29 +51,42 @@ def run_peer_over(peer: str, places: Machines, work: Work) -> dict[str, list[flo
         PeerMissingError: It cannot be measured on this machine.
         PeerFailedError: It failed, or took too long.
     """
-    if not places.prefix:
-        raise PeerMissingError("it needs machines of its own: namespaces")
-    script = [str(peer_python(peer)), str(BENCHMARKS / "peers" / SCRIPTS[peer]), work.to_json()]
+    python = python_over(peer, places)
+    script = [python, str(BENCHMARKS / "peers" / SCRIPTS[peer]), work.to_json()]
     with marked() as mark, tempfile.TemporaryDirectory(prefix="sp", dir="/tmp") as folder:
         variables = {}
-        if peer == "mpi":
-            script = [*_mpirun(places, work, Path(folder)), *script]
+        if peer == "mpi":  # rank 0 is the front end, on the head
+            script = [*mpirun(places, work.agents, Path(folder), front_end=True), *script]
         else:
-            variables["RAY_ADDRESS"] = _start_ray(places, work, folder, mark)
+            variables["RAY_ADDRESS"] = start_ray(places, work.agents, folder, mark)
         return seconds_of(run_marked(script, mark, TIME_LIMIT, variables))
 
 
-def _mpirun(places: Machines, work: Work, folder: Path) -> list[str]:
-    """Return the command that starts ranks: 0 on the head, the others on the machines."""
-    options = ["mpirun", "-n", str(work.agents + 1), "--oversubscribe", "--bind-to", "none"]
+def python_over(peer: str, places: Machines) -> str:
+    """Return the interpreter of a peer that can be run over machines.
+
+    Raises:
+        PeerMissingError: It cannot be measured on these.
+    """
+    if not places.prefix:
+        raise PeerMissingError("it needs machines of its own: namespaces")
+    return str(peer_python(peer))
+
+
+def mpirun(places: Machines, agents: int, folder: Path, *, front_end: bool) -> list[str]:
+    """Return the command that starts ranks on the machines, and one before them on the head."""
+    ranks = agents + front_end
+    options = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
     if os.geteuid() == 0:
         options.append("--allow-run-as-root")
     shell = folder / "shell"
     shell.write_text(_REMOTE_SHELL.format(prefix=places.prefix), encoding="ascii")
     shell.chmod(0o700)
-    each = -(-work.agents // len(places.names))
-    names = (f"{name}:{each}" for name in places.names)
-    options += ["--host", ",".join([f"{os.uname().nodename}:1", *names])]
+    each = _each(places, agents)
+    names = [f"{name}:{each}" for name in places.names]
+    if front_end:
+        names.insert(0, f"{os.uname().nodename}:1")
+    options += ["--host", ",".join(names)]
     network = places.address(HEAD).rpartition(".")[0] + ".0/24"
     parameters = {
         "mpi_yield_when_idle": "1",
@@ -80,16 +101,15 @@ def _mpirun(places: Machines, work: Work, folder: Path) -> list[str]:
     return options
 
 
-def _start_ray(places: Machines, work: Work, folder: str, mark: str) -> str:
+def start_ray(places: Machines, agents: int, folder: str, mark: str) -> str:
     """Start Ray on all machines, and return its address."""
     address = f"{places.address(HEAD)}:{RAY_PORT}"
-    each = -(-work.agents // len(places.names))
     python = str(peer_python("ray"))
     for name in (HEAD, *places.names):
         chosen = (
             ["--head", f"--port={RAY_PORT}", "--num-cpus=0", f"--temp-dir={folder}"]
             if name == HEAD
-            else [f"--address={address}", f"--num-cpus={each}"]
+            else [f"--address={address}", f"--num-cpus={_each(places, agents)}"]
         )
         words = [python, "-m", "ray.scripts.scripts", "start", *chosen, "--disable-usage-stats"]
         words += [f"--node-ip-address={places.address(name)}", f"--object-store-memory={OBJECTS}"]
@@ -97,4 +117,39 @@ def _start_ray(places: Machines, work: Work, folder: str, mark: str) -> str:
     return address
 
 
-__all__ = ["PEERS", "run_peer_over"]
+def start_dask(places: Machines, agents: int, limit: int, folder: str, mark: str) -> str:
+    """Start the scheduler of Dask on the head and workers on the machines; return its address.
+
+    Args:
+        places: The machines.
+        agents: Workers, of one thread each.
+        limit: Memory of each, bytes.
+        folder: For what they write.
+        mark: What :func:`~peers.running.marked` gave.
+    """
+    address = f"tcp://{places.address(HEAD)}:{DASK_PORT}"
+    python = str(peer_python("dask"))
+    words = [python, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+    words += ["--host", places.address(HEAD), "--port", str(DASK_PORT)]
+    start_marked(places.command(HEAD, words), mark, folder)
+    for name in places.names:
+        words = [python, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
+        words += ["--host", places.address(name), "--nworkers", str(_each(places, agents))]
+        words += ["--nthreads", "1", "--memory-limit", str(limit), "--local-directory", folder]
+        start_marked(places.command(name, words), mark, folder)
+    return address
+
+
+def _each(places: Machines, agents: int) -> int:
+    return -(-agents // len(places.names))
+
+
+__all__ = [
+    "PEERS",
+    "TIME_LIMIT",
+    "mpirun",
+    "python_over",
+    "run_peer_over",
+    "start_dask",
+    "start_ray",
+]

@@ -77,11 +77,10 @@ def run_marked(
     Raises:
         PeerFailedError: It failed, or took too long.
     """
-    environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS), MARK: mark}
-    environment |= {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0", **(variables or {})}
+    chosen = {**environment(mark), **(variables or {})}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as problems:
         process = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=problems, start_new_session=True
+            command, env=chosen, stdout=output, stderr=problems, start_new_session=True
         )
         try:
             status = process.wait(time_limit)
@@ -92,9 +91,38 @@ def run_marked(
         output.seek(0)
         problems.seek(0)
         if status:
-            last = problems.read().strip().splitlines()[-1:] or ["without a word"]
-            raise PeerFailedError(f"ended with status {status}: {last[0][:200]}")
+            said = [line for line in problems.read().splitlines() if line.strip("- ")]
+            last = said[-1] if said else "without a word"
+            raise PeerFailedError(f"ended with status {status}: {last[:200]}")
         return output.read()
+
+
+def start_marked(command: Sequence[str], mark: str, folder: str) -> None:
+    """Start a command that goes on until :func:`marked` ends; what it says goes to a file.
+
+    Args:
+        command: The command.
+        mark: What :func:`marked` gave.
+        folder: Where ``said`` is.
+    """
+    with Path(folder, "said").open("a", encoding="utf-8") as said:
+        subprocess.Popen(
+            command, env=environment(mark), stdout=said, stderr=said, start_new_session=True
+        )
+
+
+def environment(mark: str) -> dict[str, str]:
+    """Return the environment of all processes of a peer."""
+    own = {"PYTHONPATH": str(BENCHMARKS), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    return {**os.environ, **own, MARK: mark}
+
+
+def processes_of(mark: str) -> Iterator[psutil.Process]:
+    """Yield the processes that have a mark."""
+    for one in psutil.process_iter(["pid"]):
+        with contextlib.suppress(psutil.Error):  # it has ended, or is somebody else's
+            if one.environ().get(MARK) == mark:
+                yield one
 
 
 def seconds_of(output: str) -> dict[str, list[float]]:
@@ -119,12 +147,9 @@ def _command(peer: str, work: Work) -> Sequence[str]:
 
 def _end(mark: str) -> None:
     """Kill what is left of a peer: its processes have a variable that nobody else has."""
-    for other in psutil.process_iter(["pid"]):
-        try:
-            if other.environ().get(MARK) == mark:
-                other.send_signal(signal.SIGKILL)
-        except psutil.Error:
-            continue  # it has ended, or is somebody else's
+    for one in processes_of(mark):
+        with contextlib.suppress(psutil.Error):
+            one.send_signal(signal.SIGKILL)
 
 
 __all__ = [
@@ -132,8 +157,11 @@ __all__ = [
     "SCRIPTS",
     "PeerFailedError",
     "PeerMissingError",
+    "environment",
     "marked",
+    "processes_of",
     "run_marked",
     "run_peer",
     "seconds_of",
+    "start_marked",
 ]

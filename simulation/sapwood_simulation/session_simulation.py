@@ -575,6 +575,7 @@ class SessionSimulation(Simulation):
         for one in self.front_ends:
             if not self._is_gone(one):
                 one.leave()
+                self._is_gone(one)  # what was on its way over a connection that was cut is lost
         self._settle(SILENCE + 2.0)  # also at connections that were cut
         if self.main is not None and self.main.alive and not self.main.ending:
             self._finish_main()

@@ -159,6 +159,7 @@ class RootHere(JointRoutes):
         self.tree: Tree = flat(0)
         self.hosts: tuple[int, ...] = ()
         self.platforms = ()
+        self.pythons = ()
         self.failure = None
         self.invited = None
         self.content = None

@@ -24,6 +24,7 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
         *(
             pytest.param(one, marks=pytest.mark.nightly)
             for one in (
+                "datasets",
                 "failure",
                 "hosts",
                 "links",
@@ -43,7 +44,7 @@ def test_quick_run(script: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     figures = [json.loads(line) for line in done.stdout.splitlines()]

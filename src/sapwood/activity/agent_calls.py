@@ -30,7 +30,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.streams.push import is_full
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, SapwoodError
-from sapwood.environment.machine_kind import machine_kind
+from sapwood.environment.machine_kind import has_cuda_gpu, machine_kind
 from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 if TYPE_CHECKING:
@@ -718,7 +718,8 @@ class AgentCalls:
 
 
 def _machine(request: IncomingRequest) -> None:
-    where = agent_requests.AgentMachine(os.uname().nodename, machine_kind())
+    gpu = has_cuda_gpu(os.environ)
+    where = agent_requests.AgentMachine(os.uname().nodename, machine_kind(), gpu)
     request.reply(msgspec.to_builtins(where))
 
 

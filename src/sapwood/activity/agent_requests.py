@@ -159,10 +159,12 @@ class AgentMachine(msgspec.Struct, frozen=True):
     Attributes:
         node: What its machine calls itself.
         kind: The kind of that machine.
+        gpu: Whether it runs CUDA sources on a GPU.
     """
 
     node: str = ""
     kind: str = ""
+    gpu: bool = False
 
 
 class ClosedRun(msgspec.Struct, frozen=True):

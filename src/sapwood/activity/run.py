@@ -1,6 +1,7 @@
 """A run: init, then broadcast the state, map, reduce, update, until the program is done."""
 
 import itertools
+import os
 import secrets
 import threading
 import time
@@ -52,6 +53,8 @@ from sapwood.code.crash_handler import build_crash_handlers
 from sapwood.code.image import make_image
 from sapwood.code.interruption import interrupt
 from sapwood.code.kept_state import kept_state
+from sapwood.code.nvcc import find_nvcc
+from sapwood.code.pickling import check_versions
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
@@ -76,6 +79,7 @@ from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
+from sapwood.environment.machine_kind import CUDA_CHOICE
 from sapwood.environment.tracing import Attributes, TraceSpan, seam
 from sapwood.session.port import SessionPort, StreamPort
 
@@ -408,8 +412,7 @@ class Run(StaysHere):
 
     def _execute(self) -> Any:
         program = self.program
-        variables = self._options.environment or None
-        targets = self._options.targets or (host_target(),)
+        targets, variables = self._targets()
         built = self._built = build_for_all(
             program, targets, cache=self._cache, environment=variables
         )
@@ -433,10 +436,40 @@ class Run(StaysHere):
             finally:
                 self._offered.close()
                 self._note_statistics(built)
-                self._keep_rates()
+            self._keep_rates()
             prepared = self._loop_began - self._began
             self._statistics = msgspec.structs.replace(self._statistics, prepare_seconds=prepared)
         return self._user("result", program.result, self._state)
+
+    def _targets(self) -> tuple[tuple[Target, ...], dict[str, str]]:
+        """Return what is built for, and the environment of builds.
+
+        Where some agents run CUDA sources on a GPU and others do not, that is both.
+        """
+        targets = self._options.targets or (host_target(),)
+        variables = dict(self._options.environment or os.environ)
+        has_cuda = any(name.endswith(".cu") for name in self.program.bundle.sources)
+        if variables.get(CUDA_CHOICE) or not has_cuda:
+            return targets, variables
+        kinds = {machine.gpu for machine in self._machines().values()}
+        if len(kinds) < 2:
+            return targets, variables
+        if find_nvcc(variables) is None:
+            _log.warning("GPUs are not used: this machine has no nvcc", run=self.name)
+            return targets, {**variables, CUDA_CHOICE: "cpu"}
+        both = [msgspec.structs.replace(one, gpu=gpu) for one in targets for gpu in ("", "cuda")]
+        return tuple(both), {**variables, CUDA_CHOICE: "cpu"}
+
+    def _machines(self) -> dict[int, agent_requests.AgentMachine]:
+        """Ask agents where they are; who does not answer soon is left out."""
+        ranks = self._session.tree.agent_ranks
+        asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
+        wait(asked.values(), MACHINE_TIME)
+        return {
+            rank: typed.convert(one.result(), agent_requests.AgentMachine)
+            for rank, one in asked.items()
+            if one.done() and not one.cancelled() and one.exception() is None
+        }
 
     @property
     def _function(self) -> str:
@@ -451,18 +484,11 @@ class Run(StaysHere):
         found = self._history = read_history(history, key_of(self.program.hash, self._function))
         if found is None:
             return
-        ranks = self._session.tree.agent_ranks
-        asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
-        wait(asked.values(), MACHINE_TIME)
-        machines = {
-            rank: typed.convert(one.result(), agent_requests.AgentMachine)
-            for rank, one in asked.items()
-            if one.done() and not one.cancelled() and one.exception() is None
-        }
+        machines = self._machines()
         guessed = found.guess({rank: (one.node, one.kind) for rank, one in machines.items()})
         if guessed:
             self._watch.guess(guessed)
-            described = found.described(len(guessed), len(ranks), history.place)
+            described = found.described(len(guessed), len(machines), history.place)
             self._recorder.first_guess = described
 
     def _keep_rates(self) -> None:
@@ -623,6 +649,7 @@ class Run(StaysHere):
         self, built: Built, published: Published, slices: dict[int, range]
     ) -> RunParticipants:
         context = self._context
+        check_versions(self.program.bundle.pickled, self.program.name, self._session.pythons)
         image = make_image(self.program, built)
         encoded = msgspec.msgpack.encode(image)
         function = self._function
@@ -666,12 +693,17 @@ class Run(StaysHere):
     def _begin(self, participants: RunParticipants, slices: dict[int, range]) -> StreamPort:
         """Open the stream of the next iterations, and watch its agents from now on."""
         program = self.program
+        options = stream_options(
+            program, self._options.time_limit, *msgspec.structs.astuple(self._code)
+        )
+        for each in options.filters:
+            check_versions(each.up, f"the filter of {program.name}", self._session.pythons)
         stream = self._stream = self._session.open_stream(
             agent_requests.MAP,
             built_in(program.reduce),
             participants.ranks,
             self._context,
-            stream_options(program, self._options.time_limit, *msgspec.structs.astuple(self._code)),
+            options,
         )
         participants.serve(stream)
         self._progress = msgspec.structs.replace(

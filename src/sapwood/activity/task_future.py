@@ -8,7 +8,13 @@ from typing import Any, NoReturn
 
 from sapwood.code.pickling import open_exception, open_pickled
 from sapwood.comm.values import Pickled
-from sapwood.core.errors import CancelledError, DataValueError, UserCodeError, with_exception
+from sapwood.core.errors import (
+    CancelledError,
+    DataValueError,
+    SapwoodError,
+    UserCodeError,
+    with_exception,
+)
 from sapwood.session.port import RequestFuture
 
 
@@ -135,6 +141,8 @@ class TaskFuture(RequestFuture):
         else:
             try:
                 self._value = open_pickled(value)
+            except SapwoodError as known:  # it says what to do
+                self._error = known.located(self._function)
             except Exception as problem:  # noqa: BLE001 - whatever the user's classes raise
                 self._error = DataValueError(
                     f"the result cannot be opened: {type(problem).__qualname__}: {problem}",

@@ -32,7 +32,8 @@ EXIT_CODES: dict[int, str] = {
     6: "an agent, a node or a connection was lost",
     7: "a certificate, token or credential is not valid",
     EXIT_INTERNAL: "a fault in Sapwood itself",
-    DrainedError.exit_code: "a run stopped before its machines went, and can go on (--continue)",
+    DrainedError.exit_code: "a run stopped before its machines went, and can go on (--continue); "
+    "or a session waits for its machines still",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
 """What each exit code of the command line means."""

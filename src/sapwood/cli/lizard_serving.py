@@ -27,6 +27,7 @@ from sapwood.compat.lizard.block_size import recommended_block
 from sapwood.compat.lizard.client import LizardClient
 from sapwood.compat.lizard.gate import ApiGate, is_loopback, read_token
 from sapwood.compat.lizard.hardware import find_devices
+from sapwood.compat.lizard.patience import CALL_LIMIT, left_alone
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.compat.lizard.remote import RemoteServer
 from sapwood.compat.lizard.server import LizardServer
@@ -119,18 +120,32 @@ def run_server(request: ServerRequest) -> None:
         _started(request, settings) as cluster,
     ):
         end = _Later()
-        server = LizardServer(cluster, programs, ApiGate(token), seed=request.seed, on_end=end)
+        server = LizardServer(
+            cluster,
+            programs,
+            ApiGate(token),
+            seed=request.seed,
+            on_end=end,
+            call_limit=settings.limits.time or CALL_LIMIT,
+        )
         try:
             serve(server.application, place, ready=partial(_serves, request, place, cluster, end))
         finally:
             server.close()
 
 
-def _started(request: ServerRequest, settings: Settings) -> contextlib.closing[Cluster]:
+@contextmanager
+def _started(request: ServerRequest, settings: Settings) -> Iterator[Cluster]:
     agents = request.agents or None
     if request.spec == "local":
-        return contextlib.closing(local(agents, settings=settings))
-    return contextlib.closing(on(request.spec, agents, settings=settings))
+        cluster = local(agents, settings=settings)
+    else:
+        cluster = on(request.spec, agents, settings=settings)
+    try:
+        yield cluster
+    finally:
+        if not left_alone():  # else it would wait for a run that never ends; all ends with this one
+            cluster.close()
 
 
 def _serves(

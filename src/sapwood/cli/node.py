@@ -146,7 +146,7 @@ def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug =
         if as_json:
             print_json({"nodes": found})
             return
-        columns = ("node", "state", "cores>", "since", "why")
+        columns = ("node", "state", "cores>", "Python", "since", "why")
         write(table("", columns, map(_node_row, found), wrap="why"))
 
 
@@ -319,6 +319,7 @@ def _node_row(record: NodeRecord) -> tuple[str, ...]:
         record.name,
         record.state,
         str(facts.cores) if facts else "",
+        facts.python if facts else "",
         _clock(record.joined),
         record.reason,
     )

@@ -24,7 +24,9 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
     on: Annotated[
         str,
         typer.Option(
-            metavar="PLACE", help="head: the nodes of the cluster; local: the head's machine alone."
+            metavar="PLACE",
+            help="head: the nodes of the cluster; local: the head's machine alone; slurm:N, "
+            "ssh:n1,n2, ray:N, …: machines that the session brings along, as run --on has them.",
         ),
     ] = "head",
     agents: Annotated[
@@ -53,7 +55,10 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Start a session, which goes on until it is deleted or nobody uses it any more."""
+    """Start a session, which goes on until it is deleted or nobody uses it any more.
+
+    One whose machines are not there yet begins when they are.
+    """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
 
@@ -124,6 +129,9 @@ def credential(
 def attach(
     session: Which,
     *,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait for one that has not begun yet.")
+    ] = True,
     cluster: OfCluster = "default",
     debug: Debug = False,
 ) -> None:
@@ -131,7 +139,7 @@ def attach(
     with reported(debug=debug, as_json=False):
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
 
-        session_command.watch(session, cluster)
+        session_command.watch(session, cluster, wait=wait)
 
 
 @app.command()

@@ -13,10 +13,13 @@ from typing import Any
 import msgspec
 import typer
 
+from sapwood.cli import starting
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.attaching import CREATE_TIMEOUT, RoleName, attach
 from sapwood.client.cluster import Cluster
+from sapwood.client.finding import must_be_there, once_there
+from sapwood.contexts.launchers.choice import absolute, is_launched
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import fold_hosts
@@ -93,7 +96,7 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
         flags["cluster.shape" if request.on == "local" else "nodes.topology"] = request.topology
     wanted = calls.CreateSession(
         name=request.name,
-        on=request.on,
+        on=absolute(request.on),
         agents=request.agents,
         agents_per_node=request.agents_per_node,
         fanout=request.fanout,
@@ -106,11 +109,17 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
     if as_json:
         print_json(_facts(record))
         return
-    agents = 0 if record.report is None else record.report.agents
-    typer.echo(
-        f"The session {record.handle} is ready: {agents} agent{'s' * (agents != 1)}, "
-        f"process {record.pid}."
-    )
+    report = record.report or _NO_REPORT
+    if report.waits:
+        typer.echo(
+            f"The session {record.handle} waits for its machines: {report.waits}. It begins when "
+            "they are there."
+        )
+    else:
+        typer.echo(
+            f"The session {record.handle} is ready: {report.agents} "
+            f"agent{'s' * (report.agents != 1)}, process {record.pid}."
+        )
     if request.cluster.startswith("sapwood://"):
         typer.echo(
             f"`sapwood session credential {record.name} --cluster {request.cluster}` shows the "
@@ -158,8 +167,9 @@ def show(session: str, cluster: str, *, as_json: bool) -> None:
         ("process", str(record.pid)),
         ("attached", ", ".join(report.front_ends) or "nobody"),
         ("streams", str(report.streams)),
+        *([("waits for", f"{report.waits}; for {_age(report.since)}")] if report.waits else []),
         ("merged", _merges(report) or "with no other"),
-        ("nodes", fold_hosts(report.nodes) or "the head's machine"),
+        ("nodes", fold_hosts(report.nodes) or _no_nodes(record)),
         ("ends", _end(record, report)),
         ("kept output", _kept(report) or "none"),
     ]
@@ -181,9 +191,15 @@ def show_credential(session: str, cluster: str, *, as_json: bool) -> None:
         typer.echo(text)
 
 
-def watch(session: str, cluster: str) -> None:
-    """Show what the agents of a session print, until it ends."""
-    with _attached(session, "watch", cluster) as watched:
+def watch(session: str, cluster: str, *, wait: bool) -> None:
+    """Show what the agents of a session print, until it ends.
+
+    Args:
+        session: Which one.
+        cluster: Its cluster.
+        wait: Whether to wait for one that has not begun yet.
+    """
+    with _attached(session, "watch", cluster, wait=wait) as watched:
         over = threading.Event()
         watched.session.subscribe(
             lambda change: over.set() if watched.session.failure is not None else None
@@ -199,11 +215,19 @@ def _line_of(session: str, cluster: str) -> str:
     return credential_text(typed.convert(found, calls.SessionCredential))
 
 
-def _attached(session: str, role: RoleName, cluster: str) -> Cluster:
+def _attached(session: str, role: RoleName, cluster: str, *, wait: bool = False) -> Cluster:
     """Attach to a session; by a line of its head, if that is on another machine."""
-    if cluster.startswith(SCHEME):
-        return attach(_line_of(session, cluster), role=role)
-    return attach(session, role=role, cluster=cluster)
+    if not cluster.startswith(SCHEME):
+        return attach(session, role=role, cluster=cluster, wait=wait, on_wait=starting.wait)
+
+    def find() -> None:
+        must_be_there(_asked(cluster, calls.FIND_SESSION, session))
+
+    if wait:
+        once_there(find, starting.wait)
+    else:
+        find()
+    return attach(_line_of(session, cluster), role=role)
 
 
 def merge(request: MergeRequest, cluster: str, *, as_json: bool) -> None:
@@ -310,7 +334,13 @@ def _note(record: calls.SessionRecord, report: calls.SessionReport) -> str:
     held = f"holds {fold_hosts(report.nodes)}" if report.nodes else ""
     end = _left(record, report)
     ends = f"ends in {_time(end)} if nobody attaches" if end is not None else ""
-    return "; ".join(filter(None, (held, ends, _merges(report), _kept(report))))
+    waits = f"waits for its machines: {report.waits}" if report.waits else ""
+    return "; ".join(filter(None, (waits, held, ends, _merges(report), _kept(report))))
+
+
+def _no_nodes(record: calls.SessionRecord) -> str:
+    """Return where a session is whose agents are on no node."""
+    return "none" if is_launched(record.on) else "the head's machine"
 
 
 def _end(record: calls.SessionRecord, report: calls.SessionReport) -> str:

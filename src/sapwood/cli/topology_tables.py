@@ -10,8 +10,8 @@ from rich.text import Text
 
 from sapwood.cli.present import FittingTable, seconds, shortened
 from sapwood.cli.status_tables import status_of
-from sapwood.client.hosts import machines
 from sapwood.client.link_measurement import measure_links
+from sapwood.contexts.launchers.choice import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import split_hosts

@@ -5,7 +5,7 @@ from sapwood.activity.run import Run
 from sapwood.activity.run_record import WorkRecord
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.activity.task_future import TaskFuture
-from sapwood.client.attaching import attach, create_session
+from sapwood.client.attaching import attach, create_session, request_session
 from sapwood.client.cluster import AgentView, Cluster
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
 from sapwood.client.executing import ExecResult, NodeResult, execute
@@ -48,6 +48,7 @@ from sapwood.core.errors import (
     InputError,
     MemoryLimitError,
     NodeLostError,
+    NotReadyError,
     ParameterError,
     ProcessSpentError,
     ProgramError,
@@ -110,6 +111,7 @@ __all__ = [
     "Message",
     "NodeLostError",
     "NodeResult",
+    "NotReadyError",
     "ParameterError",
     "PersistentDataset",
     "PlaceReport",
@@ -158,6 +160,7 @@ __all__ = [
     "on",
     "parameter",
     "ray",
+    "request_session",
     "runs",
     "slurm",
     "ssh",

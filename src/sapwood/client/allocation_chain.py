@@ -75,9 +75,11 @@ class AllocationChain:
         with self._lock:
             self._over = True
             following = self._next
-        self.cluster.__exit__(kind, error, traceback)
-        if following is not None and following.exception() is None:
-            following.result().close()
+        try:
+            self.cluster.__exit__(kind, error, traceback)
+        finally:
+            if following is not None and following.exception() is None:
+                following.result().close()
 
     def follow(self, run: Run) -> Run:
         """Have a run of the cluster of now stop in time, and the next cluster begun before."""

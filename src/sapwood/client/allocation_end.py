@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -57,18 +58,32 @@ class AllocationEnd:
         self._settings = settings
         self._clock = clock
         self._begun = clock()
+        self._until: float | None = None  # as the launcher said last
         self._changed = threading.Condition()
         self._alarms: list[_Alarm] = []
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def seconds_left(self) -> float | None:
-        """Return for how long the machines are there still; None where nobody knows."""
-        found = [] if self._launcher is None else [self._launcher.seconds_left()]
+        """Return for how long the machines are there still; None where nobody knows.
+
+        Where the launcher does not say at the moment, what it said last counts.
+        """
+        found = [] if self._launcher is None else [self._of_launcher(self._launcher)]
         if self._settings.allocation_time:
             found.append(self._settings.allocation_time - (self._clock() - self._begun))
         known = [one for one in found if one is not None]
         return min(known) if known else None
+
+    def _of_launcher(self, launcher: LimitedLauncher) -> float | None:
+        left = launcher.seconds_left()
+        if left is None:
+            return None if self._until is None else max(0.0, self._until - self._clock())
+        if math.isinf(left):
+            self._until = None
+            return None
+        self._until = self._clock() + left
+        return left
 
     @property
     def may_be_followed(self) -> bool:

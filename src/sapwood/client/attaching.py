@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any, Literal
 
@@ -9,13 +10,15 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
-from sapwood.client.finding import asked, find_root, page_of
+from sapwood.client.finding import asked, find_root, once_there, page_of
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts.launchers.allocation import WaitCallback
+from sapwood.contexts.launchers.choice import absolute
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.topology import Tree
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -29,30 +32,37 @@ from sapwood.session.port import SessionPort
 RoleName = Literal["owner", "user", "watch"]
 
 CREATE_TIMEOUT = 150.0
-"""Seconds in which a session that is made must be ready."""
+"""Seconds in which a session that is made must be ready, or wait for its machines."""
+
+END_TIMEOUT = 60.0
+"""Seconds in which a session that is ended must be gone."""
 
 
-def create_session(
+def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     agents: int | None = None,
     *,
     name: str = "",
-    on: Literal["head", "local"] = "head",
+    on: str = "head",
     agents_per_node: int | None = None,
     fanout: int | None = None,
     idle: float | None = None,
     cluster: str = "default",
     settings: Settings | None = None,
+    on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Start a session that outlives this process, at a head that is up here (``sapwood up``).
 
     Its root is a process of its own. :meth:`Cluster.detach` leaves it, :func:`attach` comes back to
     it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when
-    nobody was attached for some time.
+    nobody was attached for some time; one with machines of its own also with these.
 
     Args:
         agents: Agents altogether; by default one for each core.
         name: What to call it; by default a name is made up.
-        on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone.
+        on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone, or
+            machines that the session brings along: ``"slurm:4"``, ``"ssh:n1,n2"``, ``"ray:2"``,
+            ``"dask:tcp://HOST:8786"``, ``"kubernetes:4"``. The head's machine asks for these,
+            as its user; they are given back when the session ends.
         agents_per_node: Agents on each node.
         fanout: Children of each junction, with ``"local"``; other shapes are settings:
             ``cluster.shape``, and ``nodes.topology`` for those between nodes.
@@ -60,11 +70,15 @@ def create_session(
             as the policy of the head says (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
         settings: All settings; by default those of configuration files and variables.
+        on_wait: Told what a session waits for whose machines are not there yet, and since how many
+            seconds; :func:`request_session` does not wait for them.
 
     Raises:
-        ConfigurationError: It cannot be called so, or there is one of this name.
-        NodeLostError: No such head is up here.
-        ResourceError: Its processes cannot be started.
+        ConfigurationError: It cannot be called so, or there is one of this name, or there cannot
+            be such machines.
+        NodeLostError: No such head is up here, or machines did not come.
+        ResourceError: Its processes cannot be started, or machines are refused.
+        ClosedError: Somebody has ended it while it waited.
 
     Example:
         ::
@@ -75,23 +89,89 @@ def create_session(
 
             cluster = sapwood.attach(handle)  # later, from another process
     """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    handle = request_session(
+        agents,
+        name=name,
+        on=on,
+        agents_per_node=agents_per_node,
+        fanout=fanout,
+        idle=idle,
+        cluster=cluster,
+        settings=chosen,
+    )
+    try:
+        socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
+        address = RootAddress(session=number, name=called)
+        made = attached_cluster(address, _at(socket), FrontEndRole.OWNER, chosen, ends=True)
+    except BaseException:
+        _end(handle, cluster)
+        raise
+    made.page = page_of(cluster, f"sessions/{number}")
+    return made
+
+
+def request_session(
+    agents: int | None = None,
+    *,
+    name: str = "",
+    on: str = "head",
+    agents_per_node: int | None = None,
+    fanout: int | None = None,
+    idle: float | None = None,
+    cluster: str = "default",
+    settings: Settings | None = None,
+) -> str:
+    """Ask for a session as :func:`create_session` does, and return its handle at once.
+
+    Where its machines are not there yet, it begins when they are, whether anybody waits or not.
+    :func:`attach` waits for it.
+
+    Args:
+        agents: See :func:`create_session`, as for all others.
+        name: What to call it.
+        on: Where its agents are.
+        agents_per_node: Agents on each node.
+        fanout: Children of each junction, with ``"local"``.
+        idle: Seconds after which it ends when nobody is attached; it is not idle while it waits.
+        cluster: What ``sapwood up --name`` was given.
+        settings: All settings.
+
+    Raises:
+        ConfigurationError: It cannot be called so, or there cannot be such machines.
+        NodeLostError: No such head is up here, or machines did not come.
+        ResourceError: Its processes cannot be started, or machines are refused.
+
+    Example:
+        ::
+
+            handle = sapwood.request_session(16, name="night", on="slurm:4")  # the job may wait
+
+            with sapwood.attach(handle, on_wait=print) as cluster:  # from any process
+                print(cluster.submit(pow, 2, 10).result())
+    """
     from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
 
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     wanted = calls.CreateSession(
         name=name,
-        on=on,
+        on=absolute(on),
         agents=agents,
         agents_per_node=agents_per_node,
         fanout=fanout,
         idle=idle,
         settings=msgspec.to_builtins(chosen),
     )
-    record = asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
-    address = RootAddress(session=record.id, name=record.name)
-    made = attached_cluster(address, _at(record.socket), FrontEndRole.OWNER, chosen, ends=True)
-    made.page = page_of(cluster, f"sessions/{record.id}")
-    return made
+    made = asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    return made.handle
+
+
+def _end(handle: str, cluster: str) -> None:
+    """End a session to which its creator could not attach."""
+    from sapwood.head import calls  # noqa: PLC0415 - as above
+
+    with contextlib.suppress(SapwoodError):  # it may be over
+        asked(cluster, calls.END_SESSION, handle, END_TIMEOUT)
 
 
 def attach(
@@ -100,10 +180,13 @@ def attach(
     role: RoleName = "owner",
     cluster: str = "default",
     settings: Settings | None = None,
+    wait: bool = True,
+    on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Attach to a session that was made before, by this process or another one.
 
-    Closing the cluster leaves the session as it is.
+    Closing the cluster leaves the session as it is. A session that waits for its machines is waited
+    for.
 
     Args:
         handle: What :meth:`Cluster.detach` returned, or the session's name; from another machine,
@@ -112,9 +195,12 @@ def attach(
             agents beside an owner; ``"watch"`` sees what agents print.
         cluster: What ``sapwood up --name`` was given.
         settings: Settings of this front end; by default those of files and variables.
+        wait: Whether to wait for a session that has not begun yet.
+        on_wait: Told what that waits for, and since how many seconds.
 
     Raises:
         ConfigurationError: There is no such session, or it has an owner already.
+        NotReadyError: It has not begun yet, and is not waited for.
         ClosedError: It has ended.
         CommunicationError: Its root does not answer.
 
@@ -142,7 +228,8 @@ def attach(
         shown = read_credential(handle)
         there = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
         return attached_cluster(there, connect_by(shown), wanted, chosen, ends=False)
-    socket, number, name = find_root(handle, cluster)
+    find = partial(find_root, handle, cluster)
+    socket, number, name = once_there(find, on_wait) if wait else find()
     address = RootAddress(session=number, name=name)
     made = attached_cluster(address, _at(socket), wanted, chosen, ends=False)
     made.page = page_of(cluster, f"sessions/{number}")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.client.hosts import machines, new_control_tree
+from sapwood.client.hosts import new_control_tree
 from sapwood.code.runner.packages import packages_variables
 from sapwood.contexts.launchers.allocation import WaitCallback
+from sapwood.contexts.launchers.choice import machines
 from sapwood.core import typed
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
 from sapwood.environment.configuration import load_configuration

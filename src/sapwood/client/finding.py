@@ -1,16 +1,20 @@
-"""How sessions on this machine are found: by their head, or by what their root has left."""
+"""How sessions are found: by their head, or on this machine by what their root has left."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sapwood.activity.dashboard_page import DashboardPage
+from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
-    ConfigurationError,
     NodeLostError,
+    NotReadyError,
     SapwoodError,
 )
 from sapwood.session.port import SessionState
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
 
 T = TypeVar("T")
+
+LOOK: Final = 0.5
+"""Seconds between two looks at a session that has not begun yet."""
 
 CALL_TIMEOUT: Final = 30.0
 """Seconds in which a head answers."""
@@ -29,6 +36,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
 
     Raises:
         ConfigurationError: There is no such session.
+        NotReadyError: It has not begun yet.
         ClosedError: It has ended.
     """
     from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
@@ -41,19 +49,58 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
         name, _, number = handle.rpartition("#")
         for one in notices(cluster):  # there is no head: a session goes on without
             same = number == one.id if name else number in {one.name, one.id}
-            if same and one.ready and started(one.pid) == one.started:
-                return one.socket, one.id, one.name
+            if same and started(one.pid) == one.started:
+                if one.ready:
+                    return one.socket, one.id, one.name
+                raise NotReadyError(
+                    f"the session '{one.name}#{one.id}' waits still, and its head is gone",
+                    hint="`sapwood up` starts the head again",
+                ) from None
         raise
+    must_be_there(record)
+    return record.socket, record.id, record.name
+
+
+def must_be_there(record: SessionRecord) -> None:
+    """Refuse a session that nobody can attach to.
+
+    Raises:
+        NotReadyError: It has not begun yet.
+        ClosedError: It has ended.
+    """
     if SessionState(record.state).is_over:
         raise ClosedError(
             f"the session '{record.handle}' has ended: {record.reason}",
             hint="`sapwood session create` makes a new one",
         )
     if not record.socket:
-        raise ConfigurationError(
-            f"the session '{record.handle}' is {record.state} still", hint="try again soon"
+        waits = "" if record.report is None else record.report.waits
+        raise NotReadyError(
+            f"the session '{record.handle}' "
+            + (f"waits for its machines: {waits}" if waits else f"is {record.state} still"),
+            hint="it begins by itself: try again later, or wait for it",
         )
-    return record.socket, record.id, record.name
+
+
+def once_there(find: Callable[[], T], on_wait: WaitCallback | None) -> T:
+    """Return what is found of a session as soon as it has begun.
+
+    Args:
+        find: Finds it, or raises a ``NotReadyError``.
+        on_wait: Told what it waits for, and since how many seconds.
+
+    Raises:
+        SapwoodError: It will not begin.
+    """
+    began = time.monotonic()
+    pause = threading.Event()
+    while True:
+        try:
+            return find()
+        except NotReadyError as error:
+            if on_wait is not None:
+                on_wait(error.what, time.monotonic() - began)
+        pause.wait(LOOK)
 
 
 def page_of(cluster: str, page: str) -> DashboardPage:

@@ -53,7 +53,11 @@ class HeadHistory:
                 self._refused(error)
                 self._other.write(key, history)
 
-        self._head.keep_rates(key, history).add_done_callback(kept)
+        try:
+            self._head.keep_rates(key, history).add_done_callback(kept)
+        except SapwoodError as error:
+            self._refused(error)
+            self._other.write(key, history)
 
     def _refused(self, error: BaseException) -> None:
         _log.debug("the head keeps no rates for this front end", reason=str(error))

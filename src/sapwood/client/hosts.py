@@ -17,7 +17,8 @@ from sapwood.client.cluster import Cluster
 from sapwood.client.head_history import HeadHistory
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.contexts.launchers.base import Launcher, LimitedLauncher
+from sapwood.contexts.launchers.base import AllocatingLauncher, Launcher, LimitedLauncher
+from sapwood.contexts.launchers.choice import cores_per_node, machines, new_launcher
 from sapwood.contexts.launchers.dask import DaskLauncher
 from sapwood.contexts.launchers.kubernetes import IMAGE, KubernetesLauncher, PodOptions
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -32,7 +33,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.making import plan_over, session_options, site_variables
+from sapwood.roots.making import on_loopback, plan_over, session_options, site_variables
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
@@ -128,7 +129,7 @@ def slurm(
     launcher = SlurmLauncher(
         nodes,
         [*chosen.nodes.slurm, *options],
-        cores=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        cores=cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
         limit=time,
         step_options=chosen.nodes.srun,
     )
@@ -259,7 +260,7 @@ def ray(
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     launcher = RayLauncher(
         nodes,
-        cpus=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        cpus=cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
         gpus=whole(gpus_per_node, "gpus_per_node", ConfigurationError),
         address=address,
         timeout=chosen.nodes.ray_timeout,
@@ -373,7 +374,7 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
         image=image or chosen.nodes.pod_image or IMAGE,
         namespace=namespace or chosen.nodes.pod_namespace,
         context=context,
-        cpus=_cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
+        cpus=cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
         memory=memory,
         gpus=gpus_per_node,
         deadline=deadline,
@@ -385,13 +386,6 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
     except BaseException:
         launcher.close()
         raise
-
-
-def _cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) -> int:
-    """Return how many cores a job needs on each machine; 0 means all."""
-    if agents_per_node is not None:
-        return whole(agents_per_node, "agents_per_node", ConfigurationError)
-    return -(-agents // nodes) if nodes else 0
 
 
 def on(
@@ -435,7 +429,7 @@ def on(
     if kind == "head":
         return connect(rest or "default", agents, settings=settings, credential=credential, key=key)
     if kind == "session":
-        return attach(rest, role="user", settings=settings)
+        return attach(rest, role="user", settings=settings, on_wait=on_wait)
     if kind == "nodes":
         return several(int(rest), agents, settings=settings)
     return _on_allocated(kind, rest, agents, settings, on_wait)
@@ -473,7 +467,7 @@ def new_control_tree(
     Raises:
         ConfigurationError: The text names no machines.
     """
-    kind, rest = machines(spec)
+    kind, _ = machines(spec)
     if kind == "local":
         return None
     from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
@@ -484,66 +478,18 @@ def new_control_tree(
         raise ConfigurationError(
             "a session is no set of machines", where="--on", hint="name its nodes: --on head"
         )
-    launcher: Launcher
-    if kind == "slurm":
-        job = SlurmLauncher(
-            int(rest) if rest else None,
-            settings.nodes.slurm,
-            cores=1,
-            step_options=settings.nodes.srun,
-        )
-        job.request(on_wait)
-        launcher = job
-    elif kind == "ray":
-        reserved = RayLauncher(int(rest), cpus=1, timeout=settings.nodes.ray_timeout)
-        reserved.request(on_wait)
-        launcher = reserved
-    elif kind == "dask":
-        taken = DaskLauncher(rest, timeout=settings.nodes.dask_timeout)
-        taken.request(on_wait)
-        launcher = taken
-    elif kind == "kubernetes":
-        options = PodOptions(
-            image=settings.nodes.pod_image or IMAGE, namespace=settings.nodes.pod_namespace
-        )
-        pods = KubernetesLauncher(int(rest), options, timeout=settings.nodes.kubernetes_timeout)
-        pods.request(on_wait)
-        launcher = pods
-    elif kind == "ssh":
-        launcher = SshLauncher(split_hosts(rest), settings.nodes.ssh)
-    else:
-        launcher, settings = LocalLauncher(int(rest)), _on_loopback(settings)
+    each = 0 if kind == "kubernetes" else 1  # pods with commands reserve nothing
+    launcher = new_launcher(spec, settings.nodes, agents_per_node=each)
+    if isinstance(launcher, AllocatingLauncher):
+        launcher.request(on_wait)
+    if kind == "nodes":
+        settings = on_loopback(settings)
     return ControlTree(
-        launcher, session_options(settings, site_variables(settings)), settings.nodes
+        launcher,
+        session_options(settings, site_variables(settings)),
+        settings.nodes,
+        cache=settings.cache,
     )
-
-
-def machines(spec: str) -> tuple[str, str]:
-    """Return what kind of machines a text names, and which.
-
-    Raises:
-        ConfigurationError: The text names no machines.
-    """
-    kind, _, rest = spec.partition(":")
-    valid = {
-        "local": not rest,
-        "ssh": bool(rest),
-        "head": rest == "" or not spec.endswith(":"),
-        "session": bool(rest),
-        "nodes": rest.isdecimal() and int(rest) > 0,
-        "ray": rest.isdecimal() and int(rest) > 0,
-        "kubernetes": rest.isdecimal() and int(rest) > 0,
-        "dask": "://" in rest,
-        "slurm": not rest or (rest.isdecimal() and int(rest) > 0),
-    }
-    if not valid.get(kind):
-        raise ConfigurationError(
-            f"{spec!r} names no machines",
-            where="--on",
-            hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, "
-            "dask:tcp://HOST:8786, kubernetes:4, head, session:S or nodes:2",
-        )
-    return kind, rest
 
 
 def several(nodes: int, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
@@ -564,14 +510,8 @@ def several(nodes: int, agents: int | None = None, *, settings: Settings | None 
         LocalLauncher(whole(nodes, "nodes", ConfigurationError)),
         agents,
         agents_per_node=1 if agents is None and not chosen.cluster.agents else None,
-        settings=_on_loopback(chosen),
+        settings=on_loopback(chosen),
     )
-
-
-def _on_loopback(settings: Settings) -> Settings:
-    """Return settings by which the head listens for this machine only."""
-    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0", node_listen="127.0.0.1:0")
-    return msgspec.structs.replace(settings, nodes=here)
 
 
 def start_on(
@@ -593,7 +533,7 @@ def start_on(
 
     _check_transport(settings)
     base = session_options(settings, site_variables(settings))
-    control = ControlTree(launcher, base, settings.nodes)
+    control = ControlTree(launcher, base, settings.nodes, cache=settings.cache)
     with configure_logging(settings.log):
         control.start()
     try:

@@ -74,11 +74,13 @@ class Merged(StaysHere):
         self._lock = threading.Lock()
         self._split = False
         kinds = tuple(dict.fromkeys((*session.platforms, *there.platforms)))
+        pythons = (*session.pythons, *there.pythons)
         offered: Any = _FromAfar(session)
         self._maker = CodeMaker(
             cache,
             environment,
             lambda: targets_of(kinds),
+            lambda: pythons,
             OfferedContent(offered),
             pickle=settings.tasks.pickle,
         )

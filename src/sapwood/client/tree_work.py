@@ -78,6 +78,7 @@ class TreeWork(StaysHere, abc.ABC):
             self._cache,
             self._build_environment,
             lambda: self.targets,
+            lambda: session.pythons,
             OfferedContent(session),
             pickle=settings.tasks.pickle,
         )

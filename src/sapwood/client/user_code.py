@@ -44,6 +44,7 @@ class CodeMaker:
         cache: Where built libraries are kept.
         environment: Returns the variables of builds.
         targets: Returns what programs are built for.
+        pythons: Returns the versions of the Pythons that load them.
         offered: Offers libraries to agents on other machines.
         pickle: Whether arguments, results and exceptions of tasks may be pickled.
     """
@@ -53,6 +54,7 @@ class CodeMaker:
         cache: BuildCache,
         environment: Callable[[], Mapping[str, str]],
         targets: Callable[[], Sequence[Target]],
+        pythons: Callable[[], Sequence[str]],
         offered: OfferedContent,
         *,
         pickle: bool = True,
@@ -60,6 +62,7 @@ class CodeMaker:
         self._cache = cache
         self._environment = environment
         self._targets = targets
+        self._pythons = pythons
         self._offered = offered
         self.pickle = pickle
         self._programs: dict[tuple[str, str], NativeProgram] = {}
@@ -79,7 +82,7 @@ class CodeMaker:
                 f"{reprlib.repr(function)} cannot be called",
                 hint="pass a function, or program['name']",
             )
-        return _pickled(function)
+        return self._pickled(function)
 
     def call(
         self,
@@ -166,6 +169,7 @@ class CodeMaker:
             f"an argument of {name}",
             "open files, make locks and connections inside the function",
         )
+        pickling.check_versions(pickled.data, name, self._pythons())
         argument = {"code": code, "arguments": pickled}
         encoded = values.encode({**argument, "trace": trace} if trace else argument)
         return TaskCall(self._procedure, name, encoded, limit, {}, self.pickle)
@@ -189,7 +193,13 @@ class CodeMaker:
             )
             return user, native.built.debug_files
         steps = makes_steps(function)
-        return UserCode(name_of(function), _pickled(function), steps=steps, time_limit=limit), {}
+        pickled = self._pickled(function)
+        return UserCode(name_of(function), pickled, steps=steps, time_limit=limit), {}
+
+    def _pickled(self, function: Callable[..., Any]) -> bytes:
+        pickled = _pickled(function)
+        pickling.check_versions(pickled, name_of(function), self._pythons())
+        return pickled
 
     def _native(self, program: Program) -> NativeProgram:
         key = (program.hash, repr(sorted(program.parameters.items())))

@@ -277,6 +277,7 @@ def _open_library(plan: LibraryPlan, entry: CacheEntry) -> BuiltLibrary:
         plugin=place_of(plan.language),
         architecture=plan.target.architecture,
         libc=plan.target.libc.partition(" ")[0],
+        gpu=plan.target.gpu,
         file=os.fsencode(entry.path(artefact.library)),
         sha256=entry.manifest.files[artefact.library].sha256,
         debug_file=os.fsencode(entry.path(artefact.debug)) if artefact.debug else b"",

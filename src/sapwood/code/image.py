@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from sapwood.comm.content import ContentFolder
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import FunctionMissingError, ProgramError
 from sapwood.core.suggest import suggest
+from sapwood.environment.machine_kind import has_cuda_gpu
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 
 _NO_CONTENT = ContentFolder()
+
+_MINOR = sys.version_info.minor
+
+_VERSIONED = re.compile(r"/(python3\.\d+|python3\d+\.zip)(?=/|$)")
 
 
 class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +189,12 @@ def open_image(image: ProgramImage, content: ContentFolder = _NO_CONTENT) -> Ope
 def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:
     """Return the libraries for this process; where there are none, loading tells why."""
     here = (os.uname().machine, c_library().partition(" ")[0])
-    return [each for each in image.libraries if each.fits(*here)] or image.libraries
+    fitting = [each for each in image.libraries if each.fits(*here)] or image.libraries
+    kinds = {each.gpu for each in fitting}
+    if kinds != {"", "cuda"}:
+        return fitting
+    wanted = "cuda" if has_cuda_gpu(os.environ) else ""
+    return [each for each in fitting if each.gpu == wanted]
 
 
 def _load(library: LibraryImage, content: ContentFolder) -> tuple[LibraryImage, LoadedCode]:
@@ -226,8 +237,14 @@ def _language(library: LibraryImage) -> Language:
 
 def _extend_search_path(entries: Sequence[bytes]) -> None:
     for entry in map(os.fsdecode, entries):
-        if entry not in sys.path:
+        if entry not in sys.path and not _is_of_another_python(entry):
             sys.path.append(entry)
+
+
+def _is_of_another_python(entry: str) -> bool:
+    """Whether a folder has the modules of another minor version, which may be compiled."""
+    names = _VERSIONED.findall(entry)
+    return any(name not in {f"python3.{_MINOR}", f"python3{_MINOR}.zip"} for name in names)
 
 
 def _wrong_result(program: Program, partial: Any) -> ProgramError:

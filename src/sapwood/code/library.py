@@ -21,6 +21,7 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
         interface: Its functions.
         architecture: Of the processes that can load it; empty for all.
         libc: Name of their C library.
+        gpu: ``cuda`` for those that have such a GPU.
     """
 
     language: str
@@ -31,6 +32,7 @@ class LibraryImage(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str = ""
     libc: str = ""
     plugin: str = ""
+    gpu: str = ""
 
     @property
     def path(self) -> str:

@@ -6,8 +6,9 @@ Only runners and the front end that asked open them; in between they are bytes l
 import contextlib
 import io
 import pickle
+import sys
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType
 from typing import Any, ClassVar
 
@@ -26,10 +27,63 @@ _NO_FILE = "<dynamic-code>"
 """What cloudpickle 3.1.3 and newer write in place of the file that a function comes from."""
 
 
+_MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+_HINT = (
+    "put the function or class into a file of a program's folder, or into a module that is "
+    "installed on the machines; or have Python {} there, by nodes.python"
+)
+
+
+def code_of_one_version(minor: str, maker: Callable[..., CodeType], *parts: Any) -> CodeType:
+    """Make compiled code again where a Python runs it that is like the one that compiled it.
+
+    Another one would crash.
+
+    Args:
+        minor: The Python that compiled it, for example ``3.11``.
+        maker: What makes it.
+        *parts: What it is made of.
+
+    Raises:
+        DataValueError: This Python is of another minor version.
+    """
+    if minor != _MINOR:
+        raise DataValueError(
+            f"this Python is {_MINOR} and does not run code that Python {minor} compiled",
+            hint=_HINT.format(minor),
+        )
+    return maker(*parts)
+
+
+def check_versions(pickled: bytes, where: str, pythons: Iterable[str]) -> None:
+    """Refuse what cannot be opened by some Pythons, because it has compiled code.
+
+    Args:
+        pickled: What :func:`pickle_of` returns, or something around it.
+        where: Whose it is, for the error.
+        pythons: Versions of the Pythons, for example ``3.12.1``; empty ones are not known.
+
+    Raises:
+        DataValueError: It cannot be opened everywhere.
+    """
+    if code_of_one_version.__name__.encode() not in pickled:
+        return
+    others = sorted({".".join(one.split(".")[:2]) for one in pythons if one} - {_MINOR})
+    if others:
+        raise DataValueError(
+            f"it travels as code that Python {_MINOR} compiled, and there are processes with "
+            f"Python {', '.join(others)}, which do not run that",
+            where=where,
+            hint=_HINT.format(_MINOR),
+        )
+
+
 def _reduce_code(code: CodeType) -> Any:
     """Keep the file of a function, which tracebacks name and whose lines they show."""
     maker, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
-    return maker, tuple(code.co_filename if part == _NO_FILE else part for part in parts)
+    kept = (code.co_filename if part == _NO_FILE else part for part in parts)
+    return code_of_one_version, (_MINOR, maker, *kept)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types

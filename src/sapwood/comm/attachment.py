@@ -75,6 +75,7 @@ class Attachment:
 
     Attributes:
         number: How often this process has asked to be attached.
+        epoch: Of the tree that this place knew when it asked last.
         sought: The place that is asked; -1 for none.
         link: The connection on which it is asked; 0 for none.
     """
@@ -84,6 +85,7 @@ class Attachment:
         "_ever",
         "_since",
         "_timing",
+        "epoch",
         "link",
         "number",
         "sought",
@@ -96,6 +98,7 @@ class Attachment:
         self._ever = not ancestors
         self._since = 0.0
         self.number = 0
+        self.epoch = 0
         self.sought = -1
         self.link = 0
         self.state = AttachmentState.SEEKING if ancestors else AttachmentState.ATTACHED
@@ -113,10 +116,11 @@ class Attachment:
         self._since = now
         return self._seek(self._ancestors[0])
 
-    def asked(self, link: int) -> None:
-        """Note the connection to the place that is sought."""
+    def asked(self, link: int, epoch: int) -> None:
+        """Note the connection to the place that is sought, and which epoch it is told."""
         self.link = link
         self.number += 1
+        self.epoch = epoch
 
     def welcomed(self) -> None:
         """The place that was sought is the parent now."""

@@ -88,12 +88,12 @@ class PeerTable:
             return [ev.Disconnect(link.number, "no longer wanted")]
         if not event.initiator:
             return []
-        self.attachment.asked(link.number)
+        epoch = self.router.tree.epoch
         attachment = self.attachment
+        attachment.asked(link.number, epoch)
         hello = self.identity.hello(
             self.timing.window, link.number, attachment.number, attachment.sought
         )
-        epoch = self.router.tree.epoch
         if epoch:
             hello = msgspec.structs.replace(hello, epoch=epoch)
         return [ev.Transmit((link.number,), hello)]
@@ -112,6 +112,9 @@ class PeerTable:
     def _welcomed(self, link: Link, message: msg.Welcome) -> Effects:
         if link.number != self.attachment.link:
             return [ev.Disconnect(link.number, "no longer wanted")]
+        epoch = self.router.tree.epoch
+        if epoch > self.attachment.epoch:  # the former parent told it meanwhile: ask again
+            return [ev.Disconnect(link.number, f"epoch {epoch} has come since it was asked")]
         link.greet(message, self.identity)
         if link.rank != self.attachment.sought or link.rank not in self.router.ancestors:
             raise ProtocolError(f"expected rank {self.attachment.sought}, met {link.rank}")

@@ -77,12 +77,14 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
         seconds: How long that took.
         architecture: Of the processor that it and its processes run on, or that is emulated.
         libc: Name and version of their C library, for example ``glibc 2.36``.
+        python: Version of their Python, for example ``3.12.1``.
     """
 
     pid: int
     seconds: float
     architecture: str = ""
     libc: str = ""
+    python: str = ""
 
 
 class Spawned(msgspec.Struct, frozen=True, tag="spawned"):

@@ -1,8 +1,9 @@
 """The runtime as an archive: what a node needs of Sapwood, and of the libraries that it uses.
 
 The archive is made once, of the files that this interpreter has, and known by its hash. It fits
-nodes whose Python has the same ABI. For those of another architecture, the libraries come from a
-folder that the user has made. Nothing is resolved or installed on a node.
+nodes whose Python has the same ABI. For those of another architecture or minor version, the
+libraries come from a folder that was made for their Python. Nothing is resolved or installed on a
+node.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from sapwood.core.errors import ResourceError
 
@@ -116,38 +119,79 @@ def own_runtime() -> Runtime:
     return Runtime(files, stamps)
 
 
+class PythonBuild(msgspec.Struct, frozen=True):
+    """The Python of a node, as its stub tells of it.
+
+    Attributes:
+        abi: As the names of its extensions have it, for example
+            ``cpython-312-x86_64-linux-gnu``.
+        version: For example ``3.12.1``.
+        c_library: Name and version, for example ``glibc 2.36``.
+    """
+
+    abi: str
+    version: str
+    c_library: str = ""
+
+    @property
+    def minor(self) -> str:
+        """Its version without the last number.
+
+        Example:
+            >>> PythonBuild("cpython-312-aarch64-linux-gnu", "3.12.1").minor
+            '3.12'
+        """
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def architecture(self) -> str:
+        """That of the processor.
+
+        Example:
+            >>> PythonBuild("cpython-312-aarch64-linux-gnu", "3.12.1").architecture
+            'aarch64'
+        """
+        return [*self.abi.split("-"), "", "", ""][2]
+
+    def __str__(self) -> str:
+        return f"Python {self.version} ({self.abi or 'unknown ABI'})"
+
+
+def folder_for(python: PythonBuild, folders: Sequence[str]) -> Path | None:
+    """Return the folder that has libraries for a Python, or None.
+
+    Args:
+        python: The Python.
+        folders: Those with libraries; each is for one ABI.
+
+    Raises:
+        ResourceError: Sapwood cannot run there, whatever libraries there are.
+    """
+    _, digits, *_ = [*python.abi.split("-"), ""]
+    if not python.abi.startswith("cpython-3") or digits != python.minor.replace(".", ""):
+        raise ResourceError(
+            f"its {python} is no ordinary build of CPython: name another one in nodes.python"
+        )
+    known = [Path(one).expanduser() for one in folders]
+    return next((one for one in known if [*(one / "msgspec").glob(f"*.{python.abi}.so")]), None)
+
+
 @functools.cache
-def runtime_for(abi: str, version: str, folders: tuple[str, ...]) -> Runtime:
+def runtime_for(python: PythonBuild, folder: Path) -> Runtime:
     """Return the runtime for a Python of another ABI than this one.
 
     Args:
-        abi: That of the Python, for example ``cpython-311-aarch64-linux-gnu``.
-        version: Its version, for people.
-        folders: Those with libraries for other machines; each is for one ABI.
+        python: The Python.
+        folder: What :func:`folder_for` returns.
 
     Raises:
-        ResourceError: There is none; the error says why, and what to do about it.
+        ResourceError: The folder lacks libraries; the error has the command that makes it.
     """
-    here, minor = own_abi(), f"{sys.version_info.major}.{sys.version_info.minor}"
-    if abi.split("-")[:2] != here.split("-")[:2]:
-        raise ResourceError(
-            f"its Python is {version} ({abi}), and that of the head is {minor} ({here}): name a "
-            f"Python {minor} of that machine in nodes.python, for functions do not travel between "
-            "versions"
-        )
-    known = [Path(one).expanduser() for one in folders]
-    fitting = [one for one in known if [*(one / "msgspec").glob(f"*.{abi}.so")]]
-    if not fitting:
-        raise ResourceError(
-            f"its Python is {version} for {abi}, for which the head has no libraries: make a "
-            f"folder by `{packages_command(abi, minor)}` and name it in nodes.packages"
-        )
-    folder = fitting[0]
     missing = [one for one in LIBRARIES if not (folder / one).is_dir()]
     if missing:
         raise ResourceError(
             f"the folder {folder} of nodes.packages lacks {', '.join(missing)}: make it again by "
-            f"`{packages_command(abi, minor)}`"
+            f"`{packages_command(python)}`"
         )
     own = {name: path for name, path in own_runtime().files.items() if _is_sapwood(name)}
     found = {
@@ -155,23 +199,23 @@ def runtime_for(abi: str, version: str, folders: tuple[str, ...]) -> Runtime:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not _is_left_out(f"/{(name := str(path.relative_to(folder)))}")
     }
-    return Runtime({**found, **own}, [], abi)
+    return Runtime({**found, **own}, [], python.abi)
 
 
-def packages_command(abi: str, minor: str) -> str:
-    """Return the command that makes a folder with libraries for machines of another architecture.
+def packages_command(python: PythonBuild) -> str:
+    """Return the command that makes a folder with libraries for another Python.
 
     Example:
-        >>> packages_command("cpython-311-aarch64-linux-gnu", "3.11").split(" --platform ")[1]
+        >>> python = PythonBuild("cpython-312-aarch64-linux-gnu", "3.12.1")
+        >>> packages_command(python).split(" --platform ")[1]
         'manylinux2014_aarch64'
     """
-    _, _, architecture, *rest = [*abi.split("-"), "", "", ""]
     gnu, musl = ("manylinux2014", "manylinux_2_28", "manylinux_2_34"), ("musllinux_1_2",)
-    kinds = musl if "musl" in rest else gnu
-    platforms = "".join(f" --platform {kind}_{architecture}" for kind in kinds)
+    kinds = musl if python.abi.endswith("musl") else gnu
+    platforms = "".join(f" --platform {kind}_{python.architecture}" for kind in kinds)
     return (
-        f"pip install --target FOLDER --only-binary=:all:{platforms} --python-version {minor} "
-        f"{' '.join(LIBRARIES)}"
+        f"pip install --target FOLDER --only-binary=:all:{platforms} "
+        f"--python-version {python.minor} {' '.join(LIBRARIES)}"
     )
 
 

@@ -151,8 +151,8 @@ class Zygote:
 
     def ready(self, seconds: float) -> None:
         """Tell the front end that all is imported, and how long that took."""
-        machine = os.uname().machine
-        self._main.report(orders.Ready(os.getpid(), seconds, machine, process.c_library()))
+        machine, python = os.uname().machine, ".".join(map(str, sys.version_info[:3]))
+        self._main.report(orders.Ready(os.getpid(), seconds, machine, process.c_library(), python))
 
     def _serve(self) -> bool:
         """Take in what there is; False when the front end is gone."""

@@ -23,7 +23,8 @@
     │   ├── CancelledError             SW205  also that of concurrent.futures
     │   └── ProcessSpentError          SW206
     ├── ResourceError                  SW300  the machine has not enough of something
-    │   └── DrainedError               SW301  a run stopped before its machines went
+    │   ├── DrainedError               SW301  a run stopped before its machines went
+    │   └── NotReadyError              SW302  a session has not begun yet
     ├── CommunicationError             SW400
     │   ├── ProtocolError              SW401
     │   ├── AgentLostError             SW402
@@ -300,6 +301,13 @@ class DrainedError(ResourceError):
     """A run stopped after an iteration, as the time of its machines ends; it can go on later."""
 
     code = "SW301"
+    exit_code = 75
+
+
+class NotReadyError(ResourceError):
+    """A session has not begun yet, as it waits for its machines; try again later."""
+
+    code = "SW302"
     exit_code = 75
 
 

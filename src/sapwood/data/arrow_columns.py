@@ -104,8 +104,22 @@ def as_array(column: Any, name: str, where: str, first: int = 0) -> Array:
     if column.null_count:
         if found.dtype.kind != "f":
             raise _nulls(column, name, where, first)
-        return np.asarray(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
-    return np.asarray(column.to_numpy(zero_copy_only=False))
+        filled = _values(column, found.dtype).copy()
+        filled[_values(column.is_null(), np.dtype(np.bool_))] = np.nan
+        return filled
+    return _values(column, found.dtype)
+
+
+def _values(column: Any, dtype: np.dtype[Any]) -> Array:
+    """Return the values of an array, whatever a null has: pyarrow's own way imports pandas."""
+    begin, end = column.offset, column.offset + len(column)
+    if begin == end:
+        return np.empty(0, dtype)
+    values = column.buffers()[1]
+    if dtype == np.bool_:
+        bits = np.unpackbits(np.frombuffer(values, np.uint8), count=end, bitorder="little")
+        return bits[begin:].astype(np.bool_)
+    return np.frombuffer(values, dtype, end)[begin:]
 
 
 @contextmanager

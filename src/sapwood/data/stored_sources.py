@@ -53,12 +53,13 @@ def load_stored(
     if columns is not None and not columns:
         raise DataShapeError("no columns are chosen", hint="name at least one, or leave them out")
     files = _files(source)
-    kind = _kind([file.path for file in files], source)
+    kind = _kind([file.path for file in files], _shown(source))
+    first = _shown(files[0].path)
     scans: list[Scanned] = []
     for file in files:
         with opened(file, (), ContentFolder()) as opening:
             scans.append(kind.scan(opening, Choice(fields, columns, opening.where)))
-        _require_same(scans[0], scans[-1], files[0].path, opening.where)
+        _require_same(scans[0], scans[-1], first, opening.where)
     pieces = tuple(
         msgspec.structs.replace(piece, file=index)
         for index, scan in enumerate(scans)
@@ -67,11 +68,13 @@ def load_stored(
     if len(pieces) > MAX_PIECES:
         raise DataShapeError(
             f"the files have {len(pieces)} pieces, and at most {MAX_PIECES} can be told to agents",
-            where=source,
+            where=_shown(source),
             hint="write larger row groups",
         )
     if not any(piece.rows for piece in pieces):
-        raise DataShapeError("the data hold no rows", where=source, hint="give at least one")
+        raise DataShapeError(
+            "the data hold no rows", where=_shown(source), hint="give at least one"
+        )
     by_name = Choice(fields, columns, source).by_name(scans[0].names)
     rows = StoredRows(
         kind.name,
@@ -80,14 +83,14 @@ def load_stored(
             for file, scan in zip(files, scans, strict=True)
         ),
         pieces,
-        _fields(scans[0].columns, fields, files[0].path, by_name=by_name),
+        _fields(scans[0].columns, fields, first, by_name=by_name),
         layout=scans[0].layout,
     )
     meta: dict[str, Any] = dict(scans[0].meta) if len(files) == 1 else {}
     if scans[0].names:
         meta["columns"] = tuple(scans[0].names)
     if len(files) > 1:
-        meta["files"] = tuple(PurePosixPath(file.path).name for file in files)
+        meta["files"] = tuple(PurePosixPath(_shown(file.path)).name for file in files)
         meta["file_rows"] = tuple(sum(piece.rows for piece in scan.pieces) for scan in scans)
     return StoredDataset(rows, origin=_origin(source, len(files)), meta=meta, named=by_name)
 
@@ -154,7 +157,7 @@ def _kind(paths: Sequence[str], source: str) -> RowFormat:
             known = ", ".join(s for one in all_formats() for s in one.suffixes)
             raise DataMissingError(
                 f"files that end in {PurePosixPath(plain).suffix!r} cannot be read in pieces",
-                where=plain,
+                where=_shown(path),
                 hint=f"use one of {known}; a pattern such as FOLDER/*.parquet leaves out others",
             )
         kinds.setdefault(kind.name, path)
@@ -220,8 +223,14 @@ def _fields(
 
 
 def _origin(source: str, files: int) -> str:
-    if is_url(source):
-        from sapwood.data.url_source import shown  # noqa: PLC0415 - as above
-
-        source = shown(source)
+    source = _shown(source)
     return source if files == 1 else f"{source} ({files} files)"
+
+
+def _shown(source: str) -> str:
+    """Return a path or a URL for people."""
+    if not is_url(source):
+        return source
+    from sapwood.data.url_source import shown  # noqa: PLC0415 - fsspec is optional
+
+    return shown(source)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+CUDA_CHOICE: Final = "SAPWOOD_CUDA"
+"""Environment variable: ``cpu`` or ``gpu`` for CUDA sources, empty for what the machine has."""
+
+CUDA_DEVICE: Final = Path("/dev/nvidiactl")
+"""There where the driver of NVIDIA GPUs is."""
 
 MAX_KIND = 120
 """Characters of a kind."""
@@ -25,6 +33,20 @@ def machine_kind() -> str:
     """
     parts = [os.uname().machine, _processor(), f"{os.cpu_count() or 1} cores", *_gpus()]
     return ", ".join(part for part in parts if part)[:MAX_KIND]
+
+
+def has_cuda_gpu(variables: Mapping[str, str]) -> bool:
+    """Whether CUDA sources run on a GPU of this machine.
+
+    Args:
+        variables: The environment of the process; ``SAPWOOD_CUDA`` may say ``cpu`` or ``gpu``.
+
+    Example:
+        >>> has_cuda_gpu({"SAPWOOD_CUDA": "cpu"})
+        False
+    """
+    choice = variables.get(CUDA_CHOICE, "")
+    return choice == "gpu" if choice else CUDA_DEVICE.exists()
 
 
 def _processor() -> str:

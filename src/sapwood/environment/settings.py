@@ -197,7 +197,7 @@ class NodeSettings(Section, frozen=True):
     pod_image: Annotated[
         str,
         about(
-            "Image of the pods of kubernetes:N, with a shell and this version of Python; empty "
+            "Image of the pods of kubernetes:N, with a shell and Python 3.11 or newer; empty "
             "means python:3.N of Docker Hub."
         ),
     ] = ""
@@ -206,13 +206,17 @@ class NodeSettings(Section, frozen=True):
     ] = ""
     python: Annotated[
         list[str],
-        about("Command that starts Python on a node; empty means the first that is new enough."),
+        about(
+            "Command that starts Python on a node; empty means one of this minor version, or else "
+            "the newest."
+        ),
     ] = []
     packages: Annotated[
         list[PathText],
         about(
-            "Folders with Sapwood's libraries for nodes of another architecture, one for each, "
-            "as `pip install --target` makes them; a node without one says with which command."
+            "Folders with Sapwood's libraries for nodes of another architecture or version of "
+            "Python, one for each, as `pip install --target` makes them; without one they are "
+            "fetched from the package index."
         ),
     ] = []
     runtime: Annotated[

@@ -989,6 +989,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
             not say.
         policy: By which values of the policy it acts.
+        waits: What it waits for before it begins; empty while it does not wait.
     """
 
     id: str
@@ -1009,6 +1010,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     part_of: list[str] = []
     idle: float | None = None
     policy: list[SessionValue] = []
+    waits: str = ""
 
 
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -25,6 +25,7 @@ import msgspec
 
 from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
+from sapwood.contexts.launchers.choice import is_launched, names_machines
 from sapwood.contexts.orders import Exited
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
@@ -260,6 +261,7 @@ class Head:
                 self._generation,
                 self._is_denied,
                 note,
+                cache=self.policy.settings.cache,
             )
         except BaseException:
             self.ledger.close()
@@ -942,7 +944,8 @@ class Head:
         node = self.control.name_of(order.host)
         self.gate.require_session(caller, RUN, record, what=order.handler)
         self.gate.require_right(caller, RUN, session=record.name, node=node, what=order.handler)
-        if record.report is None or node not in record.report.nodes:
+        own_machines = is_launched(record.on)  # the names of those may be the same
+        if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
                 f"the session '{record.handle}' is not on the node {node}",
                 hint="`sapwood session show` says where it is",
@@ -1034,6 +1037,9 @@ class Head:
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
             needed = [ADMIN]
             refuse_others(rights, "a session on the head's machine")
+        elif is_launched(wanted.on):  # and these, on machines that its user pays for or logs in to
+            needed = [ADMIN] if names_machines(wanted.on) else needed
+            refuse_others(rights, "a session that brings machines along")
         for right in needed:
             self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
         if rights.nodes is not None:

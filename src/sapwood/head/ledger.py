@@ -40,6 +40,8 @@ KINDS: Final = {
     "credential.cut_off": "a front end was cut off: its credential was revoked, or has ended",
     "request.refused": "the HTTP server refused a request",
     "session.created": "a session took nodes",
+    "session.delayed": "a session waits for machines that were asked for",
+    "session.allocated": "a session got the machines that it waited for",
     "session.restarted": "the root of a session was killed, and begun again",
     "session.ended": "a session gave its nodes back",
     "agent.joined": "a process that somebody else had started became an agent of a session",

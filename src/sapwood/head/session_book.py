@@ -46,6 +46,8 @@ MAX_ENDED = 100
 DOWN = "the cluster is down"
 LOST = "its process ended while there was no head"
 
+_ATTACHABLE = frozenset({SessionState.DETACHED.value, SessionState.READY.value})
+
 _SESSIONS = "sessions/"
 _SECRETS = "session-secrets/"
 _PLANS = "session-plans/"
@@ -68,6 +70,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         user: The user of nodes as whom its processes run; empty for that of their daemons.
         machines: Nodes that the one before it was on, which are waited for a while.
         former: What nodes call the processes of the one before it, which are ended.
+        credential: Ids of the credential that makes it; none for the head's user.
     """
 
     id: str
@@ -79,14 +82,15 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     machines: int = 0
     former: str = ""
+    credential: tuple[str, ...] = ()
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of a root says when it is ready.
+    """What the process of a root says when it is ready, or has to wait for its machines.
 
     Attributes:
         pid: The process.
-        socket: Where front ends reach it.
+        socket: Where front ends reach it; empty while it waits.
         idle: Seconds after which it ends when nobody is attached; 0 for never.
         report: How it is.
         machines: Nodes that it is on.
@@ -217,6 +221,10 @@ class SessionBook:
         if record.restarts and not record.pid:  # the former head was beginning it again
             self._lost(record, LOST)
             return
+        if told is not None and told.ready and not record.socket:  # it has its machines by now
+            record = msgspec.structs.replace(
+                record, state=SessionState.DETACHED.value, socket=told.socket
+            )
         if record.pid and told is None:  # a root that ends by itself takes its notice along
             self._keep(self._after(record, SessionStep.ENDS))
             self._over(record, "it ended while there was no head")
@@ -418,14 +426,38 @@ class SessionBook:
                 self._early[report.id] = report
                 return True
             self._note_agents(record, report)
+            self._note_wait(record, report)
             state = report.state
             if record.state == SessionState.DRAINING.value:  # the head knows why it ends it
                 state, reason = record.state, record.reason or report.reason
                 report = msgspec.structs.replace(report, reason=reason)
             idle = record.idle if report.idle is None else report.idle
+            record, former = self._with_socket(record, state), record
             self._keep(msgspec.structs.replace(record, state=state, report=report, idle=idle))
-        self._note_merges(record, report)
+        self._note_merges(former, report)
         return True
+
+    def _with_socket(self, record: calls.SessionRecord, state: str) -> calls.SessionRecord:
+        """Return a session with where its root is reached, which a root that waited has not said.
+
+        Args:
+            record: The session.
+            state: In which it is now.
+        """
+        if record.socket or state not in _ATTACHABLE:
+            return record
+        for told in self.processes.notices():
+            if (told.id, told.pid) == (record.id, record.pid):
+                return msgspec.structs.replace(record, socket=told.socket)
+        return record
+
+    def _note_wait(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+        """Note for what machines a session waits, and that it has them."""
+        before = "" if record.report is None else record.report.waits
+        if report.waits and not before:
+            self._note("session.delayed", report.waits, session=record.name)
+        elif before and not report.waits and report.state == SessionState.STARTING.value:
+            self._note("session.allocated", "its machines are there", session=record.name)
 
     def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
         """Note what has happened to agents that others start, as far as it is not noted yet."""
@@ -463,6 +495,7 @@ class SessionBook:
             idle=policy.idle.session if wanted.idle is None else wanted.idle,
             disconnect=policy.disconnect,
             user="" if record.creator is None else record.creator.user,
+            credential=() if record.creator is None else tuple(record.creator.ids),
         )
 
     def _begun(
@@ -477,7 +510,9 @@ class SessionBook:
                     self._disown(ready)
                     raise ClosedError(f"the session '{record.handle}' has ended")
                 ends = known.state == SessionState.DRAINING.value
-                after = known if ends else self._after(record, SessionStep.STARTED)
+                waits = ready.report.state == SessionState.DELAYED.value
+                step = SessionStep.WAITS if waits else SessionStep.STARTED
+                after = known if ends else self._after(record, step)
                 report = known.report if ends else ready.report
                 record = msgspec.structs.replace(
                     after,
@@ -491,6 +526,8 @@ class SessionBook:
                     folders=ready.folders,
                 )
                 self._keep(record)
+                if waits and not ends:
+                    self._note_wait(known, ready.report)
                 early = self._early.pop(record.id, None)
                 if early is not None and early.pid in {0, record.pid}:
                     self.report(early)  # each change is told, so it is the later one

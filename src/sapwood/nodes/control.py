@@ -37,10 +37,11 @@ from sapwood.core.errors import (
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
-from sapwood.environment.settings import NodeSettings
+from sapwood.environment.settings import CacheSettings, NodeSettings
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.daemon import COMPONENT_NAMES, DaemonOrder
+from sapwood.nodes.fetched_libraries import FETCH_SECONDS, FetchedLibraries
 from sapwood.nodes.joining import (
     JOIN_TIMEOUT,
     PATIENCE,
@@ -217,6 +218,8 @@ class ControlTree:
             nodes of one from those of another.
         denied: Says whether a node id may not come again.
         note: Told of nodes that join, of machines that are refused, and of certificates.
+        cache: Where libraries for machines with another Python are kept; without it where
+            the settings have it by default.
 
     Attributes:
         leads: Says whether this head serves: else it lets nobody join and asks nodes for nothing.
@@ -225,7 +228,7 @@ class ControlTree:
         NodeLostError: Nodes did not come; the error says which and why.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a head says all about its nodes at once
         self,
         launcher: Launcher | None,
         options: SessionOptions,
@@ -235,7 +238,10 @@ class ControlTree:
         generation: int = 0,
         denied: Callable[[str], bool] = lambda _node: False,
         note: NoteEvent = note_nothing,
+        *,
+        cache: CacheSettings | None = None,
     ) -> None:
+        self._libraries = FetchedLibraries(cache or CacheSettings())
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
         self._settings = settings
@@ -287,7 +293,10 @@ class ControlTree:
                 shared_memory=False,
                 fastpath=False,
                 zygote=False,
-                ready_timeout=SEND_TIMEOUT + 2 * settings.start_timeout + JOIN_TIMEOUT,
+                ready_timeout=FETCH_SECONDS
+                + SEND_TIMEOUT
+                + 2 * settings.start_timeout
+                + JOIN_TIMEOUT,
                 join_timeout=0.0,
                 attach_timeout=settings.loss_timeout / 2,  # for each of two levels
                 # Who is taken for lost finds no place any more.
@@ -655,6 +664,7 @@ class ControlTree:
             partial(self._note_trouble, host),
             self._settings,
             partial(self._note_way, host),
+            libraries=self._libraries,
         )
 
     def _renew(self) -> None:

@@ -351,7 +351,7 @@ class Invitations:
             self._lost(found, "another process came by its invitation while its link was broken")
         rank = session.tree.size
         certificate = self._authority.sign(request.request, f"agent-{rank}", CERTIFICATE_LIFE)
-        taken = session.host.take_in()
+        taken = session.host.take_in(request.facts.python)
         assert taken == rank  # noqa: S101 - both happen in one step of the loop
         found.rank, found.host, found.pid = rank, request.facts.name, request.facts.pid
         found.since = time.time()

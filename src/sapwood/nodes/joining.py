@@ -101,6 +101,9 @@ MAX_ADDRESSES = 64
 MAX_CORES = 65_536
 """Cores that a machine may say it has."""
 
+OLDEST_PYTHON = (3, 11)
+"""Version of the oldest Python that a machine may have."""
+
 T = TypeVar("T")
 
 _SIZE = struct.Struct("<I")
@@ -175,21 +178,20 @@ def check_facts(facts: NodeFacts) -> None:
 
 
 def check_python(version: str) -> None:
-    """Refuse a Python with which this one cannot exchange functions.
+    """Refuse a Python with which Sapwood does not run.
 
     Args:
         version: What the machine says of its Python.
 
     Raises:
-        SecurityError: It is of another minor version.
+        SecurityError: It is too old.
     """
-    here = platform.python_version()
-    if version.split(".")[:2] != here.split(".")[:2]:
-        minor = ".".join(here.split(".")[:2])
+    numbers = tuple(int(one) if one.isdigit() else 0 for one in version.split(".")[:2])
+    if numbers < OLDEST_PYTHON:
+        oldest = ".".join(map(str, OLDEST_PYTHON))
         raise SecurityError(
-            f"its Python is {version}, and that of the head is {here}: functions do not travel "
-            "between versions",
-            hint=f"join with a Python {minor} that has Sapwood",
+            f"its Python is {version or 'unknown'}, and Sapwood needs {oldest} or newer",
+            hint=f"join with a Python {oldest} or newer that has Sapwood",
         )
 
 

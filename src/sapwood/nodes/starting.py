@@ -10,21 +10,29 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from sapwood.code.interruption import interrupt
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import ForwardingLauncher, Launcher
-from sapwood.contexts.runtime import Runtime, own_runtime, runtime_for
+from sapwood.contexts.runtime import (
+    PythonBuild,
+    Runtime,
+    folder_for,
+    own_runtime,
+    runtime_for,
+)
 from sapwood.core.errors import NodeLostError, ResourceError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
 from sapwood.nodes.daemon import DaemonOrder
-from sapwood.nodes.joining import JOIN_TIMEOUT
+from sapwood.nodes.fetched_libraries import FETCH_SECONDS, FetchedLibraries
+from sapwood.nodes.joining import JOIN_TIMEOUT, OLDEST_PYTHON
 from sapwood.session.shared_reactor import SharedReactor
 
 END_TIMEOUT = 5.0
@@ -42,7 +50,17 @@ LONGEST_LINE = 64 * 1024
 CUT_TIMEOUT = 1.0
 """Seconds that a channel which failed gets to end by itself, so that its status says why."""
 
+NEWEST_PYTHON = (3, 14)
+"""The newest Python that is looked for by name; a newer one may be called ``python3``."""
+
 _NO_PYTHON = '{"error": "it has no Python 3.11 or newer"}'
+
+_OLD_PYTHON = (
+    '{"error": "its Python is %s, and Sapwood needs 3.11 or newer: install one there, or name one '
+    'in nodes.python"}\\n'
+)
+
+_TELL = 'import sys; print("%d.%d.%d" % sys.version_info[:3])'
 
 _log = logger("nodes")
 
@@ -55,26 +73,42 @@ class NodeTrouble(NamedTuple):
 
 
 def shell_command(python: Sequence[str] = ()) -> str:
-    """Return the command of the shell that starts a stub.
+    """Return the command of the shell that starts a stub, whose text comes by standard input.
 
-    The first of some interpreters that is new enough runs it; its text comes by standard input.
+    A Python of the same minor version as this one runs it; where there is none, the newest.
 
     Args:
-        python: The interpreter, where the user names one.
+        python: The interpreter, where the user names one; it must be new enough.
     """
-    minor = f"python3.{sys.version_info.minor}"
-    tried = [python] if python else [(sys.executable,), (minor,), ("python3",)]
-    check = shlex.quote("import sys; sys.exit(sys.version_info < (3, 11))")
     # Without its site: that may have imported another Sapwood before this one comes.
-    start = shlex.quote("import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))")
-    lines = [
-        f"command -v {shlex.quote(words[0])} >/dev/null 2>&1 && "
-        f"{shlex.join(words)} -c {check} </dev/null 2>/dev/null && "
-        f"exec {shlex.join(words)} -u -S -c {start}"
-        for words in tried
+    start = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
+    check = 'command -v "$1" >/dev/null 2>&1 && "$@" -c "$must" </dev/null 2>/dev/null'
+    run = f'exec "$@" -u -S -c {shlex.quote(start)}'
+    lines = [f'try() {{ must="$1"; shift; {check} && {run}; }}']
+    lines += [f"try {shlex.quote(must)} {shlex.join(words)}" for must, words in _tried(python)]
+    named = shlex.join(python) if python else "python3"
+    lines += [
+        f"v=$({named} -c {shlex.quote(_TELL)} </dev/null 2>/dev/null)",
+        f"""[ "$v" ] && printf {shlex.quote(_OLD_PYTHON)} "$v" || echo {shlex.quote(_NO_PYTHON)}""",
+        "exit 3",
     ]
-    text = "; ".join([*lines, f"echo {shlex.quote(_NO_PYTHON)}", "exit 3"])
+    text = "; ".join(lines)
     return f"exec /bin/sh -c {shlex.quote(text)}"  # the user's own shell may be another
+
+
+def _tried(python: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield the interpreters that may run a stub, the best first, each after what it must be."""
+    here, oldest = sys.version_info[:2], OLDEST_PYTHON
+    new = f"import sys; sys.exit(sys.version_info < {oldest})"
+    if python:
+        yield new, python
+        return
+    same = f"import sys; sys.exit(sys.version_info[:2] != {here})"
+    for name in (sys.executable, f"python3.{here[1]}", "python3"):
+        yield same, (name,)
+    for minor in range(NEWEST_PYTHON[1], oldest[1] - 1, -1):
+        yield new, (f"python3.{minor}",)
+    yield new, ("python3",)
 
 
 class DaemonStarter:
@@ -90,9 +124,10 @@ class DaemonStarter:
         settings: How machines become nodes.
         on_way: Told, on any thread, how the machine reaches the head: the name of the launcher
             that leads it there, or nothing where it does so directly.
+        libraries: Those for machines whose Python differs from this one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a starter is made in one place, of all that it needs
         self,
         launcher: Launcher,
         host: str,
@@ -102,7 +137,10 @@ class DaemonStarter:
         on_trouble: Callable[[NodeTrouble], bool],
         settings: NodeSettings,
         on_way: Callable[[str], None],
+        *,
+        libraries: FetchedLibraries,
     ) -> None:
+        self._libraries = libraries
         self._timeout = settings.start_timeout
         self._on_way = on_way
         self._launcher = launcher
@@ -188,6 +226,8 @@ class DaemonStarter:
     def close(self) -> None:
         """End the daemon, and wait for that."""
         self.detach()
+        for thread in self._threads:
+            interrupt(thread)  # it may be fetching libraries
         with self._lock:
             channels = list(self._channels.values())
         for channel in channels:
@@ -271,6 +311,9 @@ class DaemonStarter:
         _write(channel, runtime.offer(self._mode))
         found = self._hear(channel, "runtime", "abi")
         if "runtime" not in found:
+            patience.begin(
+                FETCH_SECONDS, f"libraries for its Python did not come within {FETCH_SECONDS:g} s"
+            )
             runtime = self._other_runtime(channel, found)
             found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
@@ -308,8 +351,10 @@ class DaemonStarter:
 
     def _other_runtime(self, channel: subprocess.Popen[bytes], found: dict[str, Any]) -> Runtime:
         """Offer a machine the runtime for its own Python, or say there why there is none."""
+        python = PythonBuild(found["abi"], str(found.get("python", "")), str(found.get("libc", "")))
         try:
-            runtime = runtime_for(found["abi"], str(found.get("python", "")), self._packages)
+            folder = folder_for(python, self._packages)
+            runtime = runtime_for(python, folder or self._libraries.folder(python, self._host))
         except ResourceError as error:
             _write(channel, {"refused": error.what})
             self._hear(channel, "runtime")  # it says that, and ends

@@ -45,6 +45,14 @@ def hear() -> Any:
     return json.loads(line)
 
 
+def c_library() -> str:
+    """Return name and version of the C library, for example ``glibc 2.36``."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or "unknown"
+    except (ValueError, OSError):
+        return "musl"
+
+
 def is_here(files: list[tuple[str, int, int]]) -> bool:
     """Whether this machine has the head's own files at the same places."""
     try:
@@ -93,7 +101,7 @@ def main() -> None:
     version = platform.python_version()
     facts = {"python": version, "abi": abi, "host": platform.node()}
     if abi != offer["abi"]:
-        say(abi=abi, python=version)
+        say(abi=abi, python=version, libc=c_library())
         offer = hear()  # one that fits this Python, or why there is none
         if "refused" in offer:
             fail(offer["refused"])

@@ -5,7 +5,6 @@ A session is made the same way in a user's process and in a process of its own.
 
 from __future__ import annotations
 
-import platform
 import resource
 import shutil
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import SessionOptions
 
 if TYPE_CHECKING:
-    from sapwood.nodes.processes import NodePool, PooledNode
+    from sapwood.nodes.processes import NodePool
     from sapwood.session.port import AgentEvent, HostedInvitations
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
@@ -177,6 +176,12 @@ def plan_over(
         extra=agent_settings(runners, settings),
     )
     return SessionPlan(options, runners, exports)
+
+
+def on_loopback(settings: Settings) -> Settings:
+    """Return settings by which the head listens for this machine only."""
+    here = msgspec.structs.replace(settings.nodes, listen="127.0.0.1:0", node_listen="127.0.0.1:0")
+    return msgspec.structs.replace(settings, nodes=here)
 
 
 def host_filters(
@@ -323,30 +328,11 @@ def machines_above(shares: Sequence[int], names: Sequence[str], shape: str) -> l
     return above
 
 
-def _check_pythons(nodes: Sequence[PooledNode]) -> None:
-    """Refuse nodes that cannot exchange functions with this process.
-
-    Raises:
-        ConfigurationError: Their Python is of another minor version.
-    """
-    here = platform.python_version()
-    minor = ".".join(here.split(".")[:2])
-    others = {one.facts.python for one in nodes if one.facts is not None}
-    wrong = sorted(one for one in others if one.split(".")[:2] != minor.split("."))
-    if wrong:
-        raise ConfigurationError(
-            f"the Python of the nodes is {', '.join(wrong)}, and this one is {here}: functions do "
-            "not travel between versions",
-            hint=f"run this by a Python {'.'.join(wrong[0].split('.')[:2])}",
-        )
-
-
 def _shares(
     control: NodePool, agents: int | None, agents_per_node: int | None, settings: Settings
 ) -> list[int]:
     """Return how many agents each node gets, by its number; none of those that have left."""
     nodes = control.nodes
-    _check_pythons(nodes)
     count = len(nodes)
     if not count:
         raise ConfigurationError("the cluster has no nodes", hint="let machines join it first")

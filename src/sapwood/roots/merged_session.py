@@ -48,6 +48,7 @@ class MergedSession(msgspec.Struct, frozen=True, kw_only=True):
         first: What is added to its ranks, so that they are different from all others here.
         agents: The ranks of its agents, as they are in that session.
         platforms: Architecture and C library of each kind of its processes.
+        pythons: Versions of their Pythons.
         since: Since when, seconds since 1970.
         streams: Streams over both that are open.
     """
@@ -59,6 +60,7 @@ class MergedSession(msgspec.Struct, frozen=True, kw_only=True):
     platforms: tuple[tuple[str, str], ...] = ()
     since: float = 0.0
     streams: int = 0
+    pythons: tuple[str, ...] = ()
 
     @property
     def handle(self) -> str:

@@ -74,6 +74,7 @@ class _Merge:
             platforms=facts.platforms,
             since=self.since,
             streams=len(self.parts),
+            pythons=facts.pythons,
         )
 
 

@@ -20,6 +20,7 @@ import msgspec
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts.launchers.choice import is_launched
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
@@ -34,6 +35,8 @@ from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
 from sapwood.nodes import messages
+from sapwood.nodes.control import ControlTree
+from sapwood.roots.allocating import SessionMachines
 from sapwood.roots.figure_rounds import FigureRounds
 from sapwood.roots.making import (
     SessionPlan,
@@ -49,6 +52,7 @@ from sapwood.roots.root import RemoteDoor, RootServer, RootSession
 from sapwood.roots.root_life import RootLife
 from sapwood.roots.session_policy import SessionPolicy
 from sapwood.roots.told_tree import tree_of
+from sapwood.roots.waiting import REVOKED, WaitingRoot
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
 from sapwood.session.options import PlacesChanged
@@ -74,13 +78,17 @@ class RootProcess:
     Args:
         given: What it is to be.
         settings: All settings.
+        control: The nodes that it brings along, if it does; they end with it.
 
     Raises:
         SapwoodError: There can be no such session.
     """
 
-    def __init__(self, given: RootPlan, settings: Settings) -> None:
+    def __init__(
+        self, given: RootPlan, settings: Settings, control: ControlTree | None = None
+    ) -> None:
         wanted = given.wanted
+        self._credential = frozenset(given.credential) if control is not None else frozenset()
         self._id = given.id
         self._name = wanted.name
         self._cluster = given.cluster
@@ -92,8 +100,9 @@ class RootProcess:
         self._folder: Path | None = None
         self._denials = Denials()
         self._denials.subscribe(self._denied)
-        planned, self._head = _planned(given, settings)
-        nodes = None if self._head is None else self._head.source(owned=True)
+        self._brings = control is not None
+        planned, self._nodes_of = _planned(given, settings, control)
+        nodes = None if self._nodes_of is None else self._nodes_of.source(owned=True)
         self.session = RootSession(planned.options, nodes)
         self._policy = SessionPolicy(given.idle, given.disconnect, chosen=wanted.idle is not None)
         loop = self.session.loop
@@ -135,14 +144,17 @@ class RootProcess:
             self.close()
             raise
         self._write_notice(path, ready=True)
+        if self._brings:  # the head may know of it as of one that waits
+            self._reports.tell(self.session.call(self.report))
         self._reports.start()
+        nodes = self._nodes_of
         return RootReady(
             pid=os.getpid(),
             socket=path,
             idle=self.life.idle,
             report=self.session.call(self.report),
-            machines=len({*self.session.hosts} - {0}),
-            folders=[] if self._head is None else self._head.folders,
+            machines=0 if self._brings else len({*self.session.hosts} - {0}),
+            folders=nodes.folders if isinstance(nodes, HeadAccess) else [],
             tree=self.session.host.node.identity.cluster,
         )
 
@@ -180,11 +192,11 @@ class RootProcess:
 
     def _nodes(self) -> list[str]:
         """Return the names of the nodes that its agents are on."""
-        if self._head is None:
+        if self._nodes_of is None:
             return []
         machines = self.session.hosts
         hosts = {machines[rank] for rank in self.session.tree.agent_ranks} - {0}
-        return [self._head.name_of(host) for host in sorted(hosts)]
+        return [self._nodes_of.name_of(host) for host in sorted(hosts)]
 
     def _places_changed(self, _change: PlacesChanged) -> None:
         """Agents may be on other nodes now."""
@@ -205,7 +217,7 @@ class RootProcess:
         self._reports.tell_figures(calls.SessionFigures(self._id, figures))
 
     def _name_of(self, host: int) -> str:
-        return "" if self._head is None or host <= 0 else self._head.name_of(host)
+        return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)
 
     def _listen(self, path: str) -> None:
         self._told_nodes = self._nodes()
@@ -218,6 +230,8 @@ class RootProcess:
 
     def _denied(self, ids: frozenset[str]) -> None:
         """Credentials were revoked; from any thread."""
+        if ids & self._credential:
+            self.life.end(REVOKED)
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self.server.deny, ids)
 
@@ -278,13 +292,19 @@ class RootProcess:
         self.session.on_loop(self.server.wrote, rank, data)
 
 
-def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAccess | None]:
-    """Return how a session is made, and the head on whose nodes its processes begin.
+def _planned(
+    given: RootPlan, settings: Settings, control: ControlTree | None
+) -> tuple[SessionPlan, HeadAccess | ControlTree | None]:
+    """Return how a session is made, and what has the nodes on which its processes begin.
 
     Raises:
         SapwoodError: There can be no such session.
     """
     wanted = given.wanted
+    if control is not None:
+        brought = plan_over(control, settings, wanted.agents, wanted.agents_per_node)
+        options = msgspec.structs.replace(brought.options, agents_here=False)
+        return msgspec.structs.replace(brought, options=options), control
     if wanted.on == "local":
         if wanted.agents_per_node is not None:
             raise ConfigurationError(
@@ -296,7 +316,8 @@ def _planned(given: RootPlan, settings: Settings) -> tuple[SessionPlan, HeadAcce
     if wanted.on != "head":
         raise ConfigurationError(
             f"a session cannot be on {wanted.on!r}",
-            hint="say head for the nodes of the cluster, or local for the head's machine",
+            hint="say head for the nodes of the cluster, local for the head's machine, or which "
+            "machines it brings along: slurm:4, ssh:n1,n2, ray:2",
         )
     others = bool(given.user) and not is_own_user(given.user)
     if others and wanted.settings is not None and settings.environment.source:
@@ -334,13 +355,29 @@ def _wait_for_nodes(head: HeadAccess, wanted: int) -> None:
         forget()
 
 
+class FirstWord:
+    """What the process says once to the head that began it, and that waits for it.
+
+    Args:
+        descriptor: What ``--ready-descriptor`` says.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def say(self, message: msgspec.Struct) -> bool:
+        """Say it, if nothing was said yet; return whether there was a head to hear it."""
+        descriptor, self._descriptor = self._descriptor, -1
+        return descriptor < 0 or background.tell(descriptor, message)
+
+
 def main(words: list[str] | None = None) -> None:
     """Be the root of a session until it ends.
 
     Args:
         words: ``--ready-descriptor`` and a number; by default those of the command line.
     """
-    descriptor = int((sys.argv[1:] if words is None else words)[1])
+    first = FirstWord(int((sys.argv[1:] if words is None else words)[1]))
     os.umask(0o077)
     given = _read_plan(sys.stdin.buffer.read())
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - what children of this process read
@@ -352,23 +389,68 @@ def main(words: list[str] | None = None) -> None:
             else typed.convert(given.wanted.settings, Settings)
         )
         with configure_logging(settings.log):
-            _run(RootProcess(given, settings), descriptor)
+            if is_launched(given.wanted.on):
+                _run_on_own_machines(given, settings, first)
+            else:
+                _run(RootProcess(given, settings), first)
     except SapwoodError as error:
-        background.tell(descriptor, background.Failure(error.to_record()))
+        first.say(background.Failure(error.to_record()))
         raise SystemExit(1) from error
     except msgspec.ValidationError as error:
         problem = ConfigurationError(f"the settings of the session are wrong: {error}")
-        background.tell(descriptor, background.Failure(problem.to_record()))
+        first.say(background.Failure(problem.to_record()))
         raise SystemExit(1) from error
 
 
-def _run(root: RootProcess, descriptor: int) -> None:
+def _run_on_own_machines(given: RootPlan, settings: Settings, first: FirstWord) -> None:
+    """Get the machines of a session, and be its root on them until it ends.
+
+    Raises:
+        SapwoodError: It cannot begin; the head was told why.
+    """
+    machines = SessionMachines(given.wanted, settings)
+    waiting = WaitingRoot(given, machines.end)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: machines.end("it was deleted"))
+    waiting.begin()
+
+    def on_wait(what: str) -> None:
+        report = waiting.tell(what)
+        ready = RootReady(pid=os.getpid(), socket="", idle=given.idle, report=report)
+        if what and not first.say(ready):
+            machines.end("its head ended while it began")
+
+    try:
+        control = machines.obtain(on_wait)
+        given = msgspec.structs.replace(given, wanted=machines.completed(given.wanted))
+        root = RootProcess(given, machines.settings, control)
+        waiting.pause()
+        machines.watch(control, root.life.end)
+        _run(root, first, lambda: machines.reason)
+    except SapwoodError as error:
+        waiting.failed(error)
+        raise
+    finally:
+        machines.close()
+        waiting.close()
+
+
+def _run(root: RootProcess, first: FirstWord, ended: Callable[[], str] = lambda: "") -> None:
+    """Be the root of a session until it ends.
+
+    Args:
+        root: The root.
+        first: Says that it is ready.
+        ended: Returns why somebody has ended it meanwhile; empty if nobody has.
+    """
     ready = root.start()
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _ender(root))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        if not background.tell(descriptor, ready):
+        if ended():
+            root.life.end(ended())
+        if not first.say(ready):
             root.life.end("its head ended while it began")  # no other head would know of it
         while not root.over.wait(3600.0):
             pass

@@ -311,7 +311,8 @@ class ServedFrontEnd:
             reply = wire.AnswerOfRoot(number, None, problem.to_record())
         else:
             reply = wire.AnswerOfRoot(number, answer.result())
-        self._session.on_loop(self.tell, reply)
+        with contextlib.suppress(ClosedError):  # the session has ended meanwhile
+            self._session.on_loop(self.tell, reply)
 
     def offered(self, ref: ContentRef) -> None:
         """Note what it offers."""
@@ -943,6 +944,7 @@ class RootServer:
                 name=self._name,
                 tree=session.tree,
                 platforms=session.platforms,
+                pythons=session.pythons,
                 places=tuple(self._places()),
                 hosts=session.host.hosts,
                 shares_memory=shares,

@@ -75,6 +75,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name.
         tree: Its tree.
         platforms: Architecture and C library of each kind of processes.
+        pythons: Versions of their Pythons.
         places: All its places.
         hosts: The machine of each place, by rank, 0 for that of the root; none for one machine.
         shares_memory: Whether both map each other's memory.
@@ -93,6 +94,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     failure: ErrorRecord | None = None
     number: int = 0
     largest: int = MAX_PAYLOAD
+    pythons: tuple[str, ...] = ()
 
 
 class NotAdmitted(msgspec.Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import re
 from collections import Counter
@@ -521,7 +522,10 @@ def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
     except OSError:
         return OutputPiece(text="", next=0, more=False, over=over)
     end = start + len(data)
-    return OutputPiece(text=data.decode("utf-8", "replace"), next=end, more=end < size, over=over)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data, final=over and end >= size)
+    begun = len(decoder.getstate()[0])  # of a character, whose rest is in the next piece
+    return OutputPiece(text=text, next=end - begun, more=end < size, over=over)
 
 
 # --- events --------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -92,6 +93,7 @@ class SessionHost:
         self.pool = BlockPool(options.inline_limit)
         self._loop = loop
         self._lender = lender
+        self._visitors: dict[int, str] = {}  # Pythons of agents that somebody else has started
         self._nodes = nodes
         self._port = None if nodes is None else nodes.open_port(loop)
         # Who has no zygote, which would remove it, and no place on this machine needs no folder.
@@ -163,6 +165,15 @@ class SessionHost:
         if self._lender is not None:
             return self._lender.platforms
         return tuple((zygote.architecture, zygote.libc) for zygote in self.supervisor.zygotes)
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of the Pythons of all processes, that of the root first, each once."""
+        if self._lender is not None:
+            return self._lender.pythons
+        here = ".".join(map(str, sys.version_info[:3]))
+        begun = (zygote.python for zygote in self.supervisor.zygotes)
+        return tuple(dict.fromkeys((here, *begun, *self._visitors.values())))
 
     def try_transport(self) -> None:
         """Try what links the places, if it is of somebody else; before anything is started.
@@ -299,11 +310,14 @@ class SessionHost:
         self.supervisor.expand(changed, beginning, {rank: keys.get(rank, ()) for rank in ranks})
         return ranks
 
-    def take_in(self) -> int:
+    def take_in(self, python: str) -> int:
         """Add an agent whose process somebody else has started; return its rank.
 
         That process is taken for a machine of its own, which has the negative of the rank as its
         number. If it is lost, its place is removed.
+
+        Args:
+            python: Version of its Python.
 
         Raises:
             ConfigurationError: The agents of this tree belong to another one.
@@ -314,6 +328,7 @@ class SessionHost:
         changed = self.tree.with_agents({rank: ROOT})
         self._hosts = (*(self._hosts or (0,) * rank), -rank)
         self._keys.renew(rank)
+        self._visitors[rank] = python
         self.supervisor.expand(changed, self._change(changed), {rank: JOINED_AGENTS})
         return rank
 
@@ -322,6 +337,7 @@ class SessionHost:
         if rank in self.tree:
             self.drain([rank])
         self.contract([rank], reason)
+        self._visitors.pop(rank, None)
 
     def drain(self, ranks: Sequence[int]) -> None:
         """Take places out of the tree; their processes finish what they were asked for.

@@ -312,6 +312,10 @@ class SessionPort(Protocol):
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before the start."""
 
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of the Pythons of all processes, that of the root first, each once."""
+
     def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the session."""
 

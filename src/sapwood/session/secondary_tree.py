@@ -61,6 +61,10 @@ class PrimarySession(Protocol):
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of its processes."""
 
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions of the Pythons of all its processes."""
+
     def ask(self, rank: int, handler: str, value: Any) -> Future[Any]:
         """Have a handler called at an agent."""
 

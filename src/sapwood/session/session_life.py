@@ -4,9 +4,11 @@
 
     REQUESTED
         |
-      begun
-        v
-    STARTING
+      begun    waits
+        v     ------>
+    STARTING           DELAYED
+        |     <------
+        |    allocated
         |
      started
         v         attached
@@ -18,9 +20,10 @@
                       v
                     ENDED
 
-From DETACHED and READY it goes back to STARTING when its process is LOST, and gets another one.
-From each state in which it has begun, or waits to, it FAILED when its process ended by itself, and
-there is no other one.
+In DELAYED it waits for machines that were asked for. From there, DETACHED and READY it goes back to
+STARTING when its process is LOST, and gets another one. From each state in which it has begun, or
+waits to, it FAILED when its process ended by itself, and there is no other one. From DELAYED, too,
+it ENDS when somebody deletes it.
 """
 
 import enum
@@ -33,6 +36,7 @@ class SessionState(enum.Enum):
 
     REQUESTED = "requested"
     STARTING = "starting"
+    DELAYED = "delayed"
     READY = "ready"
     DETACHED = "detached"
     DRAINING = "draining"
@@ -49,6 +53,8 @@ class SessionStep(enum.Enum):
     """What happens to a session."""
 
     BEGUN = "begun"
+    WAITS = "waits"
+    ALLOCATED = "allocated"
     STARTED = "started"
     ATTACHED = "attached"
     LEFT = "left"
@@ -65,18 +71,23 @@ TRANSITIONS = StateTable(
     {
         (_S.REQUESTED, _E.BEGUN): _S.STARTING,
         (_S.STARTING, _E.STARTED): _S.DETACHED,
+        (_S.STARTING, _E.WAITS): _S.DELAYED,
+        (_S.DELAYED, _E.ALLOCATED): _S.STARTING,
         (_S.DETACHED, _E.ATTACHED): _S.READY,
         (_S.READY, _E.LEFT): _S.DETACHED,
         (_S.READY, _E.LOST): _S.STARTING,
         (_S.DETACHED, _E.LOST): _S.STARTING,
         (_S.STARTING, _E.LOST): _S.STARTING,
+        (_S.DELAYED, _E.LOST): _S.STARTING,
         (_S.READY, _E.ENDS): _S.DRAINING,
         (_S.DETACHED, _E.ENDS): _S.DRAINING,
         (_S.STARTING, _E.ENDS): _S.DRAINING,
+        (_S.DELAYED, _E.ENDS): _S.DRAINING,
         (_S.DRAINING, _E.ENDS): _S.DRAINING,
         (_S.DRAINING, _E.GONE): _S.ENDED,
         (_S.REQUESTED, _E.BROKEN): _S.FAILED,
         (_S.STARTING, _E.BROKEN): _S.FAILED,
+        (_S.DELAYED, _E.BROKEN): _S.FAILED,
         (_S.READY, _E.BROKEN): _S.FAILED,
         (_S.DETACHED, _E.BROKEN): _S.FAILED,
         (_S.DRAINING, _E.BROKEN): _S.ENDED,
@@ -84,7 +95,7 @@ TRANSITIONS = StateTable(
 )
 """(state, step) → next state; any other pair is a mistake of the program."""
 
-STEPS_OF_ROOTS = frozenset({_E.STARTED, _E.ATTACHED, _E.LEFT, _E.ENDS})
+STEPS_OF_ROOTS = frozenset({_E.WAITS, _E.ALLOCATED, _E.STARTED, _E.ATTACHED, _E.LEFT, _E.ENDS})
 """Steps of which the root of a session tells the head; the head sees the others itself."""
 
 

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import queue
+import random
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -223,6 +225,90 @@ def test_answers_are_those_of_lizard_slayer_or_say_what_is_wrong(server: Asked) 
             assert answer.json() == expected
         elif expected is not None:
             assert answer.text.splitlines()[0] == expected
+
+
+def damaged(body: bytes, draw: random.Random) -> bytes:
+    """Return a body with something wrong in it, or by chance with nothing."""
+    at, more = draw.randrange(len(body)), draw.randrange(1, 40)
+    match draw.randrange(6):
+        case 0:
+            return body[:at]
+        case 1:
+            return body[:at] + draw.randbytes(more) + body[at:]
+        case 2:
+            return body[:at] + body[at + more :]
+        case 3:
+            return body.replace(b'"', draw.choice([b"", b"'", b'""', b"\\"]), 1)
+        case 4:
+            values = [b"null", b"-1", b"1e400", b"[[[[]]]]", b'{"a":{}}', b'"\\ud800"', b"NaN"]
+            name, _, _ = body.partition(b":")
+            return name + b":" + draw.choice(values) + b"}"
+        case _:
+            return body + body
+
+
+def test_damaged_requests_are_answered_and_harm_nothing(server: Asked, client: Asked) -> None:
+    draw = random.Random(7)  # noqa: S311 - no secret
+    paths = ["/programs", "/clients", f"/runtimes/{'0' * 40}", f"/runtimes/{'0' * 40}/a/iterate"]
+    good: dict[str, Any] = {"name": "x", "data": "{}", "checksum": "0" * 40, "hardware": {}}
+    good |= {"client_port": 1, "agents": 0, "runtime_id": "a", "send_remote_event": False}
+    good |= dict.fromkeys(("dataset_enc", "global_params_enc", "global_state_enc"), "e30=")
+    kind = {"content-type": "application/json"}
+    found = set()
+    for turn in range(240):
+        wrong: dict[str, Any] = {draw.choice(list(good)): draw.choice([{}, [1], 1e9, None])}
+        body = json.dumps({**good, **(wrong if turn % 3 else {})})
+        path = draw.choice(paths) + draw.choice(["", "", "/", "/%00", "/..%2f", "?a=%ff"])
+        api = server if turn % 2 else client
+        answer = api.http.request(
+            draw.choice(["POST", "POST", "PUT", "DELETE"]),
+            path,
+            content=damaged(body.encode(), draw),
+            headers=kind,
+        )
+        found.add(answer.status_code)
+        assert answer.status_code in {200, 307, 400, 404, 405, 413, 503}, (path, answer.text)
+    assert {200, 400, 404, 405} <= found
+    for api in (server, client):
+        assert api.get("/ruok").text == "imok"
+        assert api.get("/programs").json() == {"programs": []}
+
+
+def test_large_and_slow_bodies_keep_nobody_waiting(server: Asked) -> None:
+    url = server.http.base_url
+    head = f"POST /programs HTTP/1.1\r\nHost: {url.host}\r\nAuthorization: Bearer {TOKEN}\r\n"
+    head += "Content-Type: application/json\r\n"
+    slow = [socket.create_connection((url.host, url.port), 30) for _ in range(20)]
+    try:
+        for one in slow:
+            one.sendall(f'{head}Content-Length: 1000\r\n\r\n{{"name":'.encode())
+        with socket.create_connection((url.host, url.port), 30) as large:
+            large.sendall(f"{head}Content-Length: {2**40}\r\n\r\n{{".encode())
+            assert large.recv(12) == b"HTTP/1.1 413"
+        assert server.get("/ruok").text == "imok"
+        checksum = server.register(EXAMPLES / "column_sums")["result"]["checksum"]
+        assert server.get(f"/programs/{checksum}").json()["ready"] is True
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_a_state_that_is_never_updated_fails_its_run_only(
+    standing: sapwood.Cluster, programs: RegisteredPrograms, copy_of: Callable[..., Path]
+) -> None:
+    begin = "def update_global_state(global_params, aggregation_result, global_state):"
+    stuck = copy_of(
+        "column_sums", {"python_funcs.py": [(begin, f"{begin}\n    while True:\n        pass\n")]}
+    )
+    made = LizardServer(standing, programs, ApiGate(TOKEN), call_limit=2.0)
+    with contextlib.closing(made), asked(made.application) as api:
+        checksum = api.register(stuck)["result"]["checksum"]
+        _, inputs = prepared("column_sums", SUMS)
+        event = api.event(f"/runtimes/{checksum}", **inputs)
+        assert event["status"] == "failure"
+        assert "update_global_state did not return within 2 s" in event["result"]["error"]
+        checksum = api.register(EXAMPLES / "column_sums")["result"]["checksum"]
+        assert api.event(f"/runtimes/{checksum}", **inputs)["status"] == "success"
 
 
 def test_bodies_that_are_no_objects_are_refused(server: Asked) -> None:

@@ -16,8 +16,8 @@ import pytest
 from tests.system.hosts.network import until
 
 import sapwood
-from sapwood.client.hosts import machines
 from sapwood.contexts.launchers.allocation import AllocationState
+from sapwood.contexts.launchers.choice import machines
 from sapwood.contexts.launchers.dask import DaskLauncher
 from sapwood.contexts.launchers.dask_holder import machines_of
 from sapwood.core.errors import ConfigurationError, ResourceError

@@ -15,8 +15,8 @@ import pytest
 from tests.system.hosts.network import until
 
 import sapwood
-from sapwood.client.hosts import machines
 from sapwood.contexts.launchers.allocation import AllocationState
+from sapwood.contexts.launchers.choice import machines
 from sapwood.contexts.launchers.kubernetes import (
     IMAGE,
     KubernetesLauncher,

@@ -16,7 +16,8 @@ from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import host_target
-from sapwood.gpu.cuda.language import CHOICE, MODE, Cuda
+from sapwood.environment.machine_kind import CUDA_CHOICE
+from sapwood.gpu.cuda.language import MODE, Cuda
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILERS = ("g++", "clang++")
@@ -58,7 +59,7 @@ def build_kernels(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 target=host_target(),
                 environment={
                     **os.environ,
-                    CHOICE: "cpu",
+                    CUDA_CHOICE: "cpu",
                     MODE: mode,
                     "CXX": compiler,
                     "CXXFLAGS": OPTIMISED.get((compiler, mode), QUICK),

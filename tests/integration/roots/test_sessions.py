@@ -242,7 +242,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
     with pytest.raises(ConfigurationError, match="no name of a session"):
         sapwood.create_session(1, name="a/b", on="local")
     with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
-        sapwood.create_session(1, on="moon")  # type: ignore[arg-type]  # that is the test
+        sapwood.create_session(1, on="moon")
     with pytest.raises(ConfigurationError, match="no nodes"):
         sapwood.create_session(1)
     with pytest.raises(ConfigurationError, match="cannot be 'boss'"):

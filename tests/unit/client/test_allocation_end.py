@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -87,6 +88,31 @@ def test_the_time_is_asked_again_and_counts_then(monkeypatch: pytest.MonkeyPatch
     end.close()
 
 
+def test_what_was_said_last_counts_while_nobody_says_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller of Slurm may not answer for longer than the time that is left."""
+    monkeypatch.setattr("sapwood.client.allocation_end.LOOK", 0.01)
+    now, run, job = [1000.0], Drained(), Job(500.0)
+    settings = NodeSettings(drain=60.0)
+    end = AllocationEnd(cast("LimitedLauncher", job), settings, lambda: now[0])
+    end.add(cast("Run", run))
+    job.left = None
+    now[0] += 400.0
+    assert end.seconds_left() == 100.0
+    assert not run.told.is_set()
+    now[0] += 50.0
+    assert run.told.wait(PATIENCE)
+    assert run.reason == "its machines go in 50 s"
+    now[0] += 100.0
+    assert end.seconds_left() == 0.0
+    job.left = math.inf  # somebody has taken the limit away
+    assert end.seconds_left() is None
+    job.left = None
+    assert end.seconds_left() is None
+    end.close()
+
+
 def test_a_run_that_is_over_is_not_told() -> None:
     run, job = Drained(), Job(1000.0)
     end = end_of(job, drain=60.0)
@@ -105,6 +131,6 @@ def test_the_shorter_time_counts_and_none_is_none() -> None:
     assert AllocationEnd(None, NodeSettings()).gone() == ""
 
 
-@pytest.mark.parametrize("text", ["", "NOT_SET", "UNLIMITED", "x-1:00", "1-", "-1:00", "1:-2"])
+@pytest.mark.parametrize("text", ["", "NOT_SET", "x-1:00", "1-", "-1:00", "1:-2"])
 def test_what_slurm_does_not_know_is_no_time(text: str) -> None:
     assert time_left(text) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ LEVELS = 100_000
 @pytest.fixture
 def maker(tmp_path: Path) -> CodeMaker:
     session: Any = SimpleNamespace(shares_machine=lambda: True)
-    return CodeMaker(BuildCache(tmp_path), dict, list, OfferedContent(session))
+    return CodeMaker(BuildCache(tmp_path), dict, list, list, OfferedContent(session))
 
 
 def nested(levels: int) -> list[Any]:
@@ -71,3 +72,19 @@ def test_what_cannot_be_shown_is_named_by_its_type(maker: CodeMaker) -> None:
 def test_what_is_no_function_is_said(maker: CodeMaker, value: Any) -> None:
     with pytest.raises(ConfigurationError, match="cannot be called"):
         maker.code(value)
+
+
+def test_compiled_code_is_refused_before_it_is_sent_to_another_python(tmp_path: Path) -> None:
+    session: Any = SimpleNamespace(shares_machine=lambda: True)
+    offered = OfferedContent(session)
+    maker = CodeMaker(BuildCache(tmp_path), dict, list, lambda: ["3.99.1"], offered)
+    ways: list[Callable[[], object]] = [
+        lambda: maker.code(lambda: 1),
+        lambda: call(maker, len, [lambda: 1]),
+        lambda: maker.for_stream(lambda x: x, 0.0),
+    ]
+    for way in ways:
+        with pytest.raises(DataValueError, match=r"processes with Python 3\.99, which"):
+            way()
+    assert call(maker, len, [{1}]).function == "len"
+    assert maker.for_stream(abs, 0.0)[0].function == "abs"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import traceback
@@ -12,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from sapwood.code import load_program
+from sapwood.code import image, load_program
 from sapwood.code.build import build
 from sapwood.code.image import OpenProgram, ProgramImage, make_image, open_image
 from sapwood.code.program import Program, parameter
@@ -164,3 +165,18 @@ def test_a_program_says_with_which_variables_it_is_built(
     assert opened.program.library_path == opened.image.libraries[0].path
     assert opened.function("told")() == 7
     opened.close()
+
+
+def test_folders_of_another_python_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = f"python3.{sys.version_info.minor}"
+    kept = [
+        f"/opt/{here}/site-packages",
+        "/home/me/work",
+        f"/usr/lib/python3{sys.version_info.minor}.zip",
+        "/usr/lib/python3/dist-packages",
+        "/opt/mypython3.99/lib",
+    ]
+    other = ["/usr/lib/python3.99", "/x/lib/python3.99/site-packages", "/usr/lib/python399.zip"]
+    monkeypatch.setattr(sys, "path", ["/first"])
+    image._extend_search_path([os.fsencode(entry) for entry in (*other, *kept)])
+    assert sys.path == ["/first", *kept]

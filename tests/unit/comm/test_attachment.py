@@ -25,7 +25,7 @@ def seeking() -> Attachment:
     """Return a place that stands and asks its home to be its parent."""
     attachment = Attachment((HOME, ABOVE, TOP), TIMING)
     assert attachment.begin(0.0, ev.Begin()) == [ev.Connect(HOME, 0.0)]
-    attachment.asked(1)
+    attachment.asked(1, 0)
     return attachment
 
 
@@ -82,7 +82,7 @@ def test_nobody_waits_for_a_machine_that_does_not_answer() -> None:
     attachment = seeking()
     assert attachment.unreachable(0.1, HOME, -1, absent=True) == [ev.Connect(ABOVE, 0.0)]
     assert attachment.unreachable(0.2, ABOVE, -1) == [ev.Connect(ABOVE, RETRY_PAUSE)]
-    attachment.asked(2)
+    attachment.asked(2, 0)
     attachment.welcomed()
     assert attachment.called(HOME, ABOVE) == [ev.Connect(HOME, 0.0)]
     assert attachment.unreachable(9.0, HOME, ABOVE, absent=True) == []

@@ -10,6 +10,7 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.attachment import RETRY_PAUSE
+from sapwood.comm.epochs import tree_message
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.messages import PROTOCOL_VERSION, StreamSpec, messaging
 from sapwood.comm.node import Node
@@ -165,6 +166,34 @@ def test_who_knows_of_a_later_epoch_is_to_ask_again(change: dict[str, Any]) -> N
     (disconnect,) = say(node, msgspec.structs.replace(KIDS.hello(), **change))
     assert isinstance(disconnect, ev.Disconnect)
     assert not node.router.everybody()
+
+
+def test_who_hears_of_an_epoch_while_it_asks_asks_again() -> None:
+    """Its parent told it; the place that takes it may not know who was added."""
+    tree = kary(4, 2)
+    home, above = tree.above(1)
+    node = greeted_node(tree, KIDS)
+    node.step(0.0, ev.Begin())
+    node.step(0.0, ev.LinkOpened(1, initiator=True))
+    say(node, msg.Welcome(PROTOCOL_VERSION, home, 1, "here"))
+    silent = [effect for now in range(7) for effect in node.step(float(now), ev.Tick())]
+    assert ev.Connect(above) in silent
+    for link, epoch in ((2, 0), (3, 1)):
+        (asked,) = node.step(6.0, ev.LinkOpened(link, initiator=True))
+        assert isinstance(asked, ev.Transmit)
+        assert isinstance(asked.message, msg.Hello)
+        assert asked.message.epoch == epoch
+        say(node, tree_message(tree.with_agents({7: home})))
+        effects = say(node, msg.Welcome(PROTOCOL_VERSION, above, 1, "here"), link)
+        assert (ev.ParentUp() in effects) == (epoch == 1)
+        if epoch == 0:
+            (disconnect,) = effects
+            assert isinstance(disconnect, ev.Disconnect)
+            assert disconnect.link == link
+            node.step(6.0, ev.LinkClosed(link, disconnect.reason))
+            assert node.router.parent == home
+            assert ev.Connect(above) in node.step(20.0, ev.Tick()) + node.step(21.0, ev.Tick())
+    assert node.router.parent == above
 
 
 def test_only_a_newer_process_takes_the_place_of_another() -> None:

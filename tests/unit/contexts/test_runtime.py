@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.contexts.runtime import LIBRARIES, Runtime, own_abi, own_runtime, runtime_for
+from sapwood.contexts.runtime import (
+    LIBRARIES,
+    PythonBuild,
+    Runtime,
+    folder_for,
+    own_abi,
+    own_runtime,
+    runtime_for,
+)
 from sapwood.core.errors import ResourceError
 from sapwood.roots.making import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
 
@@ -141,7 +149,7 @@ def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
 
 # --- for Pythons of other machines ----------------------------------------------------------------
 
-OTHER = "-".join([*own_abi().split("-")[:2], "riscv64", "linux", "gnu"])
+OTHER = PythonBuild("cpython-399-riscv64-linux-gnu", "3.99.1", "glibc 2.36")
 
 
 @pytest.fixture
@@ -151,32 +159,48 @@ def packages(tmp_path: Path) -> Path:
         (tmp_path / "made" / library / "tests").mkdir(parents=True)
         (tmp_path / "made" / library / "__init__.py").touch()
         (tmp_path / "made" / library / "tests" / "test_it.py").touch()
-    (tmp_path / "made" / "msgspec" / f"_core.{OTHER}.so").write_bytes(b"\x7fELF")
+    (tmp_path / "made" / "msgspec" / f"_core.{OTHER.abi}.so").write_bytes(b"\x7fELF")
     return tmp_path / "made"
 
 
 @pytest.mark.row("A-CODE-3")
 def test_another_machine_gets_this_sapwood_and_its_own_libraries(packages: Path) -> None:
-    found = runtime_for(OTHER, "3.x", ("/nowhere", str(packages)))
+    folder = folder_for(OTHER, ("/nowhere", str(packages)))
+    assert folder == packages
+    found = runtime_for(OTHER, folder)
     with tarfile.open(fileobj=io.BytesIO(found.archive[0])) as archive:
         names = set(archive.getnames())
-    assert {"sapwood/__init__.py", "msgspec/__init__.py", f"msgspec/_core.{OTHER}.so"} <= names
+    assert {"sapwood/__init__.py", "msgspec/__init__.py", f"msgspec/_core.{OTHER.abi}.so"} <= names
     assert not [name for name in names if "/tests/" in name]
     assert not [name for name in names if own_abi() in name]
     offer = found.offer("send")
-    assert offer["abi"] == OTHER
+    assert offer["abi"] == OTHER.abi
     assert offer["identity"] != own_runtime().identity
 
 
 def test_a_folder_that_lacks_libraries_is_named(packages: Path) -> None:
     (packages / "cffi").rename(packages.parent / "away")
     with pytest.raises(ResourceError, match=r"lacks cffi: make it again by `pip install"):
-        runtime_for(OTHER, "3.x", (str(packages),))
+        runtime_for(OTHER, packages)
 
 
-def test_a_machine_for_which_there_is_no_folder_says_how_to_make_one() -> None:
-    with pytest.raises(ResourceError, match=r"manylinux_2_28_riscv64 .*in nodes\.packages"):
-        runtime_for(OTHER, "3.x", ())
+def test_the_folder_of_another_python_is_not_taken(packages: Path) -> None:
+    other = PythonBuild("cpython-398-riscv64-linux-gnu", "3.98.1")
+    assert folder_for(other, (str(packages),)) is None
+
+
+@pytest.mark.parametrize(
+    ("abi", "version"),
+    [
+        ("", "3.12.1"),
+        ("cpython-313t-x86_64-linux-gnu", "3.13.0"),
+        ("cpython-312d-x86_64-linux-gnu", "3.12.0"),
+        ("pypy311-pp73-x86_64-linux-gnu", "3.11.1"),
+    ],
+)
+def test_what_is_no_ordinary_cpython_is_refused(abi: str, version: str) -> None:
+    with pytest.raises(ResourceError, match="no ordinary build of CPython"):
+        folder_for(PythonBuild(abi, version), ())
 
 
 def test_the_abi_is_known_while_another_thread_asks_sysconfig_for_the_first_time(

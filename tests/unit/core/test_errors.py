@@ -40,6 +40,7 @@ EXIT_CODES = {
     "ProcessSpentError": 4,
     "ResourceError": 5,
     "DrainedError": 75,
+    "NotReadyError": 75,
     "CommunicationError": 6,
     "ProtocolError": 6,
     "AgentLostError": 6,

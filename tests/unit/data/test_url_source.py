@@ -12,7 +12,7 @@ import pytest
 from fsspec.asyn import get_loop
 from pyarrow import parquet
 
-from sapwood.core.errors import DataMissingError
+from sapwood.core.errors import DataError, DataMissingError
 from sapwood.data import load, url_source
 from sapwood.data.url_source import shown
 
@@ -220,6 +220,23 @@ def test_what_is_no_url_that_can_be_read(server: Server) -> None:
     server.files["/a.xyz"] = b"1"
     with pytest.raises(DataMissingError, match=r"end in '\.xyz' cannot be read in pieces"):
         load(server.url("/a.xyz"))
+
+
+@pytest.mark.parametrize("name", ["a.xyz", "wide.parquet", "empty.parquet"])
+def test_no_error_shows_what_a_url_has_of_secrets(server: Server, name: str) -> None:
+    for one, table in (
+        ("wide", {"a": [1, 2], "b": pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2))}),
+        ("empty", {"a": pa.array([], pa.int64())}),
+    ):
+        stream = io.BytesIO()
+        parquet.write_table(pa.table(table), stream)
+        server.files[f"/{one}.parquet"] = stream.getvalue()
+    server.files["/a.xyz"] = b"1"
+    url = server.url(f"/{name}?key=secret").replace("127.0.0.1", "ann:secret@127.0.0.1")
+    with pytest.raises(DataError) as caught:
+        load(url)
+    assert caught.value.where == server.url(f"/{name}?…")
+    assert "secret" not in str(caught.value)
 
 
 def test_a_url_is_shown_without_secrets() -> None:

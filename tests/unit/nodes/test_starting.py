@@ -23,11 +23,13 @@ import pytest
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.orders import ProcessSpec
+from sapwood.contexts.process import c_library
 from sapwood.contexts.runtime import Runtime
 from sapwood.core.errors import ResourceError
-from sapwood.environment.settings import NodeSettings
+from sapwood.environment.settings import CacheSettings, NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
+from sapwood.nodes.fetched_libraries import FetchedLibraries
 from sapwood.nodes.starting import AwaitedDaemon, DaemonStarter, NodeTrouble, shell_command
 
 PATIENCE = 30.0
@@ -187,6 +189,7 @@ def test_another_python_is_told_before_anything_is_sent(node: Stub, runtime: Run
     assert node.hear() == {
         "abi": str(sysconfig.get_config_var("SOABI")),
         "python": platform.python_version(),
+        "libc": c_library(),
     }
     node.tell({"refused": "there is none for it"})
     assert node.hear() == {"error": "there is none for it"}
@@ -254,6 +257,59 @@ def test_the_first_interpreter_that_is_new_enough_is_taken(
     assert done.stdout == b"hey\n"
 
 
+def pythons(folder: Path, *versions: str) -> None:
+    """Make programs that are called as Pythons are, say what they are, and do nothing else."""
+    for name, version in (one.split("=") for one in versions):
+        program = folder / name
+        numbers = tuple(map(int, version.split(".")))
+        program.write_text(
+            f"""#!{sys.executable} -S
+import sys
+sys.version_info = {numbers}
+if sys.argv[1] == "-c":
+    exec(sys.argv[2])
+else:
+    print("{name} starts")
+"""
+        )
+        program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [
+        (("python3=3.{same}.9", "python3.12=3.12.1", "python3.14=3.14.0"), "python3"),
+        (("python3=3.13.1", "python3.{same}=3.{same}.2"), "python3.{same}"),
+        (("python3=3.12.1", "python3.13=3.13.0", "python3.12=3.12.1"), "python3.13"),
+        (("python3=3.10.1", "python3.12=3.12.0"), "python3.12"),
+        (("python3=3.99.1",), "python3"),
+    ],
+)
+def test_a_python_of_the_same_minor_version_is_taken_or_else_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: Sequence[str], taken: str
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7))
+    pythons(tmp_path, *(one.format(same=11) for one in there))
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    done = run_shell(shell_command(), TOLD, env={"PATH": str(tmp_path)})
+    assert done.stdout.decode() == f"{taken.format(same=11)} starts\n"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_python_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    pythons(tmp_path, "python3=3.10.13")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    words = [str(tmp_path / "python3")] if named else []
+    done = run_shell(shell_command(words), TOLD, env={"PATH": str(tmp_path)})
+    assert json.loads(done.stdout) == {
+        "error": "its Python is 3.10.13, and Sapwood needs 3.11 or newer: install one there, or "
+        "name one in nodes.python"
+    }
+    assert done.returncode == 3
+
+
 def test_the_command_has_one_word_for_whatever_shell_the_user_has() -> None:
     assert shell_command().startswith("exec /bin/sh -c '")
 
@@ -315,6 +371,7 @@ class Started:
             self.noted,
             NodeSettings(runtime="send", **named),
             self.ways.append,
+            libraries=FetchedLibraries(CacheSettings()),
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
 
@@ -365,23 +422,23 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
 @pytest.mark.parametrize(
     ("abi", "reason"),
     [
-        ("cpython-399-x86_64-linux-gnu", "name a Python 3.* of that machine in nodes.python"),
-        ("", "functions do not travel between versions"),
-        ("cpython-{}-riscv64-linux-gnu", "pip install --target FOLDER .*manylinux2014_riscv64"),
+        ("cpython-399-riscv64-linux-gnu", "pip install --target FOLDER .*manylinux2014_riscv64"),
+        ("", "no ordinary build of CPython: name another one in nodes.python"),
+        ("cpython-399t-x86_64-linux-gnu", "no ordinary build of CPython"),
+        ("pypy311-pp73-x86_64-linux-gnu", "no ordinary build of CPython"),
     ],
 )
 def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
     start: Start, runtime: Runtime, abi: str, reason: str
 ) -> None:
     """The machine is this one; it is the head whose Python seems to be another."""
-    told = abi.format("".join(map(str, sys.version_info[:2])))
     runtime._abi = "another"
-    one = start(f"""printf '%s\\n' '{json.dumps({"abi": told, "python": "3.99"})}'; """)
+    one = start(f"""printf '%s\\n' '{json.dumps({"abi": abi, "python": "3.99.1"})}'; """)
     one.spawn()
     assert isinstance(one.first(), orders.Exited)
     (trouble,) = one.trouble
     assert re.search(reason, trouble.reason), trouble.reason
-    assert "its Python is 3.99" in trouble.reason
+    assert "its Python 3.99.1 (" in trouble.reason
 
 
 WAY_DAEMON = """

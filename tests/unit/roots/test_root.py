@@ -62,6 +62,7 @@ class Root:
             options=SimpleNamespace(shared_memory=False),
             failure=None,
             platforms=(),
+            pythons=(),
             host=SimpleNamespace(
                 hosts=(), new_stream=lambda: next(streams), post=self.posted.append
             ),

@@ -28,7 +28,8 @@ def test_every_state_and_every_step_is_of_use() -> None:
     ("known", "told"),
     [
         (S.REQUESTED, {S.REQUESTED}),
-        (S.STARTING, {S.STARTING, S.DETACHED, S.READY, S.DRAINING}),
+        (S.STARTING, {S.STARTING, S.DELAYED, S.DETACHED, S.READY, S.DRAINING}),
+        (S.DELAYED, {S.STARTING, S.DELAYED, S.DETACHED, S.READY, S.DRAINING}),
         (S.DETACHED, {S.DETACHED, S.READY, S.DRAINING}),
         (S.READY, {S.DETACHED, S.READY, S.DRAINING}),
         (S.DRAINING, {S.DRAINING}),

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sapwood.compat.lizard.patience import CALL_LIMIT, overseen
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
 from sapwood.core.states import StateTable
 from sapwood.environment.logs import logger
@@ -126,12 +127,13 @@ Handler = Callable[[Mapping[str, Any]], Any]
 
 
 class EventWorker:
-    """Does events in order, in a thread of its own.
+    """Does events in order, one at a time.
 
     Args:
         handlers: What to do, by kind.
         on_change: Told of events that are new, and of those that are final.
         on_end: Told that nothing more is done.
+        call_limit: Seconds that each call of a program's own function may take in this process.
     """
 
     def __init__(
@@ -139,8 +141,10 @@ class EventWorker:
         handlers: Mapping[str, Handler],
         on_change: Callable[[ApiEvent], object] | None = None,
         on_end: Callable[[], object] | None = None,
+        call_limit: float = CALL_LIMIT,
     ) -> None:
         self._handlers = handlers
+        self._call_limit = call_limit
         self._on_change = on_change or (lambda _event: None)
         self._on_end = on_end or (lambda: None)
         self._changed = threading.Condition()
@@ -217,7 +221,8 @@ class EventWorker:
         event.change(EventChange.BEGIN)
         began = time.perf_counter()
         try:
-            result = self._handlers[event.kind](event.data)
+            handler = self._handlers[event.kind]
+            result = overseen(lambda: handler(event.data), self._call_limit)
             event.change(EventChange.SUCCEED, result, time.perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             _log.warning("event failed", type=event.kind, id=event.id, error=repr(error))

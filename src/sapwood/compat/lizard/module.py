@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from sapwood.code.bundle import Bundle
 from sapwood.code.python_module import import_main
 from sapwood.compat.lizard.importing import lizard_first, provide_lizard
+from sapwood.compat.lizard.patience import noted
 from sapwood.compat.lizard.registration import LizardDefinition
 from sapwood.core.errors import SapwoodError, UserCodeError
 
@@ -45,7 +46,7 @@ def load_module(definition: LizardDefinition, *, origin: str, extension: ModuleT
     }
     files[name] = _as_written(definition.python.text)
     bundle = Bundle(origin=str(Path(origin) / folder), main=name, files=files)
-    with lizard_first(), user_program(extension):
+    with lizard_first(), user_program(extension), noted(f"the import of {name}"):
         return import_main(bundle, name)
 
 
@@ -101,7 +102,8 @@ def call(name: str, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     import traceback  # noqa: PLC0415 - only errors need it, and it is slow to import
 
     try:
-        return function(*args, **kwargs)
+        with noted(name):
+            return function(*args, **kwargs)
     except SapwoodError:
         raise
     except MemoryError:

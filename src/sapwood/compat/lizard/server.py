@@ -29,6 +29,7 @@ from sapwood.compat.lizard.clients import MAX_AGENTS, Clients
 from sapwood.compat.lizard.events import FINAL, EventWorker
 from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.launch import start
+from sapwood.compat.lizard.patience import CALL_LIMIT
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.core.errors import InputError
 from sapwood.environment.logs import logger
@@ -49,6 +50,7 @@ class LizardServer:
         gate: Who may use it.
         seed: Of the random numbers of first global states.
         on_end: Told when it is asked to end, and has done what was asked for before.
+        call_limit: Seconds that each call of a program's own function may take in this process.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class LizardServer:
         *,
         seed: int = 0,
         on_end: Callable[[], object] | None = None,
+        call_limit: float = CALL_LIMIT,
     ) -> None:
         self._cluster = cluster
         self._programs = programs
@@ -72,7 +75,7 @@ class LizardServer:
             "run_program": self._run_program,
             "req_shutdown": self._end,
         }
-        self.worker = EventWorker(handlers, on_end=on_end)
+        self.worker = EventWorker(handlers, on_end=on_end, call_limit=call_limit)
         self.application: Starlette = application(
             [
                 *common_routes(self.worker),

@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from sapwood.contexts.launchers.allocation import WaitCallback
+
 
 class Launcher(Protocol):
     """Starts a command on machines and connects its standard streams with this process.
@@ -43,6 +45,23 @@ class Launcher(Protocol):
 
 
 @runtime_checkable
+class AllocatingLauncher(Launcher, Protocol):
+    """A launcher that asks for its machines, and may have to wait for them."""
+
+    def request(self, on_wait: WaitCallback | None = None) -> None:
+        """Get the machines, and wait for them; they are given back if this fails.
+
+        Args:
+            on_wait: Told from time to time what is waited for, and since how many seconds. It may
+                raise an error, which ends the wait.
+
+        Raises:
+            ConfigurationError: There cannot be such machines.
+            ResourceError: They are refused, or are not there in time.
+        """
+
+
+@runtime_checkable
 class LimitedLauncher(Launcher, Protocol):
     """A launcher whose machines are there for a time only."""
 
@@ -50,7 +69,7 @@ class LimitedLauncher(Launcher, Protocol):
     """Whether it has asked for the machines itself, so that it may ask for others later."""
 
     def seconds_left(self) -> float | None:
-        """Return for how long the machines are there still; None where nobody knows."""
+        """Return for how long the machines are there still, ``inf`` for ever; None if unknown."""
 
     def is_gone(self) -> bool:
         """Return whether the machines were taken away, or their time is over."""

@@ -77,7 +77,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the pods are.
 
     Attributes:
-        image: Their image; it needs a shell, and Python of the same minor version as here.
+        image: Their image; it needs a shell, and Python 3.11 or newer.
         namespace: Where; empty for that of the user's configuration.
         context: Of the user's configuration; empty for the current one.
         cpus: CPUs of each; 0 to ask for none.

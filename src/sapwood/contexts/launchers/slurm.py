@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import os
 import queue
 import re
@@ -363,7 +364,7 @@ class SlurmLauncher:
         return None
 
     def seconds_left(self) -> float | None:
-        """Return for how long the job has its machines still; None where Slurm sets no limit.
+        """Return for how long the job has its machines still; None where Slurm does not say.
 
         Slurm is asked each time, as the limit may be changed. It counts by its own clock, so it
         does not matter what that of this machine shows.
@@ -490,8 +491,10 @@ def time_left(text: str) -> float | None:
         >>> time_left("2:58"), time_left("1-02:03:04"), time_left("59:00:00"), time_left("0:00")
         (178.0, 93784.0, 212400.0, 0.0)
         >>> time_left("UNLIMITED"), time_left("INVALID"), time_left("")
-        (None, None, None)
+        (inf, None, None)
     """
+    if text == "UNLIMITED":
+        return math.inf
     days, dash, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdecimal() for part in parts) or (dash and not days.isdecimal()):

@@ -24,6 +24,7 @@ from sapwood.code.target import Target
 from sapwood.code.toolchain import Compiler, find_compiler
 from sapwood.core.errors import CompilerMissingError, ConfigurationError
 from sapwood.environment.logs import logger
+from sapwood.environment.machine_kind import CUDA_CHOICE, CUDA_DEVICE
 from sapwood.gpu.cuda import counts
 from sapwood.gpu.cuda.nvrtc import LIBRARY as KERNELS
 from sapwood.gpu.cuda.nvrtc import (
@@ -44,9 +45,6 @@ from sapwood.gpu.cuda.precompiled import (
 )
 from sapwood.gpu.discovery import visible_gpus
 
-CHOICE: Final = "SAPWOOD_CUDA"
-"""Environment variable of a build: ``cpu``, ``gpu``, or empty for what the machine has."""
-
 MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
@@ -54,7 +52,6 @@ _log = logger("cuda")
 _FOR_C: Final = f"sapwood_{FOR_C.name}"
 _PROBLEM: Final = "sapwood_cuda_problem"
 _OWN_GPU: Final = "SAPWOOD_OWN_GPU"
-_GPU_DEVICE: Final = Path("/dev/nvidiactl")
 
 
 class _HostCpp(Cpp):
@@ -271,15 +268,15 @@ def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> b
     """
     if target is not None and target.gpu == "cuda":
         return True
-    choice = environment.get(CHOICE, "")
+    choice = environment.get(CUDA_CHOICE, "")
     if choice not in {"", "cpu", "gpu"}:
         raise ConfigurationError(
-            f"{CHOICE} is {choice}", where=CHOICE, hint="say cpu or gpu, or unset it"
+            f"{CUDA_CHOICE} is {choice}", where=CUDA_CHOICE, hint="say cpu or gpu, or unset it"
         )
     if choice:
         return choice == "gpu"
     own = target is None or target.is_host
-    return own and _GPU_DEVICE.exists() and find_nvcc(environment) is not None
+    return own and CUDA_DEVICE.exists() and find_nvcc(environment) is not None
 
 
 def nvrtc_instead(environment: Mapping[str, str]) -> str | None:
@@ -300,8 +297,8 @@ def _nvcc(environment: Mapping[str, str]) -> str:
         raise CompilerMissingError(
             "this machine has no nvcc",
             where="looked for nvcc on PATH",
-            hint=f"install the CUDA toolkit, or build for the CPU: {CHOICE}=cpu; kernels alone: "
-            f"{INSTALL_NVRTC}",
+            hint=f"install the CUDA toolkit, or build for the CPU: {CUDA_CHOICE}=cpu; "
+            f"kernels alone: {INSTALL_NVRTC}",
         )
     status = Path(path).resolve().stat()
     return f"{Path(path).resolve()} {status.st_size}-{status.st_mtime_ns}"
@@ -309,7 +306,7 @@ def _nvcc(environment: Mapping[str, str]) -> str:
 
 def _build_by_nvcc(request: BuildRequest) -> Artefact:
     nvcc = _nvcc(request.environment).split(" ", maxsplit=1)[0]
-    architecture = ["-arch=native"] if _GPU_DEVICE.exists() else []
+    architecture = ["-arch=native"] if CUDA_DEVICE.exists() else []
     if request.target.gpu_architecture:
         architecture = [f"-arch={request.target.gpu_architecture}"]
     command = [

@@ -383,7 +383,7 @@ const SESSIONS = [
 function noteOf(session) {
   const report = session.report;
   if (!report) return "";
-  const parts = [report.reason];
+  const parts = [report.reason || report.waits];
   if (report.merged.length) parts.push(`merged with ${report.merged.join(", ")}`);
   if (report.part_of.length) parts.push(`part of ${report.part_of.join(", ")}`);
   if (report.kept) parts.push(`${size(report.kept)} of output wait`);

@@ -122,7 +122,7 @@ export function badge(state, text = state) {
 
 const TONES = {
   good: ["ready", "up", "done", "attached", "detached", "running", "idle"],
-  busy: ["starting", "requested", "building", "preparing", "draining", "resuming", "degraded", "releasing"],
+  busy: ["starting", "delayed", "requested", "building", "preparing", "draining", "resuming", "degraded", "releasing"],
   poor: ["disconnected", "suspect", "broken", "closed", "cancelled", "stopped", "partial"],
   bad: ["lost", "failed", "error", "refused"],
 };
