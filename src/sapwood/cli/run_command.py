@@ -115,6 +115,7 @@ def run_through(settings: Settings, program: Program, dataset: Dataset, request:
             request = dataclasses.replace(request, checkpoint=Path(folder) / "checkpoint")
         file = request.checkpoint
         assert file is not None  # noqa: S101 - set above
+        former, first = _stamp(file), request.resume  # the file may be that of another run
         _say_starting(settings)
         chain = AllocationChain(
             lambda on_wait: _begin(settings, on_wait), settings.nodes, starting.wait
@@ -142,7 +143,17 @@ def run_through(settings: Settings, program: Program, dataset: Dataset, request:
                 chain.move()
             finally:
                 starting.clear()
-            request = dataclasses.replace(request, resume=file if is_whole(file) else None)
+            written = _stamp(file) != former and is_whole(file)
+            request = dataclasses.replace(request, resume=file if written else first)
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Return what tells a file from the one that takes its place; zeros if there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_ino, status.st_mtime_ns
 
 
 def run_once(

@@ -38,6 +38,9 @@ BEAT = 1.0
 LEASE = 15.0
 """Seconds without such a sign after which an actor ends its command."""
 
+LOOKS = 5
+"""How often it looks for one in that time. A worker that stands still looks for none meanwhile."""
+
 CONNECT = 20.0
 """Seconds in which the scheduler must answer."""
 
@@ -52,14 +55,16 @@ class SapwoodDaskCommand:
         command: The command.
         chunk: Bytes that are read at once.
         lease: Seconds without a sign of life after which the command is ended.
+        looks: How often it looks for one in that time.
     """
 
-    def __init__(self, command: str, chunk: int, lease: float) -> None:
+    def __init__(self, command: str, chunk: int, lease: float, looks: int) -> None:
         self._command = command
         self._chunk = chunk
         self._lease = lease
+        self._looks = looks
         self._process: Any = None
-        self._heard = time.monotonic()
+        self._missed = 0  # looks since the last sign of life
         self._watch: Any = None
 
     async def start(self) -> None:
@@ -77,7 +82,7 @@ class SapwoodDaskCommand:
 
     async def beat(self) -> None:
         """Hear that somebody wants it."""
-        self._heard = time.monotonic()
+        self._missed = 0
 
     async def write(self, data: bytes) -> bool:
         """Give it input, and wait until it is taken; nothing is the end. Return whether it was."""
@@ -117,10 +122,11 @@ class SapwoodDaskCommand:
 
     async def _watched(self) -> None:
         while self._process.returncode is None:
-            await asyncio.sleep(self._lease / 4)
-            if time.monotonic() - self._heard > self._lease:
+            await asyncio.sleep(self._lease / self._looks)
+            self._missed += 1
+            if self._missed > self._looks:
                 self._watch = None
-                await self.end(self._lease / 4)
+                await self.end(self._lease / self._looks)
                 return
 
 
@@ -256,6 +262,7 @@ class DaskActor:
             command,
             CHUNK,
             LEASE,
+            LOOKS,
             actor=True,
             workers=[worker],
             allow_other_workers=False,
