@@ -311,7 +311,8 @@ class ServedFrontEnd:
             reply = wire.AnswerOfRoot(number, None, problem.to_record())
         else:
             reply = wire.AnswerOfRoot(number, answer.result())
-        self._session.on_loop(self.tell, reply)
+        with contextlib.suppress(ClosedError):  # the session has ended meanwhile
+            self._session.on_loop(self.tell, reply)
 
     def offered(self, ref: ContentRef) -> None:
         """Note what it offers."""

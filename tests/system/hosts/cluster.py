@@ -88,6 +88,7 @@ class Slurm:
             name: value for name, value in os.environ.items() if not name.startswith("SLURM")
         } | {"SLURM_CONF": str(folder / "slurm.conf")}
         self._servers: list[subprocess.Popen[bytes]] = []
+        self._nodes: dict[str, subprocess.Popen[bytes]] = {}
 
     def up(self) -> None:
         """Start it, and wait for its nodes."""
@@ -122,13 +123,14 @@ class Slurm:
         until((munge / "socket").exists)
         self._serve("slurmctld", "-D", "-c")
         for number in range(1, NODES + 1):
-            self._serve("slurmd", "-D", "-N", f"n{number}", on=f"n{number}")
+            name = f"n{number}"
+            self._nodes[name] = self._serve("slurmd", "-D", "-N", name, on=name)
         until(lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * NODES)
 
     def _address(self, name: str) -> str:
         return self._hosts.address(name) if self._hosts else "127.0.0.1"
 
-    def _serve(self, *words: str, on: str = "head") -> None:
+    def _serve(self, *words: str, on: str = "head") -> subprocess.Popen[bytes]:
         log = (self.folder / f"{words[0]}.out").open("ab")
         place: list[str] = []
         if self._hosts:  # not `ip netns exec`: it hides the control groups that slurmd wants to see
@@ -137,15 +139,15 @@ class Slurm:
             named = f'hostname {on} && exec "$0" "$@"'
             place += ["unshare", "--uts", "sh", "-c", named]
         with log:
-            self._servers.append(
-                subprocess.Popen(
-                    [*place, *words],
-                    env=self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
+            server = subprocess.Popen(
+                [*place, *words],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
+        self._servers.append(server)
+        return server
 
     def _placed(self, words: Sequence[str]) -> list[str]:
         """Return the words of a command that runs on the head."""
@@ -217,20 +219,43 @@ class Slurm:
             assert job.stdout is not None
             job.stdout.close()
 
+    def lose(self, name: str, *, killed: bool) -> None:
+        """Have a node be down from now on.
+
+        Args:
+            name: The node.
+            killed: It fails: its slurmd and all that runs there in jobs is killed first. Else an
+                administrator says that it is down, and Slurm ends what runs there.
+        """
+        if killed:
+            server = self._nodes[name]
+            steps = children(server.pid)
+            server.kill()
+            server.wait()
+            for pid in [*steps, *self._marked(f"SLURMD_NODENAME={name}")]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+
     def jobs(self, *options: str) -> list[str]:
         """Return the numbers of the jobs that wait or run."""
         return self.ask("squeue", "--noheader", "--format=%i", *options).split()
 
     def processes(self) -> list[int]:
         """Return the processes that run in its jobs, or hold them."""
-        found: list[int] = []
         servers = {server.pid for server in self._servers}
         servers |= {child for server in self._servers for child in children(server.pid)}
-        mark = f"SLURM_CONF={self.environment['SLURM_CONF']}".encode()
+        return [pid for pid in self._marked() if pid not in servers]
+
+    def _marked(self, *more: str) -> list[int]:
+        """Return the processes that have the variable of this cluster, and some others."""
+        found: list[int] = []
+        marks = (f"SLURM_CONF={self.environment['SLURM_CONF']}", *more)
+        wanted = {mark.encode() for mark in marks}
         for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal() and int(folder.name) not in servers:
+            if folder.name.isdecimal():
                 with contextlib.suppress(OSError):
-                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
                         found.append(int(folder.name))
         return found
 

@@ -48,6 +48,16 @@ def slurm(_slurm: Slurm) -> Iterator[Slurm]:
 
 
 @pytest.fixture
+def own_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """A Slurm cluster of the test's own, whose nodes it may break."""
+    reason = cluster.missing()
+    if reason:
+        pytest.skip(reason)
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made:
+        yield made
+
+
+@pytest.fixture
 def slurm_over_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, Network]]:
     """A Slurm cluster whose nodes are hosts with addresses of their own, and these hosts."""
     reason = missing() or cluster.missing()

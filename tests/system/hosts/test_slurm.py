@@ -19,6 +19,7 @@ from tests.system.hosts.network import Network, until
 
 import sapwood
 from sapwood.contexts.launchers.slurm import SlurmLauncher
+from sapwood.core.hostset import expand_hosts
 from sapwood.testing.launchers import CHECKS
 
 ROOT = Path(__file__).parents[3]
@@ -267,6 +268,35 @@ def test_a_run_goes_on_when_its_job_is_taken_away(slurm: Slurm, tmp_path: Path) 
     assert "going on on machines 2 of 2" in err
     assert json.loads(out)["statistics"]["resumed_from"] > 0
     assert found(tmp_path) == wanted
+
+
+@pytest.mark.row("D-10")
+@pytest.mark.row("C1-EXEC-1")
+@pytest.mark.nightly
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_run_goes_on_when_nodes_go_down(
+    own_slurm: Slurm, tmp_path: Path, lost: int, killed: bool
+) -> None:
+    """On the other machine of its job; or in the next job, where both are gone."""
+    slurm = own_slurm
+    words, told, wanted = slow(tmp_path, 60, 0.1)
+    words += ["--on", "slurm:2", "--allocations", "2", "--set", "limits.checkpoints=1"]
+    words += ["--set", "cluster.node_patience=1s"]
+    with slurm.popen(*slurm.program(*words)) as run:
+        until(lambda: rounds_told(told) > 5, 60.0)
+        (job,) = slurm.jobs()
+        names = expand_hosts(slurm.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N"))
+        assert len(names) == 2
+        for name in names[:lost]:
+            slurm.lose(name, killed=killed)
+        out, err = run.communicate(timeout=200)
+    assert run.returncode == 0, err
+    assert found(tmp_path) == wanted
+    assert json.loads(out)["progress"]["agents"] == 4
+    assert ("going on on machines 2 of 2" in err) == (lost == 2), err
+    with sapwood.local(1):
+        pass  # it removes the folders of processes that were killed
 
 
 @pytest.mark.row("D-10")
