@@ -241,6 +241,7 @@ class AttachedSession:
     def _part(self, reason: SapwoodError) -> None:
         with self._lock:
             self._over = self._over or reason  # from now on the root is told nothing
+        self._fail_calls(reason)
         self._abandon(reason)
 
     def _leave(self) -> None:
@@ -634,15 +635,12 @@ class AttachedSession:
 
     def _lost(self, error: SapwoodError) -> None:
         with self._lock:
-            if self._over is not None or self._closed:
-                calls: list[Future[Any]] = []
-            else:
+            if self._over is None and not self._closed:
                 self._over = error
-                calls, self._calls = list(self._calls.values()), {}
         if not self._welcome.done():
             self._welcome.set_exception(error)
-        for future in calls:
-            future.set_exception(error)
+        left = ClosedError("this front end has left the session")
+        self._fail_calls(error if self._over is error else left)
         if self._over is error:
             self._abandon(error)
             gone = PlacesChanged(
@@ -654,6 +652,13 @@ class AttachedSession:
             )
             for listener in tuple(self._listeners):
                 listener(gone)
+
+    def _fail_calls(self, error: SapwoodError) -> None:
+        """Nobody will answer what was wanted of the root."""
+        with self._lock:
+            calls, self._calls = list(self._calls.values()), {}
+        for future in calls:
+            future.set_exception(error)
 
     def _abandon(self, reason: SapwoodError) -> None:
         self.streams.refuse(reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gzip
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ from sapwood.server.openapi import document
 from sapwood.server.origins import Hosts, check_origin
 from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
+from sapwood.views.front_page import FIRST, FrontPage
 from sapwood.views.page import STATIC
 
 COOKIE_LIFE: Final = 12 * 3600.0
@@ -93,6 +95,7 @@ class WebApplication:
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
         self.pictures = Pictures(lines.own, version("sapwood"))
+        self._front_page = FrontPage()
         table = endpoints(self.streams, self.figures)
         self._table = [*table, *self.pictures.endpoints(PREFIX)]
         self.application = Starlette(
@@ -110,10 +113,10 @@ class WebApplication:
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
                 self._statuses[message["status"]] += 1
-                message["headers"] = [
-                    *message.get("headers", []),
-                    *((name.encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
+                own = message.get("headers", [])
+                names = {name for name, _ in own}
+                safe = ((name.encode(), value.encode()) for name, value in HEADERS.items())
+                message["headers"] = [*own, *(one for one in safe if one[0] not in names)]
             await send(message)
 
         await self.application(scope, receive, with_headers)
@@ -147,7 +150,8 @@ class WebApplication:
         yield Route(f"{PREFIX}/logout", self._logout, methods=["POST"])
         yield Route("/healthz", self._health)
         yield Route("/openapi.json", self._reference)
-        yield Route("/", self._page("index.html"))
+        yield Route("/", self._front)
+        yield Route(f"/static/{self._front_page.script_name}", self._script)
         yield Route("/login", self._page("login.html"))
         yield Mount("/static", StaticFiles(directory=STATIC))
 
@@ -237,6 +241,29 @@ class WebApplication:
         )
         return response
 
+    async def _front(self, request: Request) -> Response:
+        """Answer with the first page, and with what it shows inside, for who may see that."""
+        self._hosts.check(request.headers)
+        first = FIRST.encode()
+        with contextlib.suppress(SapwoodError, HttpError, TimeoutError):
+            credential, _ = self._shown(request)
+            async with self._line(request, credential) as line:
+                first = await self.pictures.first(line)
+        page = self._front_page.page(first)
+        policy = HEADERS["content-security-policy"].replace(
+            "style-src 'self'", self._front_page.policy
+        )
+        answer = _compressed(page, request, "text/html")
+        answer.headers["content-security-policy"] = policy
+        return _fresh(answer)
+
+    async def _script(self, request: Request) -> Response:
+        """Answer with the script of the pages, which never changes under this name."""
+        self._hosts.check(request.headers)
+        answer = _compressed(self._front_page.script, request, "text/javascript")
+        answer.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return answer
+
     def _page(self, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def page(request: Request) -> Response:
             self._hosts.check(request.headers)
@@ -299,6 +326,14 @@ def _by_path(table: Iterable[Endpoint]) -> dict[str, dict[str, Endpoint]]:
 
 def _peer(request: Request) -> str:
     return f"{request.client.host}:{request.client.port}" if request.client else "here"
+
+
+def _compressed(body: bytes, request: Request, media: str) -> Response:
+    """Return an answer whose body is compressed already, for a client that may not take that."""
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers = {"content-encoding": "gzip", "vary": "accept-encoding"}
+        return Response(body, headers=headers, media_type=media)
+    return Response(gzip.decompress(body), headers={"vary": "accept-encoding"}, media_type=media)
 
 
 def _fresh(response: Response) -> Response:

@@ -22,6 +22,7 @@ from sapwood.views.live import (
     TOPICS,
     Live,
     Message,
+    first_of,
     glance_of,
     overview_of,
     run_of,
@@ -32,6 +33,10 @@ from sapwood.views.run_picture import RunPicture
 
 OBSERVES: Final = frozenset({"observe", "admin"})
 """Rights of which one lets a client see all that the head knows."""
+
+
+FIRST_PATIENCE: Final = 0.2
+"""Seconds that the head has for what is inside a page; else the page asks for it."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,6 +170,16 @@ class Pictures:
                 media=MEDIA_TYPE,
             ),
         ]
+
+    async def first(self, line: Line) -> bytes:
+        """Return what a page shows first, as JSON.
+
+        Raises:
+            HttpError: This client may not see it.
+            TimeoutError: The head does not know it at once.
+        """
+        _must_observe(line)
+        return msgspec.json.encode(await asyncio.wait_for(first_of(self._ask), FIRST_PATIENCE))
 
     async def _ask(self, name: str, value: Any) -> Any:
         return await self._own.call(name, value)

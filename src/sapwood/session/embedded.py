@@ -91,6 +91,7 @@ class EmbeddedSession:
         self.streams.members_of = self._members_of
         self._lock = threading.Lock()
         self._closed = False
+        self._expansions: set[Expansion] = set()
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
         limiter = ByteLimiter(4 * options.backlog, self._thread)
@@ -301,13 +302,21 @@ class EmbeddedSession:
         """
         expansion = Expansion()
         end = self.subscribe(expansion.changed)
+
+        def begin() -> tuple[int, ...]:
+            ranks = expansion.begun(self.host.expand(places))
+            self._expansions.add(expansion)
+            return ranks
+
         try:
-            ranks = self._thread.call(lambda: expansion.begun(self.host.expand(places)))
+            ranks = self._thread.call(begin)
             error = self._why_not_there(expansion, ranks)
         finally:
             end()
-        if error is not None:
+            self._expansions.discard(expansion)
+        if error is not None and not self._closed:
             self._thread.call(self._take_back, ranks)
+        if error is not None:
             raise error
         return ranks
 
@@ -510,7 +519,12 @@ class EmbeddedSession:
         self.requests.abandon(reason)
         self.groups.abandon(reason)
         self.mailbox.abandon(reason)
+        self._abandon_expansions(reason)
         self.host.end()
+
+    def _abandon_expansions(self, reason: SapwoodError) -> None:
+        for expansion in tuple(self._expansions):
+            expansion.abandon(reason)
 
     def _broken(self, exception: Exception) -> None:
         """Fail everything that is under way: a mistake of Sapwood itself must not be a hang."""
@@ -523,6 +537,7 @@ class EmbeddedSession:
         self.requests.abandon(error)
         self.groups.abandon(error)
         self.mailbox.abandon(error)
+        self._abandon_expansions(error)
         self.supervisor.give_up(error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 
-from sapwood.core.errors import AgentLostError
+from sapwood.core.errors import AgentLostError, SapwoodError
 from sapwood.core.rankset import fold
 from sapwood.session.options import PlacesChanged
 
@@ -51,6 +51,11 @@ class Expansion:
             self._look()
         elif change.for_good:
             self.done.set_exception(AgentLostError(change.reason, where=fold("agent", self._ranks)))
+
+    def abandon(self, error: SapwoodError) -> None:
+        """Have nobody wait for them any more: the session ends."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
     def _look(self) -> None:
         if not self._missing:

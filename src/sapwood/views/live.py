@@ -435,6 +435,16 @@ async def overview_of(ask: Ask) -> Overview:
     return overview(facts, await glance_of(ask), await sessions_of(ask), await runs_of(ask))
 
 
+async def first_of(ask: Ask) -> dict[str, Any]:
+    """Return what pages show first: a message of each kind that a head answers at once."""
+    facts = typed.convert(await ask(calls.HELLO, None), calls.HeadFacts)
+    glance = await glance_of(ask)
+    found = overview(facts, glance, await sessions_of(ask), await runs_of(ask))
+    nodes = {"time": glance.time, "nodes": glance.nodes, "gone": [], "whole": True}
+    cluster = {"name": facts.name, "version": facts.version}
+    return {"cluster": cluster, "overview": found, "nodes": nodes}
+
+
 async def run_of(ask: Ask, run: str, version: str) -> tuple[RunPicture, str]:
     """Return a detached run, and the end of what its agents printed.
 

@@ -68,27 +68,28 @@ def report(run: RunPicture) -> str:
     script = bundled("report.js")
     style = (STATIC / "style.css").read_text("utf-8")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
     return _PAGE.format(
         policy=policy,
         title=_text(run.program),
         style=style,
-        data=_inside_script(msgspec.json.encode(run).decode()),
+        data=inside_script(msgspec.json.encode(run).decode()),
         script=script,
     )
 
 
-def _hash(text: str) -> str:
+def digest(text: str) -> str:
+    """Return the hash of a script or a style, as policies name it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _inside_script(json: str) -> str:
+def inside_script(json: str) -> str:
     r"""Return JSON that cannot end the element that it stands in.
 
     Example:
-        >>> _inside_script('"</script>"')
+        >>> inside_script('"</script>"')
         '"\\u003c/script>"'
     """
     return json.replace("<", "\\u003c")

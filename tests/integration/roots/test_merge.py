@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -21,7 +22,7 @@ import sapwood
 from sapwood.client.merged import Merged
 from sapwood.core import typed
 from sapwood.environment.settings import Settings
-from sapwood.roots import root_calls, wire
+from sapwood.roots import attached, merge_line, root_calls, wire
 from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.merged_session import MergedSession, MergeOrder
 from sapwood.roots.rights import FrontEndRole
@@ -364,6 +365,33 @@ def test_what_a_session_above_may_not_do(two: Addresses) -> None:
                     if isinstance(one, wire.AnswerOfRoot | wire.NotAdmitted) and one.error
                 ]
             assert why in errors[0]
+
+
+def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
+    two: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says first has its version; both sessions go on as before."""
+
+    def speaks(of: ModuleType, version: int) -> None:
+        monkeypatch.setattr(of, "wire", SimpleNamespace(**(vars(wire) | {"VERSION": version})))
+
+    with attach_here(two[0], Settings()) as cluster:
+        for version in (wire.VERSION - 1, wire.VERSION + 1):
+            speaks(merge_line, version)
+            with pytest.raises(sapwood.ProtocolError, match=f"speaks version {version}") as refused:
+                merged_here(cluster, two[1])
+            assert "use the same version of Sapwood in both" in str(refused.value)
+        with attach_here(two[1], Settings()) as other:
+            for one in (cluster.session, other.session):
+                assert isinstance(one, AttachedSession)
+                assert one.ask_root(root_calls.MERGED).result(PATIENCE) == []
+            assert other.submit(pow, 2, 3).result(PATIENCE) == 8
+        speaks(attached, wire.VERSION + 1)
+        with pytest.raises(sapwood.ProtocolError, match=f"the session {wire.VERSION}"):
+            attach_here(two[1], Settings())
+        monkeypatch.undo()
+        with merged_here(cluster, two[1]) as again, again.stream("echo", reduce="sum") as stream:
+            assert stream.broadcast(1).result(PATIENCE).total == 5
 
 
 # --- split --------------------------------------------------------------------------------------

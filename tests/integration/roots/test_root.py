@@ -18,9 +18,9 @@ from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
-from sapwood.core.errors import DataValueError, ProtocolError, SapwoodError
+from sapwood.core.errors import ClosedError, DataValueError, ProtocolError, SapwoodError
 from sapwood.environment.settings import CommSettings, Settings
-from sapwood.roots import wire
+from sapwood.roots import root_calls, wire
 from sapwood.roots.attached import AttachedSession, RootAddress
 from sapwood.roots.rights import FrontEndRole
 from sapwood.roots.root import MAX_STRANGERS, RootSession
@@ -49,6 +49,18 @@ def test_what_has_not_left_is_taken_back_with_its_front_end(until: Until) -> Non
         until(lambda: not root.of_request)
         with attach_here(address, settings) as again:
             assert again.submit(pow, 2, 5).result(PATIENCE) == 32
+
+
+def test_who_leaves_waits_for_no_answer_of_the_root() -> None:
+    """Agents that are added take a while; a thread that waits for them would wait for ever."""
+    settings = Settings()
+    with root_here(settings, agents=1) as address:
+        cluster = attach_here(address, settings)
+        session = cluster.session
+        assert isinstance(session, AttachedSession)
+        asked = session.ask_root(root_calls.EXPAND, [{"parent": 0, "host": 0}])
+        cluster.detach()
+        assert isinstance(asked.exception(PATIENCE), ClosedError)
 
 
 def test_who_breaks_the_protocol_is_cut_off_alone() -> None:

@@ -163,6 +163,33 @@ def test_a_ticket_lets_a_browser_in_once(web: WebHead) -> None:
         assert less.json()["names"] == ["connect"]
 
 
+def test_the_first_page_shows_what_is_known_to_those_who_may_see_it(web: WebHead) -> None:
+    def first(client: httpx.Client) -> dict[str, Any]:
+        answer = client.get("/").raise_for_status()
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "style-src 'self' 'sha256-" in answer.headers["content-security-policy"]
+        _, _, behind = answer.text.partition('id="first">')
+        found: dict[str, Any] = json.loads(behind.partition("</script>")[0])
+        return found
+
+    with web.client("connect", "observe") as client:
+        until(lambda: "overview" in first(client))  # a busy head is not waited for
+        assert first(client)["cluster"]["name"] == "default"
+        name = client.get("/").text.partition('src="')[2].partition('"')[0]
+        script = client.get(f"/{name}").raise_for_status()
+        assert "immutable" in script.headers["cache-control"]
+        assert "EventSource" in script.text
+        plain = client.get(f"/{name}", headers={"accept-encoding": "identity"})
+        assert plain.text == script.text
+    with web.client("connect") as client:
+        assert first(client) == {}
+    with web.client() as client:
+        assert first(client) == {}
+        client.headers["authorization"] = "Bearer nonsense"
+        assert first(client) == {}
+
+
 def test_only_hosts_that_the_server_is_are_answered(web: WebHead) -> None:
     with web.client("connect") as client:
         assert client.get("/api/v1/nodes", headers={"host": "evil.example"}).status_code == 421

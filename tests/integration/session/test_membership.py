@@ -6,14 +6,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from sapwood.core.errors import AgentLostError, ConfigurationError
+from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError
 from sapwood.core.topology import ROOT
 from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.expansion import Expansion
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import NewAgent
 from sapwood.session.streams import StreamOptions
@@ -29,6 +30,19 @@ def who(session_stream: Any) -> list[int]:
     result = session_stream.exchange({"x": 1}, TIMEOUT)
     assert result.total["x"] == len(result.agents)
     return list(result.agents)
+
+
+def test_who_waits_for_added_agents_hears_that_the_session_ends(
+    make_session: MakeSession, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Expansion, "changed", lambda *_: None)  # they are never there
+    session = make_session(1)
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(session.expand, [NewAgent(ROOT)])
+        until(lambda: session._expansions)
+        session.close()
+        with pytest.raises(ClosedError, match="closed"):
+            adding.result(TIMEOUT)
 
 
 @pytest.mark.row("C3-SESS-2")

@@ -8,7 +8,8 @@ const main = document.getElementById("main");
 const live = document.getElementById("live");
 const links = new Map();
 let stream = null;
-let shown = null;
+let current = null;
+let first = JSON.parse(document.getElementById("first").textContent);
 
 for (const [name, page] of Object.entries(PAGES)) {
   if (!page.title) continue;
@@ -41,7 +42,7 @@ function tell(state, error) {
 
 function show() {
   stream?.close();
-  shown?.close?.();
+  current?.close?.();
   const [, name = "overview", ...rest] = location.hash.split("/").map(decodeURIComponent);
   const key = rest.length && PAGES[name]?.one ? PAGES[name].one : name;
   const page = pageOf(key);
@@ -54,10 +55,11 @@ function show() {
   document.title = `${title} · Sapwood`;
   const twin = page.twin(encodeURIComponent(rest.join("/")));
   main.append(h("a", { class: "twin", href: API + twin, target: "_blank", rel: "noopener" }, "this page as JSON"), h("h2", {}, title));
-  shown = page.draw(main, rest.join("/"));
-  const { topics, ...takers } = shown.live;
+  current = page.draw(main, rest.join("/"));
+  const { topics, ...takers } = current.live;
   const about = rest.length ? `&about=${encodeURIComponent(rest.join("/"))}` : "";
-  stream = new Live(`/live?topics=${topics}${about}`, { ...takers, cluster: named }, tell);
+  stream = new Live(`/live?topics=${topics}${about}`, { ...takers, cluster: named }, tell, first);
+  first = {};
 }
 
 function named(cluster) {

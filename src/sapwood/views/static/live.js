@@ -40,13 +40,15 @@ export class Live {
    * @param {string} path With what is wanted in its query.
    * @param {Record<string, (value: object) => void>} takers Of each kind of message.
    * @param {(state: string, error?: AnswerError) => void} told How the stream is: live, away or expired.
+   * @param {Record<string, object>} first What came with the page already, of each kind.
    */
-  constructor(path, takers, told) {
+  constructor(path, takers, told, first = {}) {
     this.path = path;
     this.takers = takers;
     this.told = told;
     this.pause = FIRST_PAUSE;
     this.closed = false;
+    for (const [kind, value] of Object.entries(first)) this.takers[kind]?.(value);
     this.open();
   }
 

@@ -1,0 +1,58 @@
+"""The page that a dashboard begins with: all that its first sight needs comes in one answer.
+
+Its style and what the head knows are inside; all modules are one script beside it, which browsers
+keep until it changes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from typing import Final
+
+from sapwood.views.page import STATIC, bundled, digest, inside_script
+
+FIRST: Final = "{}"
+"""What is inside when nothing is known, or who asks may not see it."""
+
+LEVEL: Final = 5
+"""Of compression: a page with 1,000 nodes takes 3 ms."""
+
+_STYLE: Final = '<link rel="stylesheet" href="static/style.css">'
+_ELEMENT: Final = '<script type="application/json" id="first">'
+_SCRIPT: Final = '<script type="module" src="static/dashboard.js"></script>'
+
+
+class FrontPage:
+    """The page, made once for a server.
+
+    Attributes:
+        script: All modules of the dashboard as one.
+        script_name: What the script is called; another one when it changes.
+        policy: Which style the page may have, as a directive of its policy.
+    """
+
+    def __init__(self) -> None:
+        script = bundled("dashboard.js").encode()
+        style = (STATIC / "style.css").read_text("utf-8")
+        self.script = gzip.compress(script, 9, mtime=0)
+        self.script_name = f"dashboard-{hashlib.sha256(script).hexdigest()[:16]}.js"
+        self.policy = f"style-src 'self' '{digest(style)}'"
+        page = (STATIC / "index.html").read_text("utf-8")
+        for old, new in (
+            (_STYLE, f"<style>{style}</style>"),
+            (_SCRIPT, f'<script type="module" src="static/{self.script_name}"></script>'),
+        ):
+            before, _, after = page.partition(old)
+            page = before + new + after
+        before, element, after = page.partition(_ELEMENT)
+        self._before, self._after = before + element, after.removeprefix(FIRST)
+
+    def page(self, first: bytes) -> bytes:
+        """Return the page, compressed.
+
+        Args:
+            first: What the head knows, as JSON: a message of each kind that pages take.
+        """
+        text = f"{self._before}{inside_script(first.decode())}{self._after}"
+        return gzip.compress(text.encode(), LEVEL)
