@@ -12,23 +12,27 @@ two cores are enough to have any number of them, and the ideal is known, items b
 ``delegation.equal``
     Two equal agents whose map computes: what measuring costs. Floor: the same with ``static``.
 
-The floor of the others is the ideal. ``.static`` is the same run with equal parts. ``.ray`` is a
-pool of actors, and ``.dask`` a worker for each agent with work stealing, where they are installed:
-a task for each of 64 chunks in each iteration, to whoever is free.
+The floor of the others is the ideal. They begin without a history of rates; ``.again`` is the next
+run, which has one. ``.static`` is the same run with equal parts. ``.ray`` is a pool of actors, and
+``.dask`` a worker for each agent with work stealing, where they are installed: a task for each of
+64 chunks in each iteration, to whoever is free.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 import sapwood
 from report import Figure, Report, read_options
+from sapwood.activity.rate_history import FileHistory
 
 ITEMS = 6400
 CHUNKS = 64
@@ -114,8 +118,14 @@ def main() -> None:
             floor = [1e3 * ideal(kind)]
             agents = len(rates)
             with sapwood.local(agents) as cluster:
-                times = [waiting(cluster, kind, "measured") for _ in range(turns)]
-                report.add(Figure.of(f"delegation.{kind}", agents, times, floor, unit="ms"))
+                first, again = [], []
+                for _ in range(turns):
+                    with tempfile.TemporaryDirectory() as folder:
+                        cluster.history = FileHistory(Path(folder))
+                        first.append(waiting(cluster, kind, "measured"))
+                        again.append(waiting(cluster, kind, "measured"))
+                report.add(Figure.of(f"delegation.{kind}", agents, first, floor, unit="ms"))
+                report.add(Figure.of(f"delegation.{kind}.again", agents, again, floor, unit="ms"))
                 times = [waiting(cluster, kind, "static") for _ in range(turns)]
                 report.add(Figure.of(f"delegation.{kind}.static", agents, times, floor, unit="ms"))
             for name, peer in (("ray", with_ray), ("dask", with_dask)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,11 @@ from sapwood.activity.output_buffer import OutputBuffer
 from sapwood.code.runner import rpc_messages
 from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.rpc_server import RpcCall, RunnerRpcServer
-from sapwood.code.runner.runner_host import RunnerHost
+from sapwood.code.runner.runner_host import RunnerHost, RunnerState
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.contexts.plan import Main
+from sapwood.contexts.process import resident_memory
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
 from sapwood.core.optional import fastpath
@@ -68,6 +70,7 @@ class AgentProcess:
         AgentMessaging(agent, self.rpc_handlers)
         agent.requests[JOIN] = self._first_join
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
+        agent.waves[agent_requests.FIGURES] = self._tell_figures
         self._has_shortcut = False
 
     def _first_join(self, request: IncomingRequest) -> None:
@@ -79,6 +82,13 @@ class AgentProcess:
         """Make a place in a further tree work: it shares the runner."""
         tree = f"{place.tree} "
         return AgentCalls(place, self._runner, self._affinity, self._settings, tree).close
+
+    def _tell_figures(self, contribution: Contribution) -> None:
+        """Contribute what this agent has done since it was asked last."""
+        runner = self._runner
+        memory = resident_memory(os.getpid()) + (resident_memory(runner.pid) if runner.pid else 0)
+        told = self._worker.figures.take(busy=runner.state is RunnerState.BUSY, memory=memory)
+        contribution.give(plain.encode(told), None)
 
     def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""

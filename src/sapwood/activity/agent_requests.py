@@ -17,6 +17,9 @@ from sapwood.core import typed
 FASTPATH = "fastpath"
 """Handler of the stream that tells agents to use shortcuts from now on."""
 
+FIGURES = "figures"
+"""Handler of the stream by which a root asks what its agents have done: `agent_figures.py`."""
+
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""
 
@@ -260,6 +263,9 @@ END: Any = {"sapwood:end": None}
 
 END_BODY = plain.encode(END)
 
+
+RUN_GRACE = 10.0
+"""Seconds after the end of its stream in which a run is closed; else whoever had it was killed."""
 
 CLOSE_GRACE = 0.5
 """Seconds that a call gets to end when its stream is closed, before its process is killed."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from sapwood.activity.agent_figures import AgentFigures
 from sapwood.activity.durations import Durations
 from sapwood.activity.statistics import FunctionStatistics, summed_up
 from sapwood.code.transfers import DeviceTransfers
@@ -22,10 +23,12 @@ class FunctionMeter:
 
     Args:
         name: The function.
+        all_calls: Counts those of all functions.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, all_calls: AgentFigures | None = None) -> None:
         self.name = name
+        self._all = all_calls or AgentFigures()
         self.calls = 0
         self.errors = 0
         self.total = 0.0
@@ -49,6 +52,7 @@ class FunctionMeter:
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
         self._durations.add(seconds)
+        self._all.succeeded(seconds, bytes_in, bytes_out)
         if transfers is not None:
             self.device_seconds += transfers.seconds
 
@@ -56,6 +60,7 @@ class FunctionMeter:
         """Note a call that did not."""
         self.calls += 1
         self.errors += 1
+        self._all.failed()
 
     def statistics(self) -> FunctionStatistics:
         """Return the figures so far."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -28,6 +28,11 @@ MAX_EVENTS = 256
 
 MAX_TEXT = 200
 """Characters of a reason."""
+
+
+Kept = TypeVar("Kept")
+Timed = TypeVar("Timed", "Move", "LateChunk", "Loss", "RecordedCheckpoint")
+"""What a record has with the time when it was."""
 
 
 class RecordedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +212,74 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     losses: tuple[Loss, ...] = ()
     checkpoints: tuple[RecordedCheckpoint, ...] = ()
     counts: dict[str, int] = {}
+
+
+def continued(former: WorkRecord, now: WorkRecord) -> WorkRecord:
+    """Return the record of a run whose process began again: what it had noted before comes first.
+
+    Times are from when the run began first. Iterations that were made again count twice, and are
+    there once, as they were the second time.
+
+    Args:
+        former: What the process before had noted.
+        now: What this one has.
+
+    Example:
+        >>> one = WorkRecord(run="r-1", program="r", hash="a", began=100.0, seconds=9.0, done=4,
+        ...                  counts={"iterations": 4})
+        >>> two = WorkRecord(run="r-1", program="r", hash="a", began=120.0, seconds=5.0, done=6,
+        ...                  counts={"iterations": 3})
+        >>> both = continued(one, two)
+        >>> both.began, both.seconds, both.done, both.counts["iterations"]
+        (100.0, 25.0, 6, 7)
+    """
+    later = max(0.0, now.began - former.began)
+    again = min((one.iteration for one in now.iterations), default=None)
+    kept = (one for one in former.iterations if again is None or one.iteration < again)
+    stopped = (
+        msgspec.structs.replace(one, outcome="failed") if one.outcome == "running" else one
+        for one in former.late
+    )
+    names = former.counts.keys() | now.counts.keys()
+    return msgspec.structs.replace(
+        now,
+        began=former.began,
+        seconds=later + now.seconds,
+        done=max(former.done, now.done),
+        first_guess=former.first_guess,
+        agents=now.agents or former.agents,
+        iterations=_bounded(
+            [*kept, *(_iteration_later(one, later) for one in now.iterations)][-MAX_ITERATIONS:]
+        ),
+        moves=_newest([*former.moves, *_later(now.moves, later)], MAX_EVENTS),
+        late=_newest([*stopped, *_later(now.late, later)], MAX_EVENTS),
+        losses=_newest([*former.losses, *_later(now.losses, later)], MAX_EVENTS),
+        checkpoints=_newest([*former.checkpoints, *_later(now.checkpoints, later)], MAX_EVENTS),
+        counts={name: former.counts.get(name, 0) + now.counts.get(name, 0) for name in names},
+    )
+
+
+def _iteration_later(one: RecordedIteration, seconds: float) -> RecordedIteration:
+    shares = (msgspec.structs.replace(s, started=s.started + seconds) for s in one.agents)
+    return msgspec.structs.replace(one, started=one.started + seconds, agents=tuple(shares))
+
+
+def _bounded(iterations: Sequence[RecordedIteration]) -> tuple[RecordedIteration, ...]:
+    """Return iterations of which the last name their agents, as many as a record keeps."""
+    left = MAX_SHARES
+    found: list[RecordedIteration] = []
+    for one in reversed(iterations):
+        left -= len(one.agents)
+        found.append(one if left >= 0 else msgspec.structs.replace(one, agents=()))
+    return tuple(reversed(found))
+
+
+def _later(noted: Iterable[Timed], seconds: float) -> Iterator[Timed]:
+    return (msgspec.structs.replace(one, at=one.at + seconds) for one in noted)
+
+
+def _newest(noted: Sequence[Kept], most: int) -> tuple[Kept, ...]:
+    return tuple(noted[-most:])
 
 
 Reasoned = TypeVar("Reasoned", Move, LateChunk, Loss)

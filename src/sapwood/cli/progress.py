@@ -18,9 +18,13 @@ from rich.text import Text
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
-from sapwood.activity.run_record import WorkRecord
+from sapwood.activity.run_record import VERSION, WorkRecord, continued
 from sapwood.cli import present
 from sapwood.cli.interrupts import noted_interrupts
+from sapwood.core import typed
+from sapwood.environment.logs import logger
+
+_log = logger("cli")
 
 POLL_SECONDS = 0.1
 """Seconds between two looks at a run, and at whether Ctrl-C was pressed."""
@@ -90,6 +94,8 @@ class SilentDisplay:
 class RecordDisplay:
     """Files that always hold the newest snapshots; for runs that nobody looks at.
 
+    Where a process before this one has left a record of the same program, that goes on.
+
     Args:
         file: The file of the progress.
         work: The file of who did what.
@@ -101,6 +107,7 @@ class RecordDisplay:
         self._last: Progress | None = None
         self._work = work
         self._record = record
+        self._former = _former(work)
         self._due = 0.0
 
     def show(self, progress: Progress) -> None:
@@ -110,12 +117,32 @@ class RecordDisplay:
             _replace(self._file, msgspec.json.encode(progress))
         if progress.state.final or time.monotonic() >= self._due:
             began = time.monotonic()
-            _replace(self._work, msgspec.json.encode(self._record()))
+            _replace(self._work, msgspec.json.encode(self._whole(self._record())))
             ended = time.monotonic()
             self._due = ended + max(WORK_INTERVAL, (ended - began) / WORK_SHARE)
 
+    def _whole(self, now: WorkRecord) -> WorkRecord:
+        former = self._former
+        if former is None or former.program != now.program:
+            return now
+        if now.hash and now.hash != former.hash:
+            return now
+        return continued(former, now)
+
     def close(self) -> None:
         """Nothing to give back."""
+
+
+def _former(work: Path) -> WorkRecord | None:
+    """Return what a process before this one has left; None where that is nothing, or damaged."""
+    try:
+        found = typed.json_reader(WorkRecord)(work.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        _log.warning("record of the run not used", file=str(work), reason=str(error))
+        return None
+    return found if found.version == VERSION else None
 
 
 def _replace(file: Path, data: bytes) -> None:

@@ -147,6 +147,9 @@ REPORT_SESSION = "session.report"
 REPORT_TREE = "session.tree"
 """Call: of a session's root, the places of its tree. Value: :class:`SessionTree`."""
 
+REPORT_FIGURES = "session.figures"
+"""Call: of a session's root, what its agents have done. Value: :class:`SessionFigures`."""
+
 SESSION_TREES = "session.trees"
 """Call: the trees of sessions that go on. Value: :class:`KnownTrees`. Answer:
 :class:`SessionTrees`."""
@@ -632,6 +635,33 @@ class NodeGlance(msgspec.Struct, frozen=True, kw_only=True):
     commands: int = 0
 
 
+class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents have done and do, all of them together.
+
+    Attributes:
+        agents: Agents that have told of it.
+        busy: Agents that make a call.
+        memory: Bytes that they and their runners hold.
+        calls: Calls that were made: maps of runs, and tasks.
+        errors: Those of them that failed.
+        seconds: Seconds that the others took.
+        bytes_in: Bytes of what they were called with.
+        bytes_out: Bytes of what they returned.
+        buckets: How many of them took up to each of the bounds of
+            ``activity/agent_figures.py``, and longer; empty before anybody told of it.
+    """
+
+    agents: int = 0
+    busy: int = 0
+    memory: int = 0
+    calls: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    buckets: list[int] = []
+
+
 class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is in short.
 
@@ -641,6 +671,7 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
         refusals: Machines that were not let in, the last ones.
         trouble: Components of the head that do not do what they are for, and why.
         ready_seconds: As in :class:`TreeStatus`.
+        work: What the agents of all sessions have done since the head began.
     """
 
     time: float
@@ -648,6 +679,7 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     refusals: list[RefusedMachine] = []
     trouble: list[str] = []
     ready_seconds: float | None = None
+    work: WorkFigures = WorkFigures()
 
 
 class ComponentOf(msgspec.Struct, frozen=True):
@@ -1019,6 +1051,18 @@ class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     name: str = ""
     version: int = 0
+
+
+class SessionFigures(msgspec.Struct, frozen=True):
+    """What the agents of a session have done.
+
+    Attributes:
+        id: Of the session.
+        figures: What they have done since it began.
+    """
+
+    id: str
+    figures: WorkFigures
 
 
 class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.ACT_FOR_SESSION: r.ADMIN,
     calls.REPORT_SESSION: r.ADMIN,
     calls.REPORT_TREE: r.ADMIN,
+    calls.REPORT_FIGURES: r.ADMIN,
     calls.SESSION_TREES: r.OBSERVE,
     calls.REPORT_REFUSED: r.ADMIN,
     calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user

@@ -52,6 +52,7 @@ from sapwood.head.components import (
     HeadStore,
     NodeTree,
 )
+from sapwood.head.figure_book import FigureBook
 from sapwood.head.folder import remove_info
 from sapwood.head.gate import (
     READING_ORDERS,
@@ -99,6 +100,7 @@ from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.requests import ServedRequest
+from sapwood.session.session_life import SessionState
 
 ORDERS = frozenset(
     {
@@ -307,6 +309,7 @@ class Head:
                 calls.LIST_SESSIONS: self._list_sessions,
                 calls.FIND_SESSION: self._find_session,
                 calls.REPORT_TREE: self._report_tree,
+                calls.REPORT_FIGURES: self._report_figures,
                 calls.SESSION_TREES: self._session_trees,
                 calls.END_SESSION: self._end_session,
                 calls.ACT_FOR_SESSION: self._act_for_session,
@@ -350,6 +353,7 @@ class Head:
         self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._trees = TreeBook()
+        self._figures = FigureBook()
         self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
@@ -634,8 +638,15 @@ class Head:
                 refusals=self.control.refusals,
                 trouble=troubles(self._supervisor.views()),
                 ready_seconds=self._ready_seconds,
+                work=self._work(),
             )
         )
+
+    def _work(self) -> calls.WorkFigures:
+        records = self.sessions.records()
+        live = [one.id for one in records if not SessionState(one.state).is_over]
+        with self._lock:
+            return self._figures.total(live)
 
     def _act(self, caller: ServiceCaller, value: Any) -> Future[Any]:
         """Start, stop or restart a component; on the thread of the service."""
@@ -1105,6 +1116,11 @@ class Head:
     def _report_tree(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
         self._trees.note(_read(value, calls.SessionTree))
+
+    def _report_figures(self, caller: ServiceCaller, value: Any) -> Any:
+        del caller
+        with self._lock:
+            self._figures.note(_read(value, calls.SessionFigures))
 
     def _session_trees(self, caller: ServiceCaller, value: Any) -> Any:
         del caller

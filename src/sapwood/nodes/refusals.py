@@ -11,7 +11,7 @@ from sapwood.environment.logs import logger
 LOGGED_REFUSALS = 20
 """Refusals of a kind of which is told each minute."""
 
-MAX_KINDS = 64
+MAX_KINDS = 256
 """Kinds of refusals that are counted by themselves; those of more kinds are counted together."""
 
 _MINUTE = 60.0

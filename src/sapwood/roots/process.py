@@ -37,6 +37,7 @@ from sapwood.head.watched import started
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.roots.allocating import SessionMachines
+from sapwood.roots.figure_rounds import FigureRounds
 from sapwood.roots.making import (
     SessionPlan,
     host_filters,
@@ -123,6 +124,7 @@ class RootProcess:
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
         let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
+        self._rounds = FigureRounds(self.session, self._tell_figures)
         self._remote: RemotePort | None = None
         self._secret = given.secret
 
@@ -210,6 +212,10 @@ class RootProcess:
         self._tree_timer = None
         self._reports.tell_tree(tree_of(self.session, self._id, self._name_of))
 
+    def _tell_figures(self, figures: calls.WorkFigures) -> None:
+        """Tell the head what the agents have done."""
+        self._reports.tell_figures(calls.SessionFigures(self._id, figures))
+
     def _name_of(self, host: int) -> str:
         return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)
 
@@ -220,6 +226,7 @@ class RootProcess:
         self.life.started()
         self._tell_kept((0, 0))
         self._tell_tree()
+        self._rounds.start()
 
     def _denied(self, ids: frozenset[str]) -> None:
         """Credentials were revoked; from any thread."""
@@ -254,6 +261,7 @@ class RootProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
+        self._rounds.close()
         for timer in (self._kept_timer, self._tree_timer):
             if timer is not None:
                 timer.cancel()

@@ -30,7 +30,7 @@ CALL_TIMEOUT = 10.0
 MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
-ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE)
+ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE, calls.REPORT_FIGURES)
 """In which order a head is told what it does not know."""
 
 _log = logger("session")
@@ -83,6 +83,10 @@ class HeadReports:
     def tell_tree(self, tree: calls.SessionTree) -> None:
         """Tell which places the session has; from any thread, it does not wait."""
         self._tell(calls.REPORT_TREE, tree)
+
+    def tell_figures(self, figures: calls.SessionFigures) -> None:
+        """Tell what the agents have done; from any thread, it does not wait."""
+        self._tell(calls.REPORT_FIGURES, figures)
 
     def _tell(self, call: str, what: msgspec.Struct) -> None:
         with self._changed:

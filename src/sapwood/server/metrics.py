@@ -1,18 +1,22 @@
 """Metrics of a cluster, as Prometheus reads them and as JSON.
 
 They are made of what the head knows in any case: heartbeats, links, and what nodes said last. So a
-scrape asks a bounded number of nodes, however many there are. Names follow Prometheus' rules: one
-prefix, base units, `_total` for what only grows. Labels are nodes and states, never runs or users.
+scrape asks a bounded number of nodes, however many there are. What agents of sessions do is added
+up in the trees of these sessions, and a head gets one message of it from each root now and then.
+Names follow Prometheus' rules: one prefix, base units, `_total` for what only grows. Labels are
+nodes and states, never runs or users.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from sapwood.activity.agent_figures import BOUNDS, BUCKETS
 from sapwood.head import calls
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -52,9 +56,10 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it is called.
-        kind: ``gauge`` or ``counter``.
+        kind: ``gauge``, ``counter`` or ``histogram``.
         about: What it means.
-        samples: Its values.
+        samples: Its values. Of a histogram they say how many there are up to ``le``, and, without
+            a label, the sum of all.
     """
 
     name: str
@@ -190,6 +195,7 @@ def series(figures: ClusterFigures) -> list[Series]:
             (one.state for one in figures.runs),
             RUN_STATES,
         ),
+        *_of_agents(figures.glance.work),
         _one("ledger_events_total", "counter", "Events of the ledger.", figures.events),
         _one(
             "ledger_lost_events_total",
@@ -233,6 +239,9 @@ def as_text(found: Iterable[Series]) -> bytes:
         if not values:
             continue
         lines += (f"# HELP {name} {about}", f"# TYPE {name} {kind}")
+        if kind == "histogram":
+            lines += _histogram(name, values)
+            continue
         for labels, value in values:
             text = shown.get(labels)
             if text is None:
@@ -240,6 +249,15 @@ def as_text(found: Iterable[Series]) -> bytes:
                 text = shown[labels] = f"{{{inner}}}"
             lines.append(f"{name}{text} {_number(value)}")
     return ("\n".join(lines) + "\n").encode()
+
+
+def _histogram(name: str, values: Sequence[tuple[Labels, float]]) -> Iterable[str]:
+    """Return the lines of a histogram: its buckets, the last one with all, and its sum."""
+    *buckets, (_, total) = values
+    for labels, count in buckets:
+        yield f'{name}_bucket{{le="{labels[0][1]}"}} {_number(count)}'
+    yield f"{name}_sum {_number(total)}"
+    yield f"{name}_count {_number(buckets[-1][1])}"
 
 
 def as_list(found: Iterable[Series]) -> MetricList:
@@ -255,6 +273,42 @@ def as_list(found: Iterable[Series]) -> MetricList:
             for name, kind, about, values in found
         ]
     )
+
+
+def _of_agents(work: calls.WorkFigures) -> list[Series]:
+    """Return what agents of sessions do: sums that the trees of the sessions have made."""
+    results = [(("result", "ok"),), (("result", "error"),)]
+    ways = [(("direction", "in"),), (("direction", "out"),)]
+    buckets = work.buckets or [0] * len(BUCKETS)
+    bounds = [*map(str, BOUNDS), "+Inf"]
+    counts = zip(bounds, itertools.accumulate(buckets), strict=True)
+    return [
+        _one("agents_busy", "gauge", "Agents of sessions that make a call.", work.busy),
+        _one(
+            "agents_memory_bytes",
+            "gauge",
+            "Memory of the agents of sessions and of their runners, all together.",
+            work.memory,
+        ),
+        (
+            "sapwood_calls_total",
+            "counter",
+            "Maps of runs, and tasks, that agents of sessions have called.",
+            [*zip(results, (work.calls - work.errors, work.errors), strict=True)],
+        ),
+        (
+            "sapwood_call_bytes_total",
+            "counter",
+            "Bytes of what they were called with, and of what they returned.",
+            [*zip(ways, (work.bytes_in, work.bytes_out), strict=True)],
+        ),
+        (
+            "sapwood_call_seconds",
+            "histogram",
+            "Time that calls took that did not fail.",
+            [*(((("le", le),), count) for le, count in counts), ((), work.seconds)],
+        ),
+    ]
 
 
 def _one(name: str, kind: str, about: str, value: float, labels: Labels = ()) -> Series:

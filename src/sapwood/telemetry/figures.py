@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,10 +56,10 @@ class FigureExporter:
         """Export metrics, and wait for that; a collector that is gone is waited for no longer.
 
         Args:
-            found: Name, kind (``gauge`` or ``counter``), meaning and values of each, as Prometheus
-                calls them.
+            found: Name, kind (``gauge``, ``counter`` or ``histogram``), meaning and values of each,
+                as Prometheus calls them. A histogram is sent as the counters that it is made of.
         """
-        for name, kind, about, samples in found:
+        for name, kind, about, samples in itertools.chain.from_iterable(map(parts, found)):
             known = name in self._values
             self._values[name] = samples
             if not known:
@@ -81,6 +82,25 @@ class FigureExporter:
             return [Observation(value, dict(labels)) for labels, value in self._values[name]]
 
         return values
+
+
+def parts(
+    metric: tuple[str, str, str, Samples],
+) -> list[tuple[str, str, str, Samples]]:
+    """Return a metric, or the counters that a histogram is made of: nobody here sees each value.
+
+    Example:
+        >>> values = [((("le", "1"),), 3), ((), 2)]
+        >>> [one[0] for one in parts(("t_seconds", "histogram", "", values))]
+        ['t_seconds_bucket', 't_seconds_sum']
+    """
+    name, kind, about, samples = metric
+    if kind != "histogram":
+        return [metric]
+    return [
+        (f"{name}_bucket", "counter", about, samples[:-1]),
+        (f"{name}_sum", "counter", about, samples[-1:]),
+    ]
 
 
 def named(name: str) -> tuple[str, str]:

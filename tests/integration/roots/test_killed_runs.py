@@ -17,7 +17,7 @@ from sapwood.activity.checkpoint import previous
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.main import app
 from sapwood.head import calls
-from sapwood.head.runs import ANSWER, CHECKPOINT, PROGRESS
+from sapwood.head.runs import ANSWER, CHECKPOINT, PROGRESS, WORK
 
 from .conftest import PATIENCE, Until
 from .test_head_killed import asked, kill, state, up
@@ -131,6 +131,11 @@ def test_root_head_and_driver_of_a_run_are_killed(
     assert (kinds.count("session.restarted"), kinds.count("run.restarted")) == (2, 3)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
     assert "begun again 3 times" in shown.stderr
+    work = json.loads((run.folder / WORK).read_bytes())
+    assert [one["iteration"] for one in work["iterations"]] == list(range(1, 31))
+    starts = [one["started"] for one in work["iterations"]]
+    assert starts == sorted(starts)
+    assert work["counts"]["iterations"] >= 30
 
 
 @pytest.mark.nightly

@@ -18,6 +18,7 @@ from sapwood.activity.run_record import (
     RecordedCheckpoint,
     RunRecorder,
     WorkRecord,
+    continued,
 )
 from sapwood.core import typed
 
@@ -135,3 +136,52 @@ def test_long_reasons_are_cut(recorder: RunRecorder) -> None:
 def test_rates_are_those_of_agents_that_are_there(recorder: RunRecorder) -> None:
     recorder.measured([(1, 12.5), (7, 1.0)])
     assert [one.rate for one in recorder.record(1.0).agents] == [12.5, 0.0]
+
+
+def noted(began: float, iterations: range, agents: int = 2) -> WorkRecord:
+    """What a process has noted that began at some time and made some iterations."""
+    made = RunRecorder("mean-1", "mean", began=began, items=10)
+    made.place([RecordedAgent(agent=rank) for rank in range(1, agents + 1)])
+    for number in iterations:
+        made.iteration(number, number - iterations.start, 1.0)
+        made.shares(number, [share(rank) for rank in range(1, agents + 1)])
+        made.move([move(number)])
+        made.late(late(number))
+        made.loss(Loss(at=1.0, iteration=number, agent=1, what="lost"))
+        made.checkpoint(RecordedCheckpoint(at=1.0, iteration=number, seconds=0.01))
+    return made.record(float(len(iterations)))
+
+
+def test_the_record_goes_on_where_another_process_drives_the_run() -> None:
+    """The second one has gone on from the checkpoint of the third iteration."""
+    both = continued(noted(100.0, range(1, 6)), noted(110.0, range(4, 8)))
+    assert (both.began, both.seconds, both.done) == (100.0, 14.0, 7)
+    assert [one.iteration for one in both.iterations] == list(range(1, 8))
+    assert [one.started for one in both.iterations] == [0.0, 1.0, 2.0, 10.0, 11.0, 12.0, 13.0]
+    assert both.iterations[3].agents[0].started == 11.0
+    assert [one.at for one in both.moves] == [1.0] * 5 + [11.0] * 4
+    assert [one.outcome for one in both.late] == ["failed"] * 5 + ["running"] * 4
+    assert (len(both.losses), len(both.checkpoints)) == (9, 9)
+    assert both.counts["iterations"] == 9, "two were made again"
+    assert typed.json_reader(WorkRecord)(msgspec.json.encode(both)) == both
+
+
+def test_before_its_first_iteration_it_has_what_was_there() -> None:
+    former = noted(100.0, range(1, 4))
+    both = continued(former, WorkRecord(run="m", program="mean", hash="", began=90.0))
+    assert both.iterations == former.iterations
+    assert both.agents == former.agents
+    assert both.seconds == 0.0, "a clock that went back"
+
+
+def test_a_record_that_goes_on_is_bounded_as_all_are() -> None:
+    many = 40
+    first, second = range(1, MAX_ITERATIONS + 50), range(MAX_ITERATIONS, 2 * MAX_ITERATIONS)
+    both = continued(noted(0.0, first, many), noted(500.0, second, many))
+    both = continued(both, noted(999.0, range(600, 900), many))
+    assert len(both.iterations) == MAX_ITERATIONS
+    assert sum(len(one.agents) for one in both.iterations) <= MAX_SHARES
+    assert both.iterations[-1].agents
+    for events in (both.moves, both.late, both.losses, both.checkpoints):
+        assert len(events) == MAX_EVENTS
+    assert both.counts["moves"] == len(first) + len(second) + 300

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import signal
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -10,14 +11,17 @@ from rich.console import Console
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
+from sapwood.activity.run_record import Move, WorkRecord
 from sapwood.cli.progress import (
     LineDisplay,
     LiveDisplay,
+    RecordDisplay,
     SilentDisplay,
     follow,
     open_display,
     render_progress,
 )
+from sapwood.core import typed
 
 SNAPSHOT = Progress(
     state=RunState.RUNNING,
@@ -176,3 +180,34 @@ def test_ctrl_c_in_the_last_moment_is_not_lost() -> None:
     """Who watches sources would run the next version otherwise."""
     run = ARun(waits=1, signal_at=0)
     assert not follow(cast("Run", run), ADisplay())
+
+
+def record(program: str = "mean", hash_: str = "a") -> WorkRecord:
+    move = Move(at=1.0, iteration=2, source=1, target=2, items=3, reason="")
+    return WorkRecord(run="r-1", program=program, hash=hash_, began=1.0, moves=(move,))
+
+
+@pytest.mark.parametrize(
+    ("left", "moves"),
+    [
+        (msgspec.json.encode(record()), 2),
+        (msgspec.json.encode(record())[:-5], 1),
+        (b"", 1),
+        (msgspec.json.encode(record("median")), 1),
+        (msgspec.json.encode(record(hash_="b")), 1),
+        (msgspec.json.encode(msgspec.structs.replace(record(), version=99)), 1),
+        (None, 1),
+    ],
+    ids=["whole", "torn", "empty", "other program", "other sources", "other layout", "none"],
+)
+def test_the_record_of_a_process_before_goes_on(
+    tmp_path: Path, left: bytes | None, moves: int
+) -> None:
+    work = tmp_path / "work.json"
+    if left is not None:
+        work.write_bytes(left)
+    display = RecordDisplay(tmp_path / "progress.json", work, record)
+    display.show(SNAPSHOT)
+    display.show(msgspec.structs.replace(SNAPSHOT, state=RunState.DONE))
+    found = typed.json_reader(WorkRecord)(work.read_bytes())
+    assert len(found.moves) == moves

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+import msgspec
 import pytest
 
 from sapwood.head import calls
@@ -74,6 +75,26 @@ def test_says_how_the_cluster_is() -> None:
     assert found["sapwood_processes"] == 8
     assert found["sapwood_ledger_events_total"] == 17
     assert found['sapwood_http_responses_total{status="401"}'] == 1
+    assert found['sapwood_call_seconds_bucket{le="+Inf"}'] == 0  # alerts see zeros
+
+
+@pytest.mark.row("D-7")
+def test_says_what_agents_have_done() -> None:
+    made = figures(1)
+    work = calls.WorkFigures(
+        agents=64, busy=3, memory=2**30, calls=10, errors=1, seconds=4.5, bytes_in=5, bytes_out=6,
+        buckets=[0, 2, 0, 6, 0, 0, 1],
+    )  # fmt: skip
+    glance = msgspec.structs.replace(made.glance, work=work)
+    found = values(as_text(series(msgspec.structs.replace(made, glance=glance))))
+    assert found['sapwood_calls_total{result="ok"}'] == 9
+    assert found['sapwood_calls_total{result="error"}'] == 1
+    assert found['sapwood_call_bytes_total{direction="out"}'] == 6
+    assert (found["sapwood_agents_busy"], found["sapwood_agents_memory_bytes"]) == (3, 2**30)
+    buckets = [found[f'sapwood_call_seconds_bucket{{le="{le}"}}'] for le in ("0.01", "10.0")]
+    assert buckets == [2, 8]
+    assert found['sapwood_call_seconds_bucket{le="+Inf"}'] == found["sapwood_call_seconds_count"]
+    assert found["sapwood_call_seconds_sum"] == 4.5
 
 
 def test_names_follow_the_rules() -> None:

@@ -1,0 +1,57 @@
+"""What all sessions together have done, as their roots said: kept in memory, for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sapwood.head import calls
+
+_COUNTERS = ("calls", "errors", "seconds", "bytes_in", "bytes_out")
+_GAUGES = ("agents", "busy", "memory")
+
+
+class FigureBook:
+    """Adds up what sessions do. Sums never fall when sessions go; a new head begins at zero.
+
+    Example:
+        >>> book = FigureBook()
+        >>> book.note(calls.SessionFigures("a", calls.WorkFigures()))
+        >>> book.note(calls.SessionFigures("a", calls.WorkFigures(calls=3, agents=2)))
+        >>> book.total(["a"]).calls, book.total(["a"]).agents
+        (3, 2)
+        >>> book.total([]).calls, book.total([]).agents
+        (3, 0)
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, calls.WorkFigures] = {}
+        self._sum = calls.WorkFigures()
+
+    def note(self, told: calls.SessionFigures) -> None:
+        """Note what a root says.
+
+        Of a session that was there before this head, what it had done by then does not count.
+        """
+        new, old = told.figures, self._last.get(told.id, told.figures)
+        self._last[told.id] = new
+        grown = {
+            name: getattr(self._sum, name) + max(getattr(new, name) - getattr(old, name), 0)
+            for name in _COUNTERS
+        }
+        known = self._sum.buckets or [0] * len(new.buckets)
+        if len(known) == len(new.buckets) == len(old.buckets):
+            more = zip(new.buckets, old.buckets, strict=True)
+            known = [at + max(one - was, 0) for at, (one, was) in zip(known, more, strict=True)]
+        self._sum = msgspec.structs.replace(self._sum, buckets=known, **grown)
+
+    def total(self, live: Iterable[str]) -> calls.WorkFigures:
+        """Return what all have done, and what those do that are there.
+
+        Args:
+            live: The ids of those; all others are forgotten.
+        """
+        self._last = {one: self._last[one] for one in live if one in self._last}
+        now = {name: sum(getattr(one, name) for one in self._last.values()) for name in _GAUGES}
+        return msgspec.structs.replace(self._sum, **now)

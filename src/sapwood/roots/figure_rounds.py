@@ -1,0 +1,105 @@
+"""The root of a session asks its agents now and then what they have done, by one wave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Final
+
+from sapwood.activity import agent_requests
+from sapwood.activity.agent_figures import BUCKETS, REDUCE
+from sapwood.comm.loop import Timer
+from sapwood.comm.messages import PARTIAL, TIME_OUT, Synchronisation
+from sapwood.core.errors import SapwoodError
+from sapwood.head.calls import WorkFigures
+from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.port import StreamPort
+from sapwood.session.streams import StreamOptions
+from sapwood.session.wave_result import WaveResult
+
+INTERVAL: Final = 15.0
+"""Seconds between two rounds."""
+
+PATIENCE: Final = 5.0
+"""Seconds that agents have to answer; what comes later counts in the next round."""
+
+
+class FigureRounds:
+    """Asks by waves of a stream of its own; all on the loop's thread.
+
+    Args:
+        session: Whose agents.
+        tell: Told after each round, and at first, what all agents together have done.
+        interval: Seconds between two rounds.
+    """
+
+    def __init__(
+        self,
+        session: EmbeddedSession,
+        tell: Callable[[WorkFigures], object],
+        interval: float = INTERVAL,
+    ) -> None:
+        self._session = session
+        self._tell = tell
+        self._interval = interval
+        self._stream: StreamPort | None = None
+        self._timer: Timer | None = None
+        self._sum = WorkFigures(buckets=[0] * len(BUCKETS))
+
+    def start(self) -> None:
+        """Begin: nothing was done yet."""
+        self._tell(self._sum)
+        self._timer = self._session.loop.call_later(self._interval, self._ask)
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stream is not None:
+            self._stream.close()
+
+    def _ask(self) -> None:
+        self._timer = self._session.loop.call_later(self._interval, self._ask)
+        if not self._session.tree.agent_ranks:
+            return
+        try:
+            stream = self._opened()
+            if not stream.open_waves:
+                stream.broadcast({}).add_done_callback(self._came)
+        except SapwoodError:  # it is closed; agents have gone for good
+            self._stream = None
+
+    def _opened(self) -> StreamPort:
+        if self._stream is None or self._stream.closed is not None:
+            sync = Synchronisation(TIME_OUT, PATIENCE, "next")
+            options = StreamOptions(sync=sync, on_loss=PARTIAL, follows=True)
+            self._stream = self._session.open_stream(
+                agent_requests.FIGURES, REDUCE, options=options
+            )
+        return self._stream
+
+    def _came(self, done: Future[WaveResult]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            return  # what was counted meanwhile comes with the next round, or is lost
+        total = done.result().total
+        if isinstance(total, Mapping):
+            self._sum = added(self._sum, total)
+            self._tell(self._sum)
+
+
+def added(before: WorkFigures, came: Mapping[str, float]) -> WorkFigures:
+    """Return what was done so far; gauges are those of the last round."""
+    return WorkFigures(
+        agents=int(came["agents"]),
+        busy=int(came["busy"]),
+        memory=int(came["memory"]),
+        calls=before.calls + int(came["calls"]),
+        errors=before.errors + int(came["errors"]),
+        seconds=before.seconds + float(came["seconds"]),
+        bytes_in=before.bytes_in + int(came["bytes_in"]),
+        bytes_out=before.bytes_out + int(came["bytes_out"]),
+        buckets=[
+            count + int(came[name]) for count, name in zip(before.buckets, BUCKETS, strict=True)
+        ],
+    )
