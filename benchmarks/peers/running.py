@@ -114,6 +114,7 @@ def start_marked(command: Sequence[str], mark: str, folder: str) -> None:
 def environment(mark: str) -> dict[str, str]:
     """Return the environment of all processes of a peer."""
     own = {"PYTHONPATH": str(BENCHMARKS), "OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    own["RAY_AUTH_MODE"] = "disabled"  # whatever the user's own clusters want
     return {**os.environ, **own, MARK: mark}
 
 
