@@ -213,7 +213,7 @@ class SimulatedFrontEnd:
         self.may = may
         self.alive = True
         self.there = False
-        self.confirmed = False
+        self.confirmed = self.lost = False
         self.begun = simulation.loop.time()
         self.streams: dict[int, OpenWaves] = {}
         self.wire = SimulatedWire(simulation.loop, simulation.random)
@@ -298,6 +298,7 @@ class SimulatedFrontEnd:
 
     def lose(self) -> None:
         """Lose the connection."""
+        self.lost = True
         self.simulation.cut += 1
         self.wire.cut()
 
@@ -575,7 +576,8 @@ class SessionSimulation(Simulation):
         for one in self.front_ends:
             if not self._is_gone(one):
                 one.leave()
-                self._is_gone(one)  # what was on its way over a connection that was cut is lost
+                if one.lost:
+                    self._is_gone(one)  # what was on its way over its connection is lost
         self._settle(SILENCE + 2.0)  # also at connections that were cut
         if self.main is not None and self.main.alive and not self.main.ending:
             self._finish_main()

@@ -288,6 +288,8 @@ class RootOfSession:
         self.folder = f"/run/sapwood-{plan.id}"
         self._told = told
         self._untold = False
+        self._reports = itertools.count(1)
+        self._last_report = 0
         self._head: SimulatedHead | None = None
         tree = world.tree_of(plan)
         self.tree = tree
@@ -392,9 +394,12 @@ class RootOfSession:
     def _tell_head(self) -> None:
         if self._head is not None and self._untold:
             self._untold = False
-            self.soon(CALL, self._reported, self._head, self.report())
+            self.soon(CALL, self._reported, self._head, self.report(), next(self._reports))
 
-    def _reported(self, head: SimulatedHead, report: calls.SessionReport) -> None:
+    def _reported(self, head: SimulatedHead, report: calls.SessionReport, number: int) -> None:
+        if number < self._last_report:
+            return  # a later one is there already, which says more: they do not overtake
+        self._last_report = number
         if head.alive and head.do(head.book.report, report) is False:
             self.soon(CALL, self.life.end, "its head has it as ended")
 

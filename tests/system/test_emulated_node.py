@@ -157,8 +157,13 @@ def test_a_node_of_another_architecture_joins_and_gets_its_build(tmp_path: Path)
     assert sorted(built) == ["aarch64", HERE]
 
 
-def test_without_its_libraries_it_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_without_its_libraries_it_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(NodeLostError, match="1 of 2 nodes did not come") as caught:
         start_on(Machines(tmp_path), 2, settings=settings())
-    assert "far: its Python is 3.11" in caught.value.where
+    assert "far: its Python 3.11" in caught.value.where
     assert "pip install --target FOLDER --only-binary=:all:" in caught.value.where

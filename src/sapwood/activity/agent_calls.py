@@ -613,6 +613,13 @@ class AgentCalls:
         name = self._streams.pop(stream, None)
         if name is not None:
             self._runner.cancel(name)
+            run = self._runs.get(name)
+            self._agent.loop.call_later(agent_requests.RUN_GRACE, self._forget_left, name, run)
+
+    def _forget_left(self, name: str, run: OpenedRun | None) -> None:
+        """Forget a run that nobody has closed."""
+        if run is not None and self._runs.get(name) is run:
+            self._forget_run(name)
 
     def passed(self, context: str, call: PassedCall) -> None:
         """Note a call that was made without this process."""

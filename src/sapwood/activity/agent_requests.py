@@ -264,6 +264,9 @@ END: Any = {"sapwood:end": None}
 END_BODY = plain.encode(END)
 
 
+RUN_GRACE = 10.0
+"""Seconds after the end of its stream in which a run is closed; else whoever had it was killed."""
+
 CLOSE_GRACE = 0.5
 """Seconds that a call gets to end when its stream is closed, before its process is killed."""
 

@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 
-from sapwood.core.errors import InputError
+from sapwood.core.errors import ConfigurationError, InputError
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
@@ -151,3 +151,80 @@ class RunRequest:
     resume: Path | None = None
     report: Path | None = None
     go_on: bool = False
+
+
+class Exclusion(NamedTuple):
+    """An option of ``sapwood run`` that does not go with others.
+
+    Attributes:
+        option: The option.
+        others: What must not be given with it.
+        why: The reason.
+        hint: What to do.
+        needs: What must be given with it; empty for nothing.
+    """
+
+    option: str
+    others: tuple[str, ...]
+    why: str
+    hint: str
+    needs: str = ""
+
+
+EXCLUSIONS: Final = (
+    Exclusion(
+        "--continue",
+        ("--resume",),
+        "--continue goes on from the file of --checkpoint",
+        "give --checkpoint FILE, and leave out --resume",
+        needs="--checkpoint",
+    ),
+    Exclusion(
+        "--watch",
+        ("--checkpoint", "--resume", "--allocations"),
+        "--watch runs another program after each edit",
+        "leave out --checkpoint, --resume and --allocations",
+    ),
+    Exclusion(
+        "--detach",
+        ("--checkpoint", "--resume"),
+        "a detached run keeps checkpoints of its own and goes on by itself",
+        "leave out --checkpoint and --resume",
+    ),
+    Exclusion(
+        "--detach",
+        ("--report",),
+        "a detached run has not ended when the command does",
+        "leave out --report; `sapwood report` writes it at any time",
+    ),
+    Exclusion(
+        "--detach",
+        ("--watch", "--dry-run"),
+        "--detach returns at once",
+        "leave out --watch and --dry-run",
+    ),
+    Exclusion(
+        "--dry-run",
+        ("--watch",),
+        "--dry-run shows once what would be done, --watch stays",
+        "leave one of them out",
+    ),
+)
+"""Options of ``sapwood run`` that do not go together."""
+
+
+def require_together(given: Mapping[str, object]) -> None:
+    """Check that options of ``sapwood run`` go together.
+
+    Args:
+        given: The options that matter, with what was given; what is false was not.
+
+    Raises:
+        ConfigurationError: Two of them do not.
+    """
+    for one in EXCLUSIONS:
+        if not given.get(one.option):
+            continue
+        lacking = bool(one.needs) and not given.get(one.needs)
+        if lacking or any(given.get(other) for other in one.others):
+            raise ConfigurationError(one.why, hint=one.hint)

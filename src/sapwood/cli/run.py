@@ -9,7 +9,15 @@ import typer
 
 from sapwood.cli import completion, starting
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, RunRequest, Set, assignments, output_path
+from sapwood.cli.options import (
+    Debug,
+    Json,
+    RunRequest,
+    Set,
+    assignments,
+    output_path,
+    require_together,
+)
 from sapwood.core.errors import ConfigurationError
 
 
@@ -214,31 +222,19 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             report=output_path(report),
             go_on=go_on,
         )
-        if go_on and (checkpoint is None or resume):
-            raise ConfigurationError(
-                "--continue goes on from the file of --checkpoint",
-                hint="give --checkpoint FILE, and leave out --resume",
-            )
-        if watch and (checkpoint or resume or allocations):
-            raise ConfigurationError(
-                "--watch runs another program after each edit",
-                hint="leave out --checkpoint, --resume and --allocations",
-            )
+        require_together(
+            {
+                "--allocations": allocations,
+                "--checkpoint": checkpoint,
+                "--continue": go_on,
+                "--detach": detach,
+                "--dry-run": dry_run,
+                "--report": report,
+                "--resume": resume,
+                "--watch": watch,
+            }
+        )
         if detach:
-            if checkpoint or resume:
-                raise ConfigurationError(
-                    "a detached run keeps checkpoints of its own and goes on by itself",
-                    hint="leave out --checkpoint and --resume",
-                )
-            if report:
-                raise ConfigurationError(
-                    "a detached run has not ended when the command does",
-                    hint="leave out --report; `sapwood report` writes it at any time",
-                )
-            if watch or dry_run:
-                raise ConfigurationError(
-                    "--detach returns at once", hint="leave out --watch and --dry-run"
-                )
             from sapwood.cli.runs_command import begin  # noqa: PLC0415 - --help must load little
 
             begin(request, session or "", cluster)
@@ -248,11 +244,6 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
 
 def _execute(request: RunRequest, *, dry_run: bool) -> None:
     if dry_run:
-        if request.watch:
-            raise ConfigurationError(
-                "--dry-run shows once what would be done, --watch stays",
-                hint="leave one of them out",
-            )
         from sapwood.cli.run_command import show_plan  # noqa: PLC0415 - --help must not load numpy
 
         show_plan(request)

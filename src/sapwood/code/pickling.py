@@ -26,7 +26,6 @@ _PROTOCOL = 5
 _NO_FILE = "<dynamic-code>"
 """What cloudpickle 3.1.3 and newer write in place of the file that a function comes from."""
 
-
 _MINOR = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 _HINT = (

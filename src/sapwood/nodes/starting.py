@@ -315,6 +315,7 @@ class DaemonStarter:
                 FETCH_SECONDS, f"libraries for its Python did not come within {FETCH_SECONDS:g} s"
             )
             runtime = self._other_runtime(channel, found)
+            patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
             found = self._hear(channel, "runtime")
         if found.get("runtime") == "wanted":
             patience.begin(

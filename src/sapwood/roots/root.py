@@ -635,10 +635,12 @@ class ServedFrontEnd:
         streams, self._streams = self._streams, {}
         if self.role is FrontEndRole.OWNER:
             kept = self._server.kept_streams
-            kept.take(streams)
-            for mine, stream in streams.items():
+            # Nobody can go on with a run: its state was in the front end.
+            left = {m: s for m, s in streams.items() if s.spec.handler != agent_requests.MAP}
+            kept.take(left)
+            for mine, stream in left.items():
                 self._session.of_stream[stream.number] = (kept, mine)
-            return
+                del streams[mine]
         for stream in streams.values():
             del self._session.of_stream[stream.number]
             self._take_back(ev.CloseStream(stream.number))

@@ -17,6 +17,7 @@ from tests.pythons import LIBRARIES, other_python
 
 import sapwood
 from sapwood.client.hosts import several
+from sapwood.code import pickling
 from sapwood.core.errors import DataValueError, NodeLostError
 from sapwood.environment.settings import CacheSettings
 
@@ -173,5 +174,24 @@ def test_compiled_results_are_refused_and_nothing_crashes(cluster: sapwood.Clust
     pids = [place.pid for place in cluster.session.places()]
     with pytest.raises(DataValueError, match=f"does not run code that Python {there} compiled"):
         cluster.submit(eval, "lambda: 1").result(PATIENCE)
+    assert cluster.submit(abs, -1).result(PATIENCE) == 1
+    assert [place.pid for place in cluster.session.places()] == pids
+
+
+def test_a_compiled_function_that_comes_all_the_same_is_refused_there(
+    cluster: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a program that attached before there was such a machine."""
+    monkeypatch.setattr(pickling, "check_versions", lambda *_: None)
+    here = ".".join(platform.python_version_tuple()[:2])
+    said = f"does not run code that Python {here} compiled"
+    pids = [place.pid for place in cluster.session.places()]
+    with pytest.raises(DataValueError, match=said):
+        cluster.submit(lambda: 1).result(PATIENCE)
+    with (
+        cluster.stream(lambda x: x) as stream,
+        pytest.raises(DataValueError, match=said),
+    ):
+        stream.broadcast(1).result(PATIENCE)
     assert cluster.submit(abs, -1).result(PATIENCE) == 1
     assert [place.pid for place in cluster.session.places()] == pids

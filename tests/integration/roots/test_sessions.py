@@ -157,6 +157,45 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         assert total(owner) == 2
 
 
+RUN_THAT_IS_LEFT = """
+import pathlib, sapwood, sys
+
+
+class Left(sapwood.Program):
+    reduce = {"n": "sum"}
+    folder = sapwood.parameter("")
+
+    def map(self, slice, state):
+        return {"n": len(slice)}
+
+    def close(self):
+        (pathlib.Path(self.folder) / f"closed-{sapwood.here().rank}").touch()
+
+    def done(self, state):
+        print("running", flush=True)
+        sys.stdin.read()
+
+
+with sapwood.attach(sys.argv[1], role=sys.argv[3]) as cluster:
+    cluster.run(Left(folder=sys.argv[2]), range(10)).result()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("role", ["owner", "user"])
+def test_a_run_ends_at_its_agents_when_its_front_end_is_killed(
+    left: str, head: Head, tmp_path: Path, begin: Begin, until: Until, role: str
+) -> None:
+    """A run that is begun again each time its process is killed must leave nothing there."""
+    script = begin(RUN_THAT_IS_LEFT, left, str(tmp_path), role)
+    assert script.says() == "running"
+    script.kill()
+    until(lambda: head.sessions.find(left).state == "detached")
+    with sapwood.attach(left) as cluster:
+        assert cluster.kept_streams == ()
+    until(lambda: len(list(tmp_path.glob("closed-*"))) == 2)
+
+
 class Summed(sapwood.Program):
     """Sums its data again and again; the first time it waits for a file."""
 

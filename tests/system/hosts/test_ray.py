@@ -8,6 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -311,20 +314,11 @@ with sapwood.ray(2, 4) as cluster:
 """
 
 
-@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
-@pytest.mark.parametrize("how", ["killed", "cut off"])
-def test_agents_of_a_machine_that_ray_loses_move_to_another(ray: RayCluster, how: str) -> None:
+@contextmanager
+def machine_to_lose(ray: RayCluster, how: str) -> Iterator[Callable[[], None]]:
+    """Give what takes the machine n2 away; afterwards it is in the cluster again."""
     try:
-        with ray.popen(sys.executable, "-c", MOVED, stdin=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            if how == "killed":
-                ray.kill_node("n2")
-            else:
-                ray.cut("n2")
-            out, err = process.communicate("\n", timeout=150)
-        assert process.returncode == 0, err
-        assert out == "8\n", err
+        yield partial(ray.kill_node if how == "killed" else ray.cut, "n2")
     finally:
         ray.heal("n2")
         ray.kill_node("n2")
@@ -332,3 +326,41 @@ def test_agents_of_a_machine_that_ray_loses_move_to_another(ray: RayCluster, how
         ray.start_ray("n2")
         until(lambda: ray.asked()["nodes"] == 3)
     until(ray.is_clean)
+
+
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_agents_of_a_machine_that_ray_loses_move_to_another(ray: RayCluster, how: str) -> None:
+    with machine_to_lose(ray, how) as lose:
+        with ray.popen(sys.executable, "-c", MOVED, stdin=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            lose()
+            out, err = process.communicate("\n", timeout=150)
+        assert process.returncode == 0, err
+        assert out == "8\n", err
+
+
+TASKS = """
+import time
+import sapwood
+with sapwood.ray(2, 4) as cluster:
+    cluster.submit(abs, -1).result()
+    tasks = [cluster.submit(lambda x: time.sleep(5) or x, number) for number in range(4)]
+    print("ready", flush=True)
+    print([task.result() for task in tasks], cluster.submit(pow, 2, 10).result(), flush=True)
+"""
+
+
+@pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_tasks_of_a_machine_that_ray_loses_are_done_on_the_other(ray: RayCluster, how: str) -> None:
+    with machine_to_lose(ray, how) as lose:
+        with ray.popen(sys.executable, "-c", TASKS) as process:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert said == "ready\n", process.communicate(timeout=60)[1]
+            lose()
+            out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        assert out == "[0, 1, 2, 3] 1024\n", err

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.paused_means import PAUSED_MEANS
 from tests.system.hosts.cluster import Slurm
 from tests.system.hosts.network import Network, until
 
@@ -200,45 +201,10 @@ def test_a_cancelled_job_is_named(slurm: Slurm) -> None:
     assert re.search(r"Slurm's job \d+ (was cancelled|is over)", last), err
 
 
-SLOW = """
-import time
-import numpy as np
-import sapwood
-
-
-class Slow(sapwood.Program):
-    reduce = {"sums": "sum:reproducible"}
-    inputs = ("x",)
-    rounds: int = sapwood.parameter(30)
-    pause: float = sapwood.parameter(0.1)
-    told: str = sapwood.parameter("")
-
-    def default_data(self):
-        return {"x": np.random.default_rng(5).normal(size=(400, 3))}
-
-    def init(self, data):
-        return {"table": np.ones((4, 3)), "round": 0}
-
-    def map(self, data, state):
-        time.sleep(self.pause)
-        if self.told:
-            with open(self.told, "a") as file:
-                file.write(f"{state['round']} {sapwood.here().rank}\\n")
-        return {"sums": np.sin(data["x"] @ state["table"].T).sum(axis=0)}
-
-    def update(self, state, total):
-        return {"table": state["table"] * 0.75 + total["sums"][:, None] / 400,
-                "round": state["round"] + 1}
-
-    def done(self, state):
-        return state["round"] >= self.rounds
-"""
-
-
 def slow(folder: Path, rounds: int, pause: float) -> tuple[list[str], Path, bytes]:
     """Return a run of so many rounds, what its maps tell, and what it is to give."""
     program, told = folder / "slow.py", folder / "told"
-    program.write_text(SLOW)
+    program.write_text(PAUSED_MEANS)
     with sapwood.local(4) as cluster:
         names = {"rounds": rounds, "pause": 0.0}
         table = cluster.run(program, parameters=names).result(60)["table"]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.cli.options import assignments, existing_file, output_path
-from sapwood.core.errors import InputError
+from sapwood.cli.options import assignments, existing_file, output_path, require_together
+from sapwood.core.errors import ConfigurationError, InputError
 
 
 def test_values_stay_text() -> None:
@@ -54,3 +54,28 @@ def test_output_path_that_may_not_be_written(
     monkeypatch.setattr("os.access", lambda *_args: False)
     with pytest.raises(InputError, match="cannot be written"):
         output_path(tmp_path / "new.png")
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("--continue", "give --checkpoint FILE"),
+        ("--continue --checkpoint --resume", "leave out --resume"),
+        ("--watch --allocations", "and --allocations"),
+        ("--detach --resume", "leave out --checkpoint and --resume"),
+        ("--detach --report", "`sapwood report` writes it"),
+        ("--detach --dry-run", "leave out --watch and --dry-run"),
+        ("--dry-run --watch", "one of them"),
+    ],
+)
+def test_options_that_do_not_go_together(given: str, hint: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        require_together(dict.fromkeys(given.split(), True))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "given", ["", "--continue --checkpoint --allocations --report", "--detach --allocations"]
+)
+def test_options_that_go_together(given: str) -> None:
+    require_together(dict.fromkeys(given.split(), True) | {"--resume": None, "--watch": False})
