@@ -71,15 +71,19 @@ def execute(request: RunRequest) -> int:
 
 
 @contextmanager
-def starting_agents(settings: Settings) -> Iterator[Cluster]:
+def starting_agents(settings: Settings, on_wait: WaitCallback = starting.wait) -> Iterator[Cluster]:
     """Start a cluster, say so meanwhile, and close it in the end.
+
+    Args:
+        settings: All settings.
+        on_wait: Told what machines are waited for.
 
     Raises:
         SapwoodError: It cannot be started.
     """
     _say_starting(settings)
     try:
-        cluster = _begin(settings, starting.wait)
+        cluster = _begin(settings, on_wait)
     finally:
         starting.clear()
     with cluster:

@@ -14,6 +14,7 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -24,13 +25,14 @@ from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
 from sapwood.cli.run_command import load_data, run_once, run_through, starting_agents
 from sapwood.client import attach, load_program
+from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
 from sapwood.head.run_ends import SESSION_LOST
-from sapwood.head.runs import CHECKPOINT, LOCK, cluster_of, has_answer, remove_checkpoints
+from sapwood.head.runs import CHECKPOINT, LOCK, WAIT, cluster_of, has_answer, remove_checkpoints
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
@@ -78,9 +80,15 @@ def _drive(request: RunRequest, record: Path) -> int:
             session, cluster_name = settings.cluster.on.removeprefix(SESSION), cluster_of(record)
             _await_session(settings.cluster.on, cluster_name)
             try:
-                with attach(
-                    session, role="user", cluster=cluster_name, settings=settings
-                ) as cluster:
+                with noted_waits(record / WAIT) as on_wait:
+                    attached = attach(
+                        session,
+                        role="user",
+                        cluster=cluster_name,
+                        settings=settings,
+                        on_wait=on_wait,
+                    )
+                with attached as cluster:
                     code = run_once(cluster, program, dataset, request)
             except CommunicationError as error:
                 if type(error) is not CommunicationError:
@@ -90,11 +98,29 @@ def _drive(request: RunRequest, record: Path) -> int:
         elif settings.nodes.allocations > 1:
             code = run_through(settings, program, dataset, request)
         else:
-            with starting_agents(settings) as cluster:
+            with contextlib.ExitStack() as stack:
+                with noted_waits(record / WAIT) as on_wait:
+                    cluster = stack.enter_context(starting_agents(settings, on_wait))
                 code = run_once(cluster, program, dataset, request)
     if code == 0:  # else it may be begun again, and goes on
         remove_checkpoints(record)
     return code
+
+
+@contextlib.contextmanager
+def noted_waits(file: Path) -> Iterator[WaitCallback]:
+    """Write down for what machines the block waits; there is no such file when it is over."""
+
+    def wait(what: str, seconds: float) -> None:
+        half = file.with_suffix(".half")
+        half.write_text(what, encoding="utf-8")
+        half.replace(file)
+        starting.wait(what, seconds)
+
+    try:
+        yield wait
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def only_driver(record: Path) -> BinaryIO:

@@ -113,6 +113,8 @@ def show(run: str, cluster: str, *, as_json: bool) -> None:
     typer.echo(f"{found.id}: {found.program}, {found.state}")
     if found.restarts:
         typer.echo(f"  {begun_again(found.restarts)}: its process or its session was gone")
+    if found.waits:
+        typer.echo(f"  it waits for its machines: {found.waits}")
     progress, work, error = found.progress, found.work, found.error
     if progress is not None:
         typer.echo(progress_line(found.program, progress))
@@ -167,13 +169,17 @@ def _to_stderr(data: bytes) -> None:
 def _facts(run: DetachedRun) -> dict[str, Any]:
     progress = run.progress
     shown = msgspec.to_builtins(run.record)
-    return {**shown, "progress": None if progress is None else msgspec.to_builtins(progress)}
+    return {
+        **shown,
+        "waits": run.waits,
+        "progress": None if progress is None else msgspec.to_builtins(progress),
+    }
 
 
 def _short(run: DetachedRun) -> str:
     progress = run.progress
     if progress is None:
-        return ""
+        return f"waits: {run.waits}" if run.waits else ""
     planned = "" if progress.iterations is None else f"/{progress.iterations}"
     return f"iteration {progress.iteration}{planned}"
 

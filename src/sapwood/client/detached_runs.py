@@ -183,6 +183,16 @@ class DetachedRun:
         return tuple(self._record.restarts)
 
     @property
+    def waits(self) -> str:
+        """For what machines it waits; empty while it does not, and on other machines."""
+        from sapwood.head.runs import WAIT  # noqa: PLC0415 - not where nobody needs it
+
+        try:
+            return "" if self.state.final else (self._folder / WAIT).read_text("utf-8")
+        except OSError:
+            return ""
+
+    @property
     def progress(self) -> Progress | None:
         """How far it has come; None before it has said so, and on other machines."""
         from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - not where nobody needs it

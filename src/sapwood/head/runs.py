@@ -45,6 +45,9 @@ OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
 WORK = "work.json"
 """File of a run with who did what, and why it moved."""
 
+WAIT = "wait.txt"
+"""File of a run that waits for its machines: for what; it is there as long as the run waits."""
+
 CHECKPOINT = "checkpoint"
 """File of a run from which it goes on when it is begun again."""
 

@@ -222,9 +222,9 @@ class SessionBook:
             self._lost(record, LOST)
             return
         if told is not None and told.ready and not record.socket:  # it has its machines by now
-            record = msgspec.structs.replace(
-                record, state=SessionState.DETACHED.value, socket=told.socket
-            )
+            ends = record.state == SessionState.DRAINING.value
+            state = record.state if ends else SessionState.DETACHED.value
+            record = msgspec.structs.replace(record, state=state, socket=told.socket)
         if record.pid and told is None:  # a root that ends by itself takes its notice along
             self._keep(self._after(record, SessionStep.ENDS))
             self._over(record, "it ended while there was no head")

@@ -646,11 +646,11 @@ class ControlTree:
         )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
-        port.hold_front_ends(self._is_awaited)
+        port.hold_front_ends(self._root_begins)
         return port
 
-    def _is_awaited(self, session: str) -> bool:
-        """Whether the root of a session will be here soon; the head says so when it is made."""
+    def _root_begins(self, session: str) -> bool:
+        """Ask who keeps the sessions; nobody does before the head is complete."""
         return self.root_begins(session)
 
     def daemon_starter(

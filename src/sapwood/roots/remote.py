@@ -94,8 +94,8 @@ def _without_root(
     missing = CommunicationError(
         f"the session '{credential.name}' has no root at its head",
         where=",".join(credential.places),
-        hint="it has ended, or its root does not come back: `sapwood session list` on a machine "
-        "of its cluster tells",
+        hint="it has ended, waits for its machines, or its root does not come back: "
+        "`sapwood session list` on a machine of its cluster tells",
     )
     missing.__cause__ = error
     return missing

@@ -41,6 +41,12 @@ QUICK: Final = 0.5
 SLOW: Final = 1.0
 """Seconds between two looks at lists."""
 
+LONGEST: Final = 4.0
+"""Seconds between two looks at what takes long to look at."""
+
+RUN_SHARE: Final = 0.003
+"""Of a core that looks at one run may take: agents may be on the same machine."""
+
 STATUS_EVERY: Final = 4
 """Looks at one node of which one also asks what exactly runs there."""
 
@@ -144,18 +150,25 @@ class SnapshotFeed:
     """Something that is small enough to be told as a whole when it has changed.
 
     Args:
-        seconds: Between two looks.
+        seconds: Between two looks, at least.
         look: Returns its messages.
+        share: Of a core that looks may take; then there are fewer, up to :data:`LONGEST` apart.
     """
 
-    def __init__(self, seconds: float, look: Callable[[], Awaitable[list[Message]]]) -> None:
-        self.seconds = seconds
+    def __init__(
+        self, seconds: float, look: Callable[[], Awaitable[list[Message]]], share: float = 1.0
+    ) -> None:
+        self.seconds = self._least = seconds
+        self._share = share
         self._look = look
         self._last: list[Message] = []
 
     async def look(self) -> list[Message]:
         """Look, and return the parts that are not as they were."""
+        began = time.process_time()
         found, before = await self._look(), self._last
+        took = time.process_time() - began
+        self.seconds = max(self._least, min(LONGEST, took / self._share))
         self._last = found
         return [one for one in found if one not in before]
 
@@ -302,7 +315,7 @@ class Live:
             case "node":
                 return SnapshotFeed(SLOW, _NodeLook(ask, about).look)
             case "run":
-                return SnapshotFeed(QUICK, one_run)
+                return SnapshotFeed(QUICK, one_run, RUN_SHARE)
             case "runs":
                 return SnapshotFeed(SLOW, all_runs)
             case "sessions":

@@ -15,6 +15,11 @@ from typing import Any
 
 import pytest
 import trustme
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 from tests.system.hosts.network import until
 from typer.testing import CliRunner
 
@@ -25,8 +30,10 @@ from sapwood.compat.lizard.events import EventWorker
 from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.importing import lizard_first
 from sapwood.compat.lizard.remote import RemoteServer
+from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.runtime_helper import run_using_runner_module
 from sapwood.compat.lizard.serving import Place, serve
+from sapwood.compat.lizard.structures import b64_json_dec, b64_json_enc
 from sapwood.core.errors import (
     ConfigurationError,
     ExecutionError,
@@ -120,6 +127,85 @@ def test_programs_run_on_the_agents_of_server_and_client(
         assert server.wait(PATIENCE) == 0
     with pytest.raises(NodeLostError, match="no server answers"):
         remote.ask("GET", "/ruok")
+
+
+class RecordedServer:
+    """Answers the requests of a client as lizard-slayer's own server does, by its routes."""
+
+    def __init__(self) -> None:
+        self.clients: dict[str, str] = {}
+        self.events: dict[str, dict[str, Any]] = {}
+        self.application = Starlette(
+            routes=[
+                Route("/clients", self._register, methods=["POST"]),
+                Route("/clients/{client}", self._remove, methods=["DELETE"]),
+                Route("/remote_event/{client}/{event}", self._take, methods=["PUT"]),
+            ]
+        )
+
+    async def _register(self, request: Request) -> Response:
+        told = await request.json()
+        uuid = f"{len(self.clients):032x}"
+        self.clients[uuid] = f"http://127.0.0.1:{told['client_port']}"
+        assert told["hardware"]
+        return JSONResponse({"uuid": uuid})  # and no invitations
+
+    async def _remove(self, request: Request) -> Response:
+        del self.clients[request.path_params["client"]]
+        return Response("ok")
+
+    async def _take(self, request: Request) -> Response:
+        assert request.path_params["client"] in self.clients
+        self.events[request.path_params["event"]] = await request.json()
+        return Response("ok")
+
+    def tell(self, path: str, **data: Any) -> dict[str, Any]:
+        """Have the client do something; return the event that it tells of when it is over."""
+        (url,) = self.clients.values()
+        answer = RemoteServer(url).ask("POST", path, {**data, "send_remote_event": True})
+        event = answer["event_id"]
+        until(lambda: self.events.get(event, {}).get("status") in {"success", "failure"})
+        return self.events[event]
+
+
+@pytest.mark.row("B-CLI-1")
+@pytest.mark.nightly
+def test_a_client_does_what_a_server_of_lizard_slayer_tells_it() -> None:
+    recorded = RecordedServer()
+    config = uvicorn.Config(recorded.application, port=0, log_config=None)
+    served = uvicorn.Server(config)
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    try:
+        until(lambda: served.started)
+        port = served.servers[0].sockets[0].getsockname()[1]
+        with process("client", "-p", str(port), "-n") as (client, answer):
+            assert answer["agents"] == 0, "it brings none: the server tells it what to do"
+            found = read_directory(EXAMPLES / "column_sums")
+            event = recorded.tell(
+                "/programs", name=found.name, data=found.data, checksum=found.checksum
+            )
+            assert event["result"]["ready"] is True, event
+            folder = EXAMPLES / "column_sums"
+            runner = RunnerModule(folder / "runner.py")
+            settings = {"dims": 3, "max_iterations": 10, "input_file": folder / "points.csv"}
+            params, data = runner.inputs(settings, extension=False)
+            runtime = f"/runtimes/{found.checksum}/7"
+            ids = {"runtime_id": "7", "checksum": found.checksum}
+            event = recorded.tell(runtime, **ids, dataset_enc=data, global_params_enc=params)
+            assert event["status"] == "success", event
+            state = b64_json_enc({"done": 0, "iteration": 0, "dynamic": b64_json_enc([0.0] * 3)})
+            for _ in range(3):
+                event = recorded.tell(f"{runtime}/iterate", **ids, global_state_enc=state)
+                sums = b64_json_dec(event["result"]["aggregation_result_enc"])["dynamic"]
+                assert b64_json_dec(sums) == pytest.approx([-25.17, -4.18, 40.29], abs=1e-3)
+            assert recorded.tell(f"{runtime}/cleanup", **ids)["status"] == "success"
+            client.send_signal(signal.SIGINT)
+            client.wait(PATIENCE)
+        assert recorded.clients == {}
+    finally:
+        served.should_exit = True
+        thread.join()
 
 
 @pytest.mark.row("B-CLI-1")

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,11 +33,22 @@ WRONG_BY = 3000
 CLOCK = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
-static long wrong_by(void) { return atol(getenv("WRONG_BY")); }
+static long wrong_by(void) {  // seconds, or the file that has them
+    const char *text = getenv("WRONG_BY");
+    char found[32] = {0};
+    if (*text != '/') return atol(text);
+    int file = open(text, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return 0;
+    if (read(file, found, sizeof found - 1) < 0) found[0] = 0;
+    close(file);
+    return atol(found);
+}
 
 int clock_gettime(clockid_t which, struct timespec *now) {
     static int (*next)(clockid_t, struct timespec *);
@@ -63,6 +75,35 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
 }
 """
 """A library that, preloaded, gives a process another time."""
+
+SLOW = """
+import time
+import numpy as np
+import sapwood
+
+
+class Slow(sapwood.Program):
+    reduce = {"sums": "sum:reproducible"}
+    inputs = ("x",)
+    pause: float = sapwood.parameter(0.05)
+
+    def default_data(self):
+        return {"x": np.random.default_rng(5).normal(size=(400, 3))}
+
+    def init(self, data):
+        return {"table": np.ones((4, 3)), "round": 0}
+
+    def map(self, data, state):
+        time.sleep(self.pause)
+        return {"sums": np.sin(data["x"] @ state["table"].T).sum(axis=0)}
+
+    def update(self, state, total):
+        return {"table": state["table"] * 0.75 + total["sums"][:, None] / 400,
+                "round": state["round"] + 1}
+
+    def done(self, state):
+        return state["round"] >= 60
+"""
 
 
 @contextmanager
@@ -125,6 +166,29 @@ def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
     assert abs((skew() or 0) - wrong_by) < 10
     with sapwood.connect(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["ahead", "behind"])
+@pytest.mark.nightly
+def test_a_clock_that_jumps_in_a_run_changes_nothing(
+    cli: Cli, head: Any, until: Until, clock: list[str], tmp_path: Path, sign: int
+) -> None:
+    """By ten days: beyond the life of its certificate."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    wrong_by = tmp_path / "wrong-by"
+    wrong_by.write_text("0")
+    cli.join(head["join"], "n1", *clock, f"WRONG_BY={wrong_by}")
+    with sapwood.connect(agents=2) as cluster:
+        first = cluster.run(tmp_path / "slow.py", parameters={"pause": 0.0}).result(PATIENCE)
+        run = cluster.run(tmp_path / "slow.py", parameters={"pause": 0.05})
+        until(lambda: run.progress.iteration > 3)
+        wrong_by.write_text(str(sign * 864_000))
+        told = cluster.submit(time.time)
+        assert abs(told.result(PATIENCE) - time.time() - sign * 864_000) < 3600
+        assert run.progress.iteration < first["round"]
+        assert run.result(PATIENCE)["table"].tobytes() == first["table"].tobytes()
+        assert list(cluster.map(abs, [-1, -2])) == [1, 2]
+    assert cli.states() == {"n1": "ready"}
 
 
 @pytest.mark.nightly

@@ -21,6 +21,7 @@ from sapwood.core.errors import (
 )
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
+from sapwood.head.folder import find_head
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
 from sapwood.security.capabilities import Capability
@@ -143,6 +144,14 @@ def test_a_job_is_not_lost_with_the_head(state: Path, slurm: SlurmPrograms, unti
     up()
     assert asked("session", "show", "kept")["state"] == "delayed"
     assert (slurm.pid, slurm.has_job) == (job, True)
+    kill(find_head().pid)
+    slurm.answer()
+    with sapwood.attach(made["handle"]) as cluster:  # the session has begun without a head
+        assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
+    up()
+    assert asked("session", "show", "kept")["state"] in {"ready", "detached"}
+    with sapwood.attach("kept") as cluster:
+        assert cluster.submit(pow, 2, 6).result(PATIENCE) == 64
     assert asked("session", "delete", "kept")["state"] == "ended"
     assert not list((state / "sapwood/heads/default/sessions").iterdir())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -15,11 +16,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tests.integration.server.conftest import PATIENCE, WebHead, until
+from typer.testing import CliRunner
 
+import sapwood
+from sapwood.cli.main import app
 from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.service import ServiceClient, UnixWay
@@ -235,6 +240,92 @@ def test_a_hundred_thousand_damaged_requests(web: WebHead) -> None:
         raw_requests(web, 100_000, seed=int(os.environ.get("SAPWOOD_FRESH_SEED", "7")))
     assert memory(web) - before < 64 * MIB
     assert len(web.events("request.refused")) < 2000
+
+
+WALK = """
+import time
+from pathlib import Path
+
+import numpy as np
+import sapwood
+
+
+class Walk(sapwood.Program):
+    reduce = {"total": "sum"}
+    inputs = ("x",)
+    gate: str = sapwood.parameter("")
+
+    def default_data(self):
+        return {"x": np.random.default_rng(5).normal(size=20_000)}
+
+    def init(self, data):
+        return {"round": 0, "at": 0.5}
+
+    def map(self, data, state):
+        while state["round"] == 500 and not Path(self.gate).exists():
+            time.sleep(0.01)
+        return {"total": float(np.sin(data["x"] * state["at"]).sum())}
+
+    def update(self, state, total):
+        return {"round": state["round"] + 1, "at": float(np.cos(total["total"]))}
+
+    def done(self, state):
+        return state["round"] >= 1000
+
+    def result(self, state):
+        return {"at": state["at"], "round": state["round"]}
+"""
+"""A program whose result is another one if any of its iterations is. It waits in the middle."""
+
+
+def sapwood_json(*words: str) -> Any:
+    done = CliRunner().invoke(app, [*words, "--json"], prog_name="sapwood")
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def begun(program: Path, session: str, gate: Path) -> str:
+    """Begin a detached run that waits in the middle; return its id when it is there."""
+    run = sapwood_json("run", str(program), "--session", session, "--detach", "-p", f"gate={gate}")[
+        "id"
+    ]
+    until(lambda: (sapwood_json("runs", "show", run)["progress"] or {}).get("iteration") == 500)
+    return str(run)
+
+
+def ended(run: str, folder: Path) -> Any:
+    """Wait for the end of a run; return what the command says of it."""
+    return sapwood_json("runs", "attach", run, "--answer", str(folder / f"{run}.json"))
+
+
+@pytest.mark.nightly
+@pytest.mark.row("B-API-1")
+@pytest.mark.timeout(600)
+def test_runs_never_notice(web: WebHead, tmp_path: Path) -> None:
+    program, gate = tmp_path / "walk.py", tmp_path / "gate"
+    program.write_text(WALK)
+    with sapwood.create_session(2, name="steady", on="local") as cluster:
+        cluster.detach()
+    try:
+        calm = begun(program, "steady", gate)
+        gate.touch()
+        expected = ended(calm, tmp_path)["result"]
+        gate.unlink()
+        with contextlib.ExitStack() as stack:
+            for _ in range(LIMITS.connections):  # they say nothing, and fill all places
+                stack.enter_context(connect(web))
+            raw_requests(web, 300, seed=101)
+            beside = begun(program, "steady", gate)
+            raw_requests(web, 300, seed=102)
+            gate.touch()
+            raw_requests(web, 300, seed=103)
+            found = ended(beside, tmp_path)
+    finally:
+        web.head.sessions.end("steady").result(PATIENCE)
+    assert found["result"] == expected
+    assert (found["progress"]["state"], found["progress"]["iteration"]) == ("done", 1000)
+    for kind in ("run.restarted", "session.restarted", "process.lost", "process.replaced"):
+        assert web.events(kind) == []
 
 
 def conforms(web: WebHead, phases: str, examples: int, folder: Path) -> None:

@@ -181,6 +181,9 @@ def test_a_detached_run_waits_for_its_job_without_its_user(desk: Desk) -> None:
     with desk.slurm.taken(4, "--exclusive") as blocker:
         run = desk.asked("run", *PROGRAM, "--detach", "--on", "slurm:2", "--agents", "4")["id"]
         until(lambda: len(desk.pending()) == 1, 60.0)
+        (job,) = desk.pending()
+        until(lambda: f"job {job} waits in" in desk.asked("runs", "show", run)["waits"], 60.0)
+        assert "it waits for its machines: Slurm: job" in desk.run("runs", "show", run)
         other = desk.asked("run", *PROGRAM, "--detach", "--on", "slurm:2", "--agents", "4")["id"]
         until(lambda: len(desk.pending()) == 2, 60.0)
         desk.run("runs", "cancel", other)
@@ -189,4 +192,5 @@ def test_a_detached_run_waits_for_its_job_without_its_user(desk: Desk) -> None:
         blocker.stdin.close()
         answer = desk.asked("runs", "attach", run)
     assert answer["result"] == alone["result"]
+    assert desk.asked("runs", "show", run)["waits"] == ""
     until(lambda: not desk.slurm.jobs())

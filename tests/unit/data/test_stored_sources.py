@@ -275,3 +275,19 @@ def test_columns_of_what_is_no_table(tmp_path: Path) -> None:
         load(np.zeros(3), columns=["a"])
     with pytest.raises(DataShapeError, match="is the text"):
         load(tmp_path / "a.npy", columns="a")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_lines_of_blanks_in_a_text_are_none(tmp_path: Path, end: str) -> None:
+    rows = ["a,b", "1,2", "  ", '"3",4', "", "\t", "5,6"]
+    (tmp_path / "one.csv").write_bytes(end.join(rows).encode())
+    data = load(str(tmp_path / "*.csv"), fields=["b"])
+    assert data.array("b").tolist() == [2.0, 4.0, 6.0]
+
+
+def test_a_cell_behind_lines_of_blanks_is_named(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n  \n3,x\n")
+    data = load(str(tmp_path / "*.csv"), fields=["b"])
+    with pytest.raises(DataValueError, match="not a number: 'x'") as caught:
+        data.array("b")
+    assert caught.value.where == f"{tmp_path / 'one.csv'}:4"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from sapwood.head import calls
 from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.views import live
-from sapwood.views.live import Live, NodesFeed, TreesFeed
+from sapwood.views.live import Live, NodesFeed, SnapshotFeed, TreesFeed
 
 
 class Head:
@@ -103,6 +104,25 @@ def test_a_feed_tells_only_of_trees_that_changed() -> None:
         assert [one["name"] for one in json.loads(whole)["trees"]] == ["night"]
         one = TreesFeed(head.ask, "night#night1")
         assert len(json.loads((await one.look())[0][1])["trees"]) == 1
+
+    asyncio.run(work())
+
+
+def test_what_takes_long_to_look_at_is_looked_at_less_often() -> None:
+    async def look() -> list[live.Message]:
+        begin = time.process_time()
+        while time.process_time() < begin + 0.01:
+            pass
+        return [("run", b"{}")]
+
+    async def work() -> None:
+        feed = SnapshotFeed(0.5, look, share=0.01)
+        assert await feed.look() == [("run", b"{}")]
+        assert 1.0 <= feed.seconds <= live.LONGEST
+        assert await feed.look() == []
+        quick = SnapshotFeed(0.5, look)
+        await quick.look()
+        assert quick.seconds == 0.5
 
     asyncio.run(work())
 

@@ -23,6 +23,9 @@ SAMPLE_ROWS = 32
 
 ENCODING = "utf-8-sig"
 
+BLANKS = " \t\n\r\v\f"
+"""What a line may have that is none."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
@@ -152,10 +155,18 @@ def parse_lines(
             return table[:, wanted]
     except ValueError:
         pass
-    rows = ((line + index, one) for index, one in enumerate(text.splitlines()) if one.strip())
+    lines = enumerate(io.StringIO(text, newline=None), line)
+    rows = [(number, one) for number, one in lines if one.strip(BLANKS)]
     cells = ((number, _cells(one, layout.delimiter)) for number, one in rows)
     _explain(where, cells, layout, wanted, width)
-    return _load(io.StringIO(text), layout, wanted)
+    try:
+        return _load(io.StringIO("".join(one for _number, one in rows)), layout, wanted)
+    except ValueError as error:
+        raise DataValueError(
+            f"the lines cannot be read as numbers: {error}",
+            where=f"{where}:{line}",
+            hint="every cell must be a number",
+        ) from error
 
 
 def _fitness(lines: list[str], delimiter: str) -> tuple[float, float, bool, bool]:
