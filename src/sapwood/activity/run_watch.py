@@ -225,6 +225,7 @@ class RunWatch:
         self._noted.clear()
         self._wave = None
         self._ended = threading.Event()
+        self._hurry.clear()
         self._unsubscribe = self._session.subscribe(self._changed)
         self._thread = threading.Thread(target=self._watch, name="sapwood-watch", daemon=True)
         self._thread.start()

@@ -30,7 +30,7 @@ class TreeBook:
     """
 
     def __init__(self) -> None:
-        self._versions = itertools.count(time.time_ns())  # others than those of a former head
+        self._versions = itertools.count(time.time_ns() // 1000)  # others than a former head's
         self._trees: dict[str, calls.SessionTree] = {}
 
     def note(self, tree: calls.SessionTree) -> None:

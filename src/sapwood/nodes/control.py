@@ -646,8 +646,12 @@ class ControlTree:
         )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
-        port.hold_front_ends(self.root_begins)
+        port.hold_front_ends(self._root_begins)
         return port
+
+    def _root_begins(self, session: str) -> bool:
+        """Ask who keeps the sessions; nobody does before the head is complete."""
+        return self.root_begins(session)
 
     def daemon_starter(
         self, host: int, on_report: Callable[[orders.Report], None]

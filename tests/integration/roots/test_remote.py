@@ -101,8 +101,10 @@ def test_who_comes_before_the_root_is_announced_waits_for_it(
     port = head.control._port
     assert port is not None
     with ThreadPoolExecutor(1) as pool:
-        attaching = pool.submit(sapwood.attach, line_of("early"))
-        until(lambda: port.held == 1 and announced)
+        line = line_of("early")
+        until(lambda: announced)  # the root has come so far, and is held up here
+        attaching = pool.submit(sapwood.attach, line)
+        until(lambda: port.held == 1)
         end = announced.pop()()
         with attaching.result(PATIENCE) as cluster:
             assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024

@@ -139,3 +139,25 @@ def test_front_ends_on_other_hosts_come_and_go(cluster: Cluster) -> None:
         for one in begun:
             one.kill()
     cluster.sapwood("head", "session", "delete", "night")
+
+
+@pytest.mark.row("C1-RES-1")
+def test_a_session_brings_hosts_along_by_ssh(hosts: Network) -> None:
+    """Nothing of it is on them when it is over."""
+    cluster = Cluster(hosts)
+    cluster.sapwood("head", "up", "--no-node", "--listen", f"{hosts.address('head')}:0")
+    try:
+        created = ("session", "create", "two", *hosts.on(*NODES), "--agents", "4")
+        assert "is ready: 4 agents" in cluster.sapwood("head", *created)
+        assert cluster.session()["nodes"] == list(NODES)
+        line = cluster.sapwood("head", "session", "credential", "two").strip()
+        front_end = FrontEnd(cluster, "n3", line, "begin")
+        try:
+            assert front_end.wave(-7) == [28, [1, 2, 3, 4]]
+            front_end.leave()
+        finally:
+            front_end.kill()
+        cluster.sapwood("head", "session", "delete", "two")
+        until(lambda: not any(hosts.processes(name) for name in NODES))
+    finally:
+        cluster.sapwood("head", "down")
