@@ -363,7 +363,7 @@ def late_at(
 
     Example:
         >>> options = DelegationOptions(how="measured")
-        >>> late_at({1: range(10), 2: range(10, 20)}, {1: 10.0, 2: 10.0}, options)
+        >>> round(late_at({1: range(10), 2: range(10, 20)}, {1: 10.0, 2: 10.0}, options), 6)
         2.4
     """
     known = sum(rates.get(rank, 0.0) for rank in given)

@@ -37,10 +37,6 @@ class Uneven(sapwood.Program):
         return bool(state["round"] >= ROUNDS)
 
 
-def halve(value: int) -> float:
-    return 8 / value
-
-
 def test_a_run_whose_items_moved_has_the_calls_of_all_its_iterations(
     make_cluster: MakeCluster,
 ) -> None:
@@ -62,6 +58,9 @@ def test_a_run_whose_items_moved_has_the_calls_of_all_its_iterations(
 
 
 def test_tasks_are_counted_by_function_and_machine(make_cluster: MakeCluster) -> None:
+    def halve(value: int) -> float:
+        return 8 / value
+
     cluster = make_cluster(2)
     assert cluster.task_statistics() == ()
     assert [cluster.submit(halve, n).result(TIMEOUT) for n in (1, 2, 4)] == [8.0, 4.0, 2.0]

@@ -245,12 +245,15 @@ def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
     )
     names = {"begun": str(begun), "gate": str(gate)}
     with sapwood.attach(left) as owner, sapwood.attach(left, role="user") as user:
+        other = min(owner.session.tree.agent_ranks)
         (more,) = owner.expand(1)
         until(lambda: more in user.session.tree.agent_ranks)
         (asked,) = user.group([more]).call(exec, script, names)
         with user.stream(abs, agents=[more], reduce="sum") as stream:
             until(begun.exists)
             wave = stream.broadcast(-1)  # behind that call
+            (after,) = user.group([other]).call(abs, -1)
+            assert after.result(PATIENCE) == 1  # so the root has the wave
             with ThreadPoolExecutor(1) as pool:
                 leaving = pool.submit(owner.contract, [more], PATIENCE)
                 until(lambda: more not in owner.session.tree.agent_ranks)

@@ -78,6 +78,7 @@ class RayCluster(Network):
             name: value for name, value in os.environ.items() if not name.startswith("RAY_")
         } | {
             "RAY_ADDRESS": f"{self.address('head')}:6379",
+            "RAY_AUTH_MODE": "disabled",  # a token in the user's home is for other clusters
             "RAY_TMPDIR": str(folder),
             "XDG_CACHE_HOME": str(folder / "cache"),
         }
