@@ -19,6 +19,8 @@ class BlockPool:
         self._inline_limit = inline_limit
         self._free: dict[int, list[SharedBlock]] = {}
         self._free_bytes = 0
+        self._used: set[SharedBlock] = set()
+        self._closed = False
 
     def take(self, nbytes: int) -> SharedBlock:
         """Return a block of at least ``nbytes`` bytes.
@@ -27,7 +29,9 @@ class BlockPool:
             ResourceError: The machine has not that much memory left.
         """
         size = size_class(nbytes)
-        return self._reused(size) or SharedBlock(size)
+        block = self._reused(size) or SharedBlock(size)
+        self._used.add(block)
+        return block
 
     def _reused(self, size: int) -> SharedBlock | None:
         free = self._free.get(size)
@@ -37,7 +41,11 @@ class BlockPool:
         return free.pop()
 
     def give_back(self, block: SharedBlock) -> None:
-        """Keep a block for the next user, or free it when there are enough."""
+        """Keep a block for the next user, or free it when there are enough, or there is no next."""
+        self._used.discard(block)
+        if self._closed:
+            block.close()
+            return
         size = block.capacity
         if self._free_bytes + size > MAX_POOL_BYTES:
             block.discard()
@@ -57,14 +65,17 @@ class BlockPool:
             block = SharedBlock(size, encoded.parts())
         else:
             encoded.write_into(block.view)
+        self._used.add(block)
         nbytes = encoded.nbytes
         return Payload(block.view[:nbytes], block.ref(0, nbytes), owner=block)
 
     def close(self) -> None:
-        """Free all blocks that are not in use."""
-        for blocks in self._free.values():
+        """Free all blocks; of those in use nobody will say any more that they are not."""
+        self._closed = True
+        for blocks in (self._used, *self._free.values()):
             for block in blocks:
                 block.close()
+        self._used.clear()
         self._free.clear()
         self._free_bytes = 0
 

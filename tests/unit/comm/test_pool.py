@@ -55,6 +55,16 @@ def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(block.fd < 0 for block in blocks)
 
 
+def test_a_pool_that_is_closed_frees_what_is_in_use() -> None:
+    pool = BlockPool(0)
+    lost, late = pool.take(4096), pool.take(4096)
+    payload = pool.place(values.encode(np.zeros(1000)))
+    assert payload is not None
+    pool.close()
+    pool.give_back(late)
+    assert [block.fd for block in (lost, late, payload.owner)] == [-1, -1, -1]
+
+
 def test_what_is_too_much_is_free_though_others_map_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "MAX_POOL_BYTES", 0)
     pool = BlockPool(0)
