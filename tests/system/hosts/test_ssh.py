@@ -47,7 +47,13 @@ def test_nothing_but_tls_passes_between_hosts(hosts: Network, tmp_path: Path) ->
     seen = tmp_path / "seen"
     filtered = "tcp and not port 22"
     capture = subprocess.Popen(
-        hosts.command("switch", "tcpdump", "-i", "bridge", "-U", "-w", str(seen), filtered),
+        hosts.command(
+            "switch",
+            *("tcpdump", "--immediate-mode", "-i", "bridge", "-U"),
+            "-w",
+            str(seen),
+            filtered,
+        ),
         stderr=subprocess.PIPE,
         text=True,
     )
