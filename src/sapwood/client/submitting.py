@@ -180,7 +180,11 @@ class Submitting(Executor):
             if awaited:
                 return self._submit_later(awaited, function, code, args, kwargs, trace)
             call = maker.pickled_call(function, code, args, kwargs, limit, trace)
-        return self._tasks.submit(call, self._retries)
+        return self._began(self._tasks.submit(call, self._retries))
+
+    def _began(self, future: TaskFuture) -> TaskFuture:
+        """Note a task that was submitted."""
+        return future
 
     def _submit_later(
         self,
@@ -198,7 +202,8 @@ class Submitting(Executor):
             return maker.call(function, code, known_args, known_kwargs, limit, trace)
 
         name = name_of(function)
-        return self._tasks.submit_later(awaited, make, self._retries, name, pickles=maker.pickle)
+        future = self._tasks.submit_later(awaited, make, self._retries, name, pickles=maker.pickle)
+        return self._began(future)
 
     def _must_be_open(self) -> None:
         raise NotImplementedError
@@ -246,15 +251,7 @@ class TaskOptions(Submitting):
         if wait:
             _wait(futures)
 
-    def _submit(
-        self,
-        function: Function,
-        code: bytes,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        trace: Carrier | None = None,
-    ) -> TaskFuture:
-        future = super()._submit(function, code, args, kwargs, trace)
+    def _began(self, future: TaskFuture) -> TaskFuture:
         with self._lock:
             self._submitted.add(future)
         return future

@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -72,7 +72,7 @@ from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
 from sapwood.head.runs import HeadRuns
-from sapwood.head.service import ServiceCaller, ServiceServer
+from sapwood.head.service import Handler, ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
@@ -274,59 +274,7 @@ class Head:
         self._feed = DenialFeed(self.control.ask, self.office.whole_list)
         self._tls = ServiceTlsPort(self.control, self._thread)
         self._service = ServiceServer(
-            {
-                calls.HELLO: self._hello,
-                calls.NODES: self._nodes,
-                calls.STATUS: self._status,
-                calls.GLANCE: self._glance,
-                calls.LOGS: self._logs,
-                calls.COMPONENT: self._act,
-                calls.REMOVE_NODE: self._remove_node,
-                calls.CREATE_TOKEN: self._create_token,
-                calls.LIST_TOKENS: self._list_tokens,
-                calls.REVOKE_TOKEN: self._revoke_token,
-                calls.CERTIFY: self._certify,
-                calls.DELEGATE: self._delegate,
-                calls.UNDELEGATE: self._undelegate,
-                calls.ORDER: self._order,
-                calls.TAKEN: self._taken,
-                calls.DENIALS: self._denials,
-                calls.ISSUE_CREDENTIAL: self._issue_credential,
-                calls.LIST_CREDENTIALS: self._list_credentials,
-                calls.REVOKE_CREDENTIAL: self._revoke_credential,
-                calls.EVENTS: self._events,
-                calls.FOLLOW_EVENTS: self._follow_events,
-                calls.RECORD_RUN: self._record_run,
-                calls.READ_RATES: self._read_rates,
-                calls.KEEP_RATES: self._keep_rates,
-                calls.SHOW_POLICY: self._show_policy,
-                calls.SET_POLICY: self._set_policy,
-                calls.POLICY_HISTORY: self._policy_history,
-                calls.CREATE_SESSION: self._create_session,
-                calls.CERTIFY_SESSION: self._certify_session,
-                calls.SESSION_CREDENTIAL: self._session_credential,
-                calls.MERGE_CREDENTIAL: self._merge_credential,
-                calls.LIST_SESSIONS: self._list_sessions,
-                calls.FIND_SESSION: self._find_session,
-                calls.REPORT_TREE: self._report_tree,
-                calls.REPORT_FIGURES: self._report_figures,
-                calls.SESSION_TREES: self._session_trees,
-                calls.END_SESSION: self._end_session,
-                calls.ACT_FOR_SESSION: self._act_for_session,
-                calls.REPORT_SESSION: self._report_session,
-                calls.REPORT_REFUSED: self._report_refused,
-                calls.CREATE_RUN: self._create_run,
-                calls.LIST_RUNS: self._list_runs,
-                calls.FIND_RUN: self._find_run,
-                calls.CANCEL_RUN: self._cancel_run,
-                calls.SPEAK_FOR: self._speak_for,
-                calls.SERVE_HTTP: self._serve_http,
-                calls.HTTP_REFUSED: self._http_refused,
-                calls.OPEN_DASHBOARD: self._open_dashboard,
-                calls.HTTP_URLS: self._http_urls,
-                calls.REDEEM_TICKET: self._redeem_ticket,
-                calls.DOWN: self._down,
-            },
+            self._handlers(),
             self._thread,
             self.gate,
             self._leads,
@@ -358,6 +306,62 @@ class Head:
         self._clock = MonotonicClock()
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
         self._supervisor = self._new_supervisor(Settings(restart=options.restart))
+
+    def _handlers(self) -> Mapping[str, Handler]:
+        """Return what answers which call."""
+        return {
+            calls.HELLO: self._hello,
+            calls.NODES: self._nodes,
+            calls.STATUS: self._status,
+            calls.GLANCE: self._glance,
+            calls.LOGS: self._logs,
+            calls.COMPONENT: self._act,
+            calls.REMOVE_NODE: self._remove_node,
+            calls.CREATE_TOKEN: self._create_token,
+            calls.LIST_TOKENS: self._list_tokens,
+            calls.REVOKE_TOKEN: self._revoke_token,
+            calls.CERTIFY: self._certify,
+            calls.DELEGATE: self._delegate,
+            calls.UNDELEGATE: self._undelegate,
+            calls.ORDER: self._order,
+            calls.TAKEN: self._taken,
+            calls.DENIALS: self._denials,
+            calls.ISSUE_CREDENTIAL: self._issue_credential,
+            calls.LIST_CREDENTIALS: self._list_credentials,
+            calls.REVOKE_CREDENTIAL: self._revoke_credential,
+            calls.EVENTS: self._events,
+            calls.FOLLOW_EVENTS: self._follow_events,
+            calls.RECORD_RUN: self._record_run,
+            calls.READ_RATES: self._read_rates,
+            calls.KEEP_RATES: self._keep_rates,
+            calls.SHOW_POLICY: self._show_policy,
+            calls.SET_POLICY: self._set_policy,
+            calls.POLICY_HISTORY: self._policy_history,
+            calls.CREATE_SESSION: self._create_session,
+            calls.CERTIFY_SESSION: self._certify_session,
+            calls.SESSION_CREDENTIAL: self._session_credential,
+            calls.MERGE_CREDENTIAL: self._merge_credential,
+            calls.LIST_SESSIONS: self._list_sessions,
+            calls.FIND_SESSION: self._find_session,
+            calls.REPORT_TREE: self._report_tree,
+            calls.REPORT_FIGURES: self._report_figures,
+            calls.SESSION_TREES: self._session_trees,
+            calls.END_SESSION: self._end_session,
+            calls.ACT_FOR_SESSION: self._act_for_session,
+            calls.REPORT_SESSION: self._report_session,
+            calls.REPORT_REFUSED: self._report_refused,
+            calls.CREATE_RUN: self._create_run,
+            calls.LIST_RUNS: self._list_runs,
+            calls.FIND_RUN: self._find_run,
+            calls.CANCEL_RUN: self._cancel_run,
+            calls.SPEAK_FOR: self._speak_for,
+            calls.SERVE_HTTP: self._serve_http,
+            calls.HTTP_REFUSED: self._http_refused,
+            calls.OPEN_DASHBOARD: self._open_dashboard,
+            calls.HTTP_URLS: self._http_urls,
+            calls.REDEEM_TICKET: self._redeem_ticket,
+            calls.DOWN: self._down,
+        }
 
     def _leads(self) -> bool:
         """Whether this head may serve: of several that share a store, one does."""

@@ -563,6 +563,168 @@ async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
     )
 
 
+async def whoami(asked: ApiRequest) -> Any:
+    """What the client may do."""
+    rights = asked.line.rights
+    if rights is not None:
+        return rights
+    return calls.RightsFacts(
+        names=["all"], session="", nodes="", not_after=0.0, subject="the head's user", id=""
+    )
+
+
+_RUN_PART = {"run": "The id of a run, or the start of it."}
+_NODE_PART = {"node": "The name of a node."}
+_SESSION_PART = {"session": "The name of a session, its id, or NAME#ID, written NAME%23ID."}
+
+_ENDPOINTS: Final = (
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/cluster",
+        handler=cluster,
+        about="The cluster at a glance: its head, and how many nodes, sessions and runs there are.",
+        answer=ClusterView,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/whoami",
+        handler=whoami,
+        about="What the credential of this request allows.",
+        answer=calls.RightsFacts,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/nodes",
+        handler=nodes,
+        about="The nodes, those that were removed lately, too.",
+        answer=NodeList,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/nodes/{{node}}",
+        handler=node,
+        about="One node.",
+        answer=calls.NodeRecord,
+        parts=_NODE_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/nodes/{{node}}/logs",
+        handler=node_logs,
+        about="What the daemon of a node has logged.",
+        answer=LogView,
+        query=LogQuery,
+        right="observe",
+        parts=_NODE_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/status",
+        handler=status,
+        about="How the nodes are: each is asked now, and has two seconds to answer.",
+        answer=calls.TreeStatus,
+        right="observe",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/logs",
+        handler=head_logs,
+        about="What the head has logged.",
+        answer=LogView,
+        query=LogQuery,
+        right="observe",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/sessions",
+        handler=sessions,
+        about="The sessions that have a process of their own, those that ended lately, too.",
+        answer=SessionList,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/sessions/{{session}}",
+        handler=session,
+        about="One session.",
+        answer=calls.SessionRecord,
+        parts=_SESSION_PART,
+    ),
+    Endpoint(
+        method="DELETE",
+        path=f"{PREFIX}/sessions/{{session}}",
+        handler=end_session,
+        about="End a session.",
+        answer=calls.SessionRecord,
+        right="delete",
+        parts=_SESSION_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/runs",
+        handler=runs,
+        about="The detached runs, with their progress.",
+        answer=RunList,
+        query=RunQuery,
+        right="observe",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/runs/{{run}}",
+        handler=run,
+        about="One detached run, with its progress and its answer.",
+        answer=RunView,
+        right="observe",
+        parts=_RUN_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/runs/{{run}}/output",
+        handler=run_output,
+        about="What the agents of a detached run have printed, piece by piece.",
+        answer=OutputPiece,
+        query=OutputQuery,
+        right="observe",
+        parts=_RUN_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/runs/{{run}}/work",
+        handler=run_work,
+        about="Who did what in a detached run, and why its slices moved.",
+        answer=WorkRecord,
+        right="observe",
+        parts=_RUN_PART,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{PREFIX}/runs/{{run}}/cancel",
+        handler=cancel_run,
+        about="Cancel a detached run.",
+        answer=RunView,
+        right="admin",
+        parts=_RUN_PART,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/programs",
+        handler=programs,
+        about="The programs that detached runs are of.",
+        answer=ProgramList,
+        right="observe",
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{PREFIX}/events",
+        handler=events,
+        about="What happened, out of the ledger.",
+        answer=EventList,
+        query=EventFilter,
+        right="observe",
+    ),
+)
+"""Those that need nothing but the line to the head."""
+
+
 def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
     """Return the endpoints of the API.
 
@@ -591,163 +753,8 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
         )
         return await streams.events(asked.line, query, nodes=wanted.nodes)
 
-    async def whoami(asked: ApiRequest) -> Any:
-        """What the client may do."""
-        rights = asked.line.rights
-        if rights is not None:
-            return rights
-        return calls.RightsFacts(
-            names=["all"], session="", nodes="", not_after=0.0, subject="the head's user", id=""
-        )
-
-    run_part = {"run": "The id of a run, or the start of it."}
-    node_part = {"node": "The name of a node."}
-    session_part = {"session": "The name of a session, its id, or NAME#ID, written NAME%23ID."}
     return [
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/cluster",
-            handler=cluster,
-            about="The cluster at a glance: its head, and how many nodes, sessions and runs there "
-            "are.",
-            answer=ClusterView,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/whoami",
-            handler=whoami,
-            about="What the credential of this request allows.",
-            answer=calls.RightsFacts,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/nodes",
-            handler=nodes,
-            about="The nodes, those that were removed lately, too.",
-            answer=NodeList,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/nodes/{{node}}",
-            handler=node,
-            about="One node.",
-            answer=calls.NodeRecord,
-            parts=node_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/nodes/{{node}}/logs",
-            handler=node_logs,
-            about="What the daemon of a node has logged.",
-            answer=LogView,
-            query=LogQuery,
-            right="observe",
-            parts=node_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/status",
-            handler=status,
-            about="How the nodes are: each is asked now, and has two seconds to answer.",
-            answer=calls.TreeStatus,
-            right="observe",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/logs",
-            handler=head_logs,
-            about="What the head has logged.",
-            answer=LogView,
-            query=LogQuery,
-            right="observe",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/sessions",
-            handler=sessions,
-            about="The sessions that have a process of their own, those that ended lately, too.",
-            answer=SessionList,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/sessions/{{session}}",
-            handler=session,
-            about="One session.",
-            answer=calls.SessionRecord,
-            parts=session_part,
-        ),
-        Endpoint(
-            method="DELETE",
-            path=f"{PREFIX}/sessions/{{session}}",
-            handler=end_session,
-            about="End a session.",
-            answer=calls.SessionRecord,
-            right="delete",
-            parts=session_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/runs",
-            handler=runs,
-            about="The detached runs, with their progress.",
-            answer=RunList,
-            query=RunQuery,
-            right="observe",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/runs/{{run}}",
-            handler=run,
-            about="One detached run, with its progress and its answer.",
-            answer=RunView,
-            right="observe",
-            parts=run_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/runs/{{run}}/output",
-            handler=run_output,
-            about="What the agents of a detached run have printed, piece by piece.",
-            answer=OutputPiece,
-            query=OutputQuery,
-            right="observe",
-            parts=run_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/runs/{{run}}/work",
-            handler=run_work,
-            about="Who did what in a detached run, and why its slices moved.",
-            answer=WorkRecord,
-            right="observe",
-            parts=run_part,
-        ),
-        Endpoint(
-            method="POST",
-            path=f"{PREFIX}/runs/{{run}}/cancel",
-            handler=cancel_run,
-            about="Cancel a detached run.",
-            answer=RunView,
-            right="admin",
-            parts=run_part,
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/programs",
-            handler=programs,
-            about="The programs that detached runs are of.",
-            answer=ProgramList,
-            right="observe",
-        ),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/events",
-            handler=events,
-            about="What happened, out of the ledger.",
-            answer=EventList,
-            query=EventFilter,
-            right="observe",
-        ),
+        *_ENDPOINTS,
         Endpoint(
             method="GET",
             path=f"{PREFIX}/events/stream",

@@ -444,15 +444,18 @@ def _of_ended(run: _Ended) -> tuple[Progress | None, str]:
 
 async def overview_of(ask: Ask) -> Overview:
     """Return how a cluster is."""
+    return (await _looked_at(ask))[0]
+
+
+async def _looked_at(ask: Ask) -> tuple[Overview, calls.HeadFacts, calls.ClusterGlance]:
     facts = typed.convert(await ask(calls.HELLO, None), calls.HeadFacts)
-    return overview(facts, await glance_of(ask), await sessions_of(ask), await runs_of(ask))
+    glance = await glance_of(ask)
+    return overview(facts, glance, await sessions_of(ask), await runs_of(ask)), facts, glance
 
 
 async def first_of(ask: Ask) -> dict[str, Any]:
     """Return what pages show first: a message of each kind that a head answers at once."""
-    facts = typed.convert(await ask(calls.HELLO, None), calls.HeadFacts)
-    glance = await glance_of(ask)
-    found = overview(facts, glance, await sessions_of(ask), await runs_of(ask))
+    found, facts, glance = await _looked_at(ask)
     nodes = {"time": glance.time, "nodes": glance.nodes, "gone": [], "whole": True}
     cluster = {"name": facts.name, "version": facts.version}
     return {"cluster": cluster, "overview": found, "nodes": nodes}
