@@ -1,7 +1,7 @@
-"""Where OpenTelemetry is plugged in: what is traced asks :data:`tracer`, which nobody wants mostly.
+"""Where OpenTelemetry is plugged in: what can be traced asks :data:`seam` for a tracer.
 
-The room ``telemetry`` has the rest. It is imported only if the standard variables (``OTEL_…``) ask
-for it. Delete it, and everything works without traces.
+Mostly there is none. The room ``telemetry`` has the rest, and is imported only if the standard
+variables (``OTEL_…``) ask for it. Delete it, and everything works without traces.
 """
 
 from __future__ import annotations

@@ -19,30 +19,18 @@ _MINUTE = 60.0
 _log = logger("nodes")
 
 
-class Refusals:
-    """Tells the log of peers that were not let in, not more often than is of use.
+class RefusalCount:
+    """Counts refusals of one kind, and says which of them to tell of.
 
     Args:
-        log: Told of one: its address and why, and how many were left out before.
         clock: The time in seconds.
     """
 
-    def __init__(
-        self,
-        log: Callable[[str, str, int], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._log = log
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._begun = clock()
         self._told = self._left_out = 0
-
-    def __call__(self, address: str, reason: str) -> None:
-        """Note one; from any thread."""
-        left_out = self.count()
-        if left_out is not None:
-            self._log(address, reason, left_out)
 
     def count(self) -> int | None:
         """Count one; return how many were left out before it, or None if it is to be left out."""
@@ -62,10 +50,33 @@ class Refusals:
         """Whether none was told of for a minute."""
         return self._clock() - self._begun >= _MINUTE
 
-    def take_over(self, other: Refusals) -> None:
+    def take_over(self, other: RefusalCount) -> None:
         """Count what another one has left out."""
         with self._lock:
             self._left_out += other._left_out
+
+
+class Refusals(RefusalCount):
+    """Tells the log of peers that were not let in, not more often than is of use.
+
+    Args:
+        log: Told of one: its address and why, and how many were left out before.
+        clock: The time in seconds.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[str, str, int], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock)
+        self._log = log
+
+    def __call__(self, address: str, reason: str) -> None:
+        """Note one; from any thread."""
+        left_out = self.count()
+        if left_out is not None:
+            self._log(address, reason, left_out)
 
 
 class RefusalsByKind:
@@ -83,8 +94,8 @@ class RefusalsByKind:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._kinds: dict[Hashable, Refusals] = {}
-        self._others = Refusals(_tell_nobody, clock)
+        self._kinds: dict[Hashable, RefusalCount] = {}
+        self._others = RefusalCount(clock)
 
     def count(self, kind: Hashable) -> int | None:
         """Count one; return how many of it were left out before, or None if it is to be left out.
@@ -96,7 +107,7 @@ class RefusalsByKind:
             if known is None and len(self._kinds) >= MAX_KINDS:
                 self._forget_quiet()
             if known is None and len(self._kinds) < MAX_KINDS:
-                known = self._kinds[kind] = Refusals(_tell_nobody, self._clock)
+                known = self._kinds[kind] = RefusalCount(self._clock)
         return (known or self._others).count()
 
     def _forget_quiet(self) -> None:
@@ -105,10 +116,6 @@ class RefusalsByKind:
             if known.is_quiet:
                 del self._kinds[kind]
                 self._others.take_over(known)
-
-
-def _tell_nobody(_address: str, _reason: str, _left_out: int) -> None:
-    pass
 
 
 def _log_refusal(address: str, reason: str, left_out: int) -> None:
