@@ -29,7 +29,7 @@ from sapwood.comm.reduction import gathering
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, kary
 from sapwood_simulation.hostile import HostilePeer
-from sapwood_simulation.links import ClockLoop
+from sapwood_simulation.links import ClockLoop, raise_it
 
 TREE = kary(4, 2)
 FRAMES_OF_A_PEER = 40
@@ -81,7 +81,7 @@ class FuzzedPlace:
         self._incarnation = 0
         node = Node(Identity("fuzz", rank, 1, 1, "m"), TREE, LinkTiming(grace=0.0), gathering())
         loop = cast("Any", ClockLoop(VirtualClock()))
-        self.place = NodeDriver(node, {}, loop, self.problems.append)
+        self.place = NodeDriver(node, {}, loop, self.problems.append, log=raise_it)
 
     def meet(self, *, greeted: bool) -> int:
         """Let a peer connect, and greet; return its number."""

@@ -22,6 +22,11 @@ PAUSE_STEP = 0.05
 """Virtual seconds after which a stopped process is looked at again."""
 
 
+def raise_it(_doing: str, exception: BaseException) -> None:
+    """Raise an unexpected exception of a place: it ends the simulation."""
+    raise exception
+
+
 class SimulatedLink:
     """One direction of a connection: bytes in the order in which they were sent.
 

@@ -177,7 +177,6 @@ class _Thread:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
-        self.on_error: Callable[[Exception], None] = lambda _error: None
 
     def start(self) -> None:
         """Do nothing."""
@@ -190,6 +189,10 @@ class _Thread:
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function."""
+        function(*args)
+
+    def post_for(self, _failed: Any, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function; what it raises ends the simulation."""
         function(*args)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -39,6 +39,7 @@ from sapwood_simulation.links import (
     PlaceLoop,
     Scheduler,
     SimulatedLink,
+    raise_it,
     skewed_clock,
 )
 from sapwood_simulation.loss import Counts, Loss, LossyNode
@@ -329,6 +330,7 @@ class Network:
             self.problems.append,
             partial(self._reconnect, rank),
             partial(self._watch, rank),
+            log=raise_it,
         )
 
     def kill(self, rank: int) -> None:

@@ -148,7 +148,6 @@ class VirtualThread:
 
     def __init__(self, simulation: SessionSimulation) -> None:
         self.loop = simulation.loop
-        self.on_error: Callable[[Exception], None] = lambda _error: None
 
     def start(self) -> None:
         """Do nothing."""
@@ -161,6 +160,10 @@ class VirtualThread:
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function."""
+        function(*args)
+
+    def post_for(self, _failed: Any, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function; what it raises ends the simulation."""
         function(*args)
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -264,7 +264,7 @@ class Stream(StaysHere):
             The agents that were not reached, as they are lost.
 
         Raises:
-            ProtocolError: The stream is quiet already.
+            InputError: The stream is quiet already.
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """
@@ -276,7 +276,7 @@ class Stream(StaysHere):
         """Let a quiet stream move again.
 
         Raises:
-            ProtocolError: The stream is not quiet.
+            InputError: The stream is not quiet.
             ClosedError: The stream is closed.
             TimeoutError: It takes longer than ``timeout`` seconds.
         """

@@ -107,7 +107,7 @@ class Attachment:
         """Go to the next state.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         self.state = TRANSITIONS.after(self.state, event)
 

@@ -8,9 +8,9 @@ peers, and makes broken connections anew (:func:`reconnect`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm.link_figures import LinkFigures
@@ -19,7 +19,8 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.node import Node
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
-from sapwood.core.errors import CommunicationError
+from sapwood.core.errors import CommunicationError, SapwoodError
+from sapwood.core.failures import as_error, fail, log_failure
 
 PAUSE = 0.005
 """Seconds before the second try to reconnect; each later one waits that much longer."""
@@ -29,6 +30,12 @@ MAX_PAUSE = 0.25
 
 Reconnect = Callable[[int, int], None]
 """``reconnect(link, attempt)`` begins to make the connection of a link anew."""
+
+
+FailureHandlers = Mapping[type[ev.Effect], Callable[[Any, SapwoodError], None]]
+"""By effect: fails what an effect was for whose handler raised an unexpected exception."""
+
+NO_FAILURE_HANDLERS: FailureHandlers = {}
 
 
 class EndWatch(Protocol):
@@ -53,6 +60,9 @@ class NodeDriver:
         reconnect: Makes the connection to the parent anew, with :meth:`resumption`; without it
             a broken connection to the parent is its loss.
         watch: Tells of the end of processes of this machine.
+        on_failure: By effect: receives one whose handler raised an unexpected exception, and the
+            error, and fails what it was for.
+        log: Receives what was being done, and the unexpected exception.
 
     Attributes:
         node: The protocol core.
@@ -69,10 +79,14 @@ class NodeDriver:
         on_problem: Callable[[str], None],
         reconnect: Reconnect | None = None,
         watch: EndWatch | None = None,
+        on_failure: FailureHandlers = NO_FAILURE_HANDLERS,
+        log: Callable[[str, BaseException], None] = log_failure,
     ) -> None:
         self.node = node
         self.blocks = MappedBlocks()
         self.problem = on_problem
+        self._on_failure = on_failure
+        self._log = log
         self._loop = loop
         self._reconnect = reconnect
         self._watch = watch or ProcessWatch(loop)
@@ -92,8 +106,8 @@ class NodeDriver:
         self._timer = self._loop.call_later(self.node.timing.heartbeat / 2, self._beat)
 
     def _beat(self) -> None:
+        self.start()  # first: it beats on, whatever a tick raises
         self.tick()
-        self.start()
 
     def tick(self) -> None:
         """Let links and node do what they do by themselves; let go of what others gave up."""
@@ -156,6 +170,13 @@ class NodeDriver:
     def watch(self, link: int, pid: int) -> Callable[[], None]:
         """Tell the link table of the end of a process."""
         return self._watch(pid, partial(self._process_ended, link))
+
+    def failed(self, doing: str, exception: BaseException, effect: ev.Effect | None) -> None:
+        """Log an unexpected exception, and fail what an effect was for."""
+        self._log(f"rank {self.node.rank}: {doing}", exception)
+        handler = self._on_failure.get(type(effect)) if effect is not None else None
+        if handler is not None:
+            fail(doing, handler, effect, as_error(exception, doing))
 
     def _process_ended(self, link: int) -> None:
         self.links.process_ended(self._loop.time(), link)

@@ -253,7 +253,7 @@ class Link:
         """Go to the next state.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         following = TRANSITIONS.after(self.state, event, self.number)
         self.state = following
@@ -469,7 +469,7 @@ class Channel:
         """Go to the next state.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         self.state = CHANNEL_TRANSITIONS.after(self.state, event, self.number)
 

@@ -45,6 +45,7 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.payload import Payload
 from sapwood.comm.transport.base import ConnectionFacts, DescribedConnection
 from sapwood.core.errors import ProtocolError
+from sapwood.core.failures import as_error
 
 if TYPE_CHECKING:
     from sapwood.comm.node import Node
@@ -71,6 +72,9 @@ class Surroundings(Protocol):
 
     def problem(self, text: str) -> None:
         """Report what a peer did that the protocol does not allow."""
+
+    def failed(self, doing: str, exception: BaseException, effect: ev.Effect | None) -> None:
+        """Report an unexpected exception, and fail what an effect was for; must not raise."""
 
 
 class LinkConnection:
@@ -159,20 +163,39 @@ class LinkTable:
             return
         self._performing = True
         queue, handlers = self._queue, self._handlers
+        left = iter(effects)
         try:
             while True:
-                for effect in effects:
-                    if type(effect) is ev.Transmit:
-                        self._transmit(now, effect)
-                    elif type(effect) is ev.Disconnect:
-                        self.disconnect(now, effect.link, effect.reason)
-                    elif (handler := handlers.get(type(effect))) is not None:
-                        handler(effect)
-                if not queue:
-                    return
-                effects = [queue.popleft()]
+                try:
+                    while True:
+                        for effect in left:
+                            if type(effect) is ev.Transmit:
+                                self._transmit(now, effect)
+                            elif type(effect) is ev.Disconnect:
+                                self.disconnect(now, effect.link, effect.reason)
+                            elif (handler := handlers.get(type(effect))) is not None:
+                                handler(effect)
+                        if not queue:
+                            return
+                        left = iter((queue.popleft(),))
+                except (Exception, SystemExit) as exception:  # noqa: BLE001 - whatever it is
+                    # It ends what this effect was for; the others are performed, in order.
+                    self._not_performed(now, effect, exception)
         finally:
             self._performing = False
+
+    def _not_performed(
+        self, now: float, effect: ev.Effect, exception: Exception | SystemExit
+    ) -> None:
+        """Fail what an effect was for that could not be performed."""
+        name = type(effect).__name__
+        if not isinstance(effect, ev.Transmit):
+            self._surroundings.failed(f"effect {name}", exception, effect)
+            return
+        name = type(effect.message).__name__
+        self._surroundings.failed(f"sending {name}", exception, effect)
+        for number in effect.links:  # the peers wait for a message that will not come
+            self.cut(now, number, f"{name} could not be sent: {type(exception).__name__}")
 
     def figures(self, now: float) -> list[LinkFigures]:
         """Return what is known of each link to a neighbour."""
@@ -309,7 +332,11 @@ class LinkTable:
     # --- receiving -------------------------------------------------------------------------------
 
     def receive(self, now: float, number: int, data: bytes) -> None:
-        """Take bytes in; a peer that breaks the protocol is cut off."""
+        """Take bytes in; a peer that breaks the protocol is cut off.
+
+        An unexpected exception of the decoder or the node ends the link, too, without blame: the
+        node may have taken in half of a message.
+        """
         carrier = self.connections.get(number)
         if carrier is None:
             return
@@ -320,6 +347,11 @@ class LinkTable:
             channel = carrier.channel
             self._surroundings.problem(f"{channel.link}: {error}")
             self._end(now, channel, str(error))
+            return
+        except Exception as exception:  # noqa: BLE001 - whatever it is, it is this link's
+            channel = carrier.channel
+            self._surroundings.failed(f"a message on {channel.link}", exception, None)
+            self._end(now, channel, str(as_error(exception).what))
             return
         finally:
             self._source = None

@@ -9,7 +9,7 @@ import contextlib
 import heapq
 import select
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
@@ -18,26 +18,44 @@ _WRITE = select.EPOLLOUT
 _ENDED = select.EPOLLHUP | select.EPOLLERR
 
 
+MANY_CANCELLED = 256
+"""Cancelled timers that the heap may hold before they are removed, if they are half of it."""
+
+OnError = Callable[[BaseException], Any]
+
+
 class ReactorTimer:
     """A function that is due at a time."""
 
-    __slots__ = ("args", "callback")
+    __slots__ = ("_on_cancel", "args", "callback")
 
-    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_cancel = on_cancel
         self.callback: Callable[..., Any] | None = callback
         self.args = args
 
     def cancel(self) -> None:
-        """Let it not happen."""
-        self.callback = None
-        self.args = ()
+        """Let it not happen; the reactor's thread only."""
+        if self.callback is not None:
+            self.callback = None
+            self.args = ()
+            if self._on_cancel is not None:
+                self._on_cancel()
 
 
 class Reactor:
     """An event loop for one thread.
 
-    What a callback raises ends :meth:`run`: whoever runs it decides. It opens its descriptor when
-    it runs: before that a process that has one may still be forked.
+    It opens its descriptor when it runs: before that a process that has one may still be forked.
+
+    Args:
+        on_error: Receives what a callback raises; then the loop continues with the next callback.
+            Without it, :meth:`run` raises it. If ``on_error`` raises, so does :meth:`run`.
 
     Attributes:
         idle_hook: Waits in place of :meth:`wait`, with the same arguments and result: what may
@@ -50,7 +68,8 @@ class Reactor:
         >>> reactor.run()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: OnError | None = None) -> None:
+        self._on_error = on_error
         self.idle_hook: Callable[[float], list[tuple[int, int]]] | None = None
         self.replayed: float | None = None
         self._epoll: select.epoll | None = None
@@ -58,8 +77,10 @@ class Reactor:
         self._writers: dict[int, Callable[[], Any]] = {}
         self._timers: list[tuple[float, int, ReactorTimer]] = []
         self._count = 0
+        self._cancelled = 0
         self._soon: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._stopped = False
+        self._ready: Iterator[tuple[int, int]] | None = None  # what this turn has still to call
 
     # --- descriptors -----------------------------------------------------------------------------
 
@@ -114,10 +135,24 @@ class Reactor:
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ReactorTimer:
         """Call a function after a time, seconds."""
-        timer = ReactorTimer(callback, args)
+        timer = ReactorTimer(callback, args, self._timer_cancelled)
         self._count += 1  # so that timers of one time are never compared
         heapq.heappush(self._timers, (monotonic() + delay, self._count, timer))
         return timer
+
+    @property
+    def timers(self) -> int:
+        """Timers in the heap, with those that are cancelled and not removed yet."""
+        return len(self._timers)
+
+    def _timer_cancelled(self) -> None:
+        """Remove cancelled timers once they are half of the heap."""
+        self._cancelled += 1
+        if self._cancelled >= MANY_CANCELLED and 2 * self._cancelled >= len(self._timers):
+            # In place: _run_due() may be going through it.
+            self._timers[:] = [entry for entry in self._timers if entry[2].callback is not None]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     # --- the loop --------------------------------------------------------------------------------
 
@@ -127,29 +162,55 @@ class Reactor:
 
     def run(self) -> None:
         """Wait for descriptors and times until :meth:`stop`; it may be called again."""
-        epoll = self._open()
-        readers, writers, soon = self._readers, self._writers, self._soon
-        while not self._stopped:
-            ready = (self.idle_hook or epoll.poll)(self._patience())
-            self._woke()
-            for fd, events in ready:
-                if events & ~_WRITE:
-                    callback = readers.get(fd)
-                    if callback is not None:
-                        callback()
-                    elif events & _ENDED and fd not in writers:
-                        with contextlib.suppress(OSError):  # closed by a callback before this one
-                            epoll.unregister(fd)
-                if events & ~_READ:
-                    callback = writers.get(fd)
-                    if callback is not None:
-                        callback()
+        self._open()
+        while self._ready is not None or not self._stopped:
+            try:
+                self._turn()
+            except BaseException as error:
+                if self._on_error is None:
+                    self._ready = None
+                    raise
+                self._handle(error, self._on_error)
+        self._stopped = False
+
+    def _turn(self) -> None:
+        """Wait and call back until :meth:`stop`; an exception leaves the rest of a turn."""
+        wait = self._open().poll
+        soon = self._soon
+        while self._ready is not None or not self._stopped:
+            if self._ready is None:
+                self._ready = iter((self.idle_hook or wait)(self._patience()))
+                self._woke()
+            self._call_ready(self._ready)
             if self._timers:
                 self._run_due()
             while soon:
                 function, args = soon.popleft()
                 function(*args)
-        self._stopped = False
+            self._ready = None
+
+    def _call_ready(self, ready: Iterator[tuple[int, int]]) -> None:
+        readers, writers = self._readers, self._writers
+        for fd, events in ready:
+            if events & ~_WRITE:
+                callback = readers.get(fd)
+                if callback is not None:
+                    callback()
+                elif events & _ENDED and fd not in writers:
+                    with contextlib.suppress(OSError):  # closed by a callback before this one
+                        self._open().unregister(fd)
+            if events & ~_READ:
+                callback = writers.get(fd)
+                if callback is not None:
+                    callback()
+
+    def _handle(self, error: BaseException, on_error: OnError) -> None:
+        """Report an error of a callback; an error of the wait itself cannot be overcome."""
+        if self._ready is None:
+            if self.idle_hook is None:
+                raise error
+            self.idle_hook = None  # a shortcut: the loop works without it
+        on_error(error)
 
     def wait(self, seconds: float) -> list[tuple[int, int]]:
         """Return the descriptors that are ready, with what for.
@@ -187,11 +248,15 @@ class Reactor:
         timers = self._timers
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
+            self._cancelled -= 1
         return max(0.0, timers[0][0] - monotonic()) if timers else -1.0
 
     def _run_due(self) -> None:
         timers, now = self._timers, monotonic()
         while timers and timers[0][0] <= now:
             timer = heapq.heappop(timers)[2]
-            if timer.callback is not None:
-                timer.callback(*timer.args)
+            callback, timer.callback = timer.callback, None
+            if callback is None:
+                self._cancelled -= 1
+            else:
+                callback(*timer.args)

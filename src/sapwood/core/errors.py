@@ -37,7 +37,8 @@
     │   ├── StoreUnavailableError      SW503
     │   ├── HistoryGoneError           SW504
     │   └── LeaseLostError             SW505
-    └── SecurityError                  SW600  a certificate, token or credential is not valid
+    ├── SecurityError                  SW600  a certificate, token or credential is not valid
+    └── InternalError                  SW900  a mistake of Sapwood itself
 
 An error says *what* happened, *where*, and *what to do*; its code never changes and its
 class decides the exit code of the command line (see ``docs/reference/errors.md``).
@@ -56,6 +57,9 @@ import msgspec
 
 MAX_RECORD_TEXT = 64 * 1024
 """Longest text of one field of an error record, in characters; the middle is cut out."""
+
+REPORT_HINT = "this is a mistake of Sapwood itself: please report it"
+"""What to do about an :class:`InternalError`."""
 
 EXCEPTION_TYPE = "exception type"
 """Title of the detail that names the class of a user's exception; it is not shown."""
@@ -319,7 +323,7 @@ class CommunicationError(SapwoodError):
 
 
 class ProtocolError(CommunicationError):
-    """A peer sent something that the protocol does not allow."""
+    """A peer sent something that the protocol does not allow; only that peer is cut off."""
 
     code = "SW401"
 
@@ -394,6 +398,36 @@ class SecurityError(SapwoodError):
 
     code = "SW600"
     exit_code = 7
+
+
+class InternalError(SapwoodError):
+    """A mistake of Sapwood itself: an invariant or a table of states was violated.
+
+    It fails what it concerns (a request, a stream, a link) and never blames a peer.
+    ``details["traceback"]`` says where it happened, if it was an unexpected exception.
+    """
+
+    code = "SW900"
+
+
+def invariant(condition: object, what: str) -> None:
+    """Check an invariant.
+
+    Args:
+        condition: Must be true.
+        what: The invariant in words, for the error.
+
+    Raises:
+        InternalError: It is false.
+
+    Example:
+        >>> invariant(1 < 2, "waves are numbered in order")
+        >>> invariant(2 < 1, "waves are numbered in order")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        sapwood.core.errors.InternalError: violated: waves are numbered in order. Hint: ...
+    """
+    if not condition:
+        raise InternalError(f"violated: {what}", hint=REPORT_HINT)
 
 
 def error_classes() -> dict[str, type[SapwoodError]]:

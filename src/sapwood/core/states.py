@@ -11,19 +11,21 @@ import enum
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import REPORT_HINT, InternalError
 
 S = TypeVar("S", bound=enum.Enum)
 E = TypeVar("E", bound=enum.Enum)
 
 
 class StateTable(dict[tuple[S, E], S], Generic[S, E]):
-    """(state, event) → next state; any other pair is a mistake.
+    """(state, event) → next state; any other pair is a mistake of the program.
+
+    Callers that act on the request of a peer or a user check first, with ``(state, event) in
+    table``, and refuse the request.
 
     Args:
         subject: What has these states, for errors.
         transitions: The pairs that may happen, and what follows.
-        hints: What to do about an event that cannot happen, by event.
 
     Example:
         >>> Light = enum.Enum("Light", {"RED": "red", "GREEN": "green"})
@@ -31,20 +33,14 @@ class StateTable(dict[tuple[S, E], S], Generic[S, E]):
         >>> table = StateTable("a light", {(Light.RED, Push.WAIT): Light.GREEN})
         >>> table.after(Light.RED, Push.WAIT).value
         'green'
-        >>> table.after(Light.GREEN, Push.WAIT)
+        >>> table.after(Light.GREEN, Push.WAIT)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        sapwood.core.errors.ProtocolError: a light got wait while green
+        sapwood.core.errors.InternalError: a light got wait while green. Hint: this is a mistake ...
     """
 
-    def __init__(
-        self,
-        subject: str,
-        transitions: Mapping[tuple[S, E], S],
-        hints: Mapping[E, str] | None = None,
-    ) -> None:
+    def __init__(self, subject: str, transitions: Mapping[tuple[S, E], S]) -> None:
         super().__init__(transitions)
         self._subject = subject
-        self._hints = hints or {}
 
     def after(self, state: S, event: E, which: object = "") -> S:
         """Return the next state.
@@ -55,13 +51,11 @@ class StateTable(dict[tuple[S, E], S], Generic[S, E]):
             which: Says which one of its kind it is, for the error.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         following = self.get((state, event))
         if following is None:
             subject = f"{self._subject} {which}".rstrip()
-            raise ProtocolError(
-                f"{subject} got {event.value} while {state.value}",
-                hint=self._hints.get(event, ""),
-            )
+            what = f"{subject} got {event.value} while {state.value}"
+            raise InternalError(what, hint=REPORT_HINT)
         return following

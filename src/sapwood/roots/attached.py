@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, CommunicationError, ProtocolError, SapwoodError
+from sapwood.core.failures import as_error, fail, log_failure
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
@@ -141,7 +141,6 @@ class AttachedSession:
         self._connect = connect
         self._inline_limit = inline_limit
         thread = self._thread = thread or LoopThread("sapwood-session")
-        thread.on_error = self._broken
         self._lock = threading.Lock()
         self._closed = False
         self._over: SapwoodError | None = None
@@ -185,6 +184,13 @@ class AttachedSession:
             wire.OutputDropped: self._dropped,
             wire.TreeNews: self._news,
             wire.RootEnds: self._root_ends,
+        }
+        self._on_failure: Mapping[type[Any], Callable[[Any, SapwoodError], None]] = {
+            **self.streams.failure_handlers(),
+            ev.Answered: self.requests.not_answered,
+            **self.mailbox.failure_handlers(),
+            wire.Admitted: self._not_admitted,
+            wire.AnswerOfRoot: self._call_failed,
         }
 
     # --- life --------------------------------------------------------------------------------
@@ -449,14 +455,28 @@ class AttachedSession:
         """Take in what the root says."""
         del number
         try:
-            for message in self._reader.add(data):
-                if isinstance(message, wire.Admitted):
-                    self._take_in(message)
-                self._take(message)
-        except ProtocolError as error:
-            self._lost(CommunicationError(f"the root broke the protocol: {error.what}"))
+            messages = self._reader.add(data)
+        except Exception as exception:  # noqa: BLE001 - whatever it is, it is this connection's
+            if not isinstance(exception, ProtocolError):
+                log_failure("decoding what the root of a session sent", exception)
+            what = as_error(exception).what
+            self._lost(CommunicationError(f"the root broke the protocol: {what}"))
             if self._connection is not None:
                 self._connection.abort()
+            return
+        for message in messages:
+            try:
+                self._take(message)
+            except (Exception, SystemExit) as exception:  # noqa: BLE001 - it is this message's
+                self._not_taken(message, exception)
+
+    def _not_taken(self, message: msgspec.Struct, exception: BaseException) -> None:
+        """Fail what a message was for whose handler raised an unexpected exception."""
+        doing = f"taking in {type(message).__name__} of the root"
+        log_failure(doing, exception)
+        handler = self._on_failure.get(type(message))
+        if handler is not None:
+            fail(doing, handler, message, as_error(exception, doing))
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Note that the way to the root is gone."""
@@ -482,6 +502,10 @@ class AttachedSession:
         if self._role is not FrontEndRole.OWNER:
             self._welcome.set_result(admitted)
 
+    def _not_admitted(self, _message: wire.Admitted, error: SapwoodError) -> None:
+        if not self._welcome.done():
+            self._welcome.set_exception(error)
+
     def _take_in(self, admitted: wire.Admitted) -> None:
         self._facts = admitted
         self._tree = admitted.tree
@@ -501,15 +525,18 @@ class AttachedSession:
         return self._limiter.largest
 
     def _take(self, message: msgspec.Struct) -> None:
+        if isinstance(message, wire.Admitted):
+            self._take_in(message)
         handler = self._handlers.get(type(message))
         if handler is None:
             return
-        handler(message)
-        payload: Payload | None = getattr(message, "payload", None)
-        if payload is None or payload.ref is None:
-            return
-        if not isinstance(message, ev.Released | gev.Discarded):
-            self._write(wire.MemoryTaken(payload.ref.fd))
+        try:
+            handler(message)
+        finally:
+            payload: Payload | None = getattr(message, "payload", None)
+            ref = payload.ref if payload is not None else None
+            if ref is not None and not isinstance(message, ev.Released | gev.Discarded):
+                self._write(wire.MemoryTaken(ref.fd))
 
     def _lent_block(self, ref: SharedRef) -> Any:
         """Return what owns memory that the root gives back; None for that of the root."""
@@ -580,6 +607,12 @@ class AttachedSession:
             future.set_exception(SapwoodError.from_record(message.error))
         else:
             future.set_result(message.value)
+
+    def _call_failed(self, message: wire.AnswerOfRoot, error: SapwoodError) -> None:
+        with self._lock:
+            future = self._calls.pop(message.number, None)
+        if future is not None:
+            future.set_exception(error)
 
     def _new_stream(self) -> int:
         number = self._next_stream
@@ -669,16 +702,6 @@ class AttachedSession:
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.abort()
-
-    def _broken(self, exception: Exception) -> None:
-        """Fail all that is under way: a mistake of Sapwood itself must not be a hang."""
-        traceback.print_exception(exception)
-        self._lost(
-            SapwoodError(
-                f"internal error: {exception!r}",
-                hint="please report this with the traceback above",
-            )
-        )
 
 
 class AttachedInvitations:

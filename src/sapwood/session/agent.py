@@ -16,7 +16,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
-from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.core.errors import InputError, SapwoodError
 from sapwood.session.member import (
     READDRESS,
     MemberConfiguration,
@@ -76,12 +76,8 @@ class IncomingRequest:
         """Return the request's argument, which must be without arrays.
 
         Agents hand arrays on as they are; they have no numpy.
-
-        Raises:
-            ProtocolError: It is malformed.
         """
-        payload = self.asked.payload
-        return plain.decode(self.asked.body, payload.view if payload is not None else None)
+        return plain.decode(self.asked.body)
 
     def reply(self, value: Any) -> None:
         """Answer with a value without arrays."""
@@ -142,6 +138,7 @@ class Agent(TreeMember):
                 events.Progressed: self._mailed,
             },
             loop=loop,
+            on_failure={ev.WaveArrived: self._wave_failed, ev.Asked: self._request_failed},
         )
         self.post = self.place.post
         self.all_ready = False
@@ -169,15 +166,24 @@ class Agent(TreeMember):
         contribution = Contribution(self, effect)
         handler = self.waves.get(effect.spec.handler)
         if handler is None:
-            contribution.fail(ProtocolError(f"no wave handler '{effect.spec.handler}'"))
-        else:
+            contribution.fail(InputError(f"no wave handler '{effect.spec.handler}'"))
+            return
+        try:
             handler(contribution)
+        except SapwoodError as error:
+            contribution.fail(error)
+
+    def _wave_failed(self, effect: ev.WaveArrived, error: SapwoodError) -> None:
+        Contribution(self, effect).fail(error)
+
+    def _request_failed(self, effect: ev.Asked, error: SapwoodError) -> None:
+        IncomingRequest(self, effect).fail(error)
 
     def _asked(self, effect: ev.Asked) -> None:
         request = IncomingRequest(self, effect)
         handler = self.requests.get(effect.handler)
         if handler is None:
-            request.fail(ProtocolError(f"no request handler '{effect.handler}'"))
+            request.fail(InputError(f"no request handler '{effect.handler}'"))
             return
         try:
             handler(request)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.content import GET, NAME, ContentChunk
+from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
 from sapwood.contexts.runner_factory import RunnerFactory
@@ -107,9 +107,8 @@ class EmbeddedSession:
             lambda number: self._thread.call(tagged.cancel, number),
         )
         self.groups = FrontEndGroups(self._thread, host.post, host.pool)
-        host.connect(self._handlers())
+        host.connect(self._handlers(), self._failure_handlers())
         host.ask = self.ask
-        self._thread.on_error = self._broken
         self._make_invitations: Callable[[], HostedInvitations] | None = None
         self.invited: HostedInvitations | None = None
 
@@ -122,6 +121,15 @@ class EmbeddedSession:
             **self.groups.handlers,
             **self.mailbox.handlers(),
             ev.Released: self._released,
+        }
+
+    def _failure_handlers(self) -> FailureHandlers:
+        """Return what fails when an effect of the root cannot be performed."""
+        return {
+            **self.streams.failure_handlers(),
+            ev.Answered: self.requests.not_answered,
+            ev.Asked: self.requests.not_handled,
+            **self.mailbox.failure_handlers(),
         }
 
     # --- life --------------------------------------------------------------------------------
@@ -525,20 +533,6 @@ class EmbeddedSession:
     def _abandon_expansions(self, reason: SapwoodError) -> None:
         for expansion in tuple(self._expansions):
             expansion.abandon(reason)
-
-    def _broken(self, exception: Exception) -> None:
-        """Fail everything that is under way: a mistake of Sapwood itself must not be a hang."""
-        traceback.print_exception(exception)
-        error = SapwoodError(
-            f"internal error: {exception!r}",
-            hint="please report this with the traceback above",
-        )
-        self.streams.abandon(error)
-        self.requests.abandon(error)
-        self.groups.abandon(error)
-        self.mailbox.abandon(error)
-        self._abandon_expansions(error)
-        self.supervisor.give_up(error)
 
 
 def embedded(session: SessionPort) -> EmbeddedSession:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm.driver import NodeDriver
+from sapwood.comm.driver import NO_FAILURE_HANDLERS, FailureHandlers, NodeDriver
 from sapwood.comm.link import Identity
 from sapwood.comm.machine import machine_id
 from sapwood.comm.node import Node
@@ -149,13 +149,22 @@ class SessionHost:
         )
         self.place: NodeDriver
 
-    def connect(self, handlers: Handlers) -> None:
-        """Give the effects of the root to whoever wants them; before anything is started."""
+    def connect(
+        self, handlers: Handlers, on_failure: FailureHandlers = NO_FAILURE_HANDLERS
+    ) -> None:
+        """Set the handlers of the root's effects; before anything is started.
+
+        Args:
+            handlers: By effect: performs it.
+            on_failure: By effect: fails what it was for, if that raised an unexpected exception.
+        """
         own: Handlers = {
             ev.PlaceJoined: self._joined,
             ev.PlacesLost: self.supervisor.lost,
         }
-        self.place = NodeDriver(self.node, {**own, **handlers}, self._loop, _problem)
+        self.place = NodeDriver(
+            self.node, {**own, **handlers}, self._loop, _problem, on_failure=on_failure
+        )
 
     # --- any thread --------------------------------------------------------------------------
 

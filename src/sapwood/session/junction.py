@@ -13,7 +13,7 @@ from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
-from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.core.errors import InputError, SapwoodError
 from sapwood.session.member import (
     READDRESS,
     MemberConfiguration,
@@ -50,7 +50,9 @@ class Junction:
             **more,
         }
         gather = gathering(self._pool.place)
-        self.member = TreeMember(shared, rank, incarnation, handlers, gather)
+        self.member = TreeMember(
+            shared, rank, incarnation, handlers, gather, on_failure={ev.Asked: self.fail}
+        )
 
     def answer(self, asked: ev.Asked, payload: Payload | None = None) -> None:
         """Answer a request, with bytes or without."""
@@ -66,7 +68,7 @@ class Junction:
         handler = self.requests.get(asked.handler)
         try:
             if handler is None:
-                raise ProtocolError(f"no request handler '{asked.handler}' at a junction")
+                raise InputError(f"no request handler '{asked.handler}' at a junction")
             handler(asked)
         except SapwoodError as error:
             self.fail(asked, error)

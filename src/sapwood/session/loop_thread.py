@@ -2,12 +2,12 @@
 
 import os
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.failures import as_error, fail, log_failure
 from sapwood.session.shared_reactor import SharedReactor
 
 T = TypeVar("T")
@@ -26,14 +26,16 @@ os.register_at_fork(after_in_child=_note_fork)
 class LoopThread:
     """An event loop in a daemon thread.
 
+    An exception of a function on the loop's thread is logged, and the loop continues. Functions
+    for which a caller waits are given by :meth:`post_for` or :meth:`call`.
+
     Attributes:
         loop: The loop; touch it only from functions passed to :meth:`post` or :meth:`call`.
-        on_error: Given what a function on the loop's thread has raised; the loop goes on.
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = SharedReactor()
-        self.on_error: Callable[[Exception], None] = traceback.print_exception
+        self._name = name
+        self.loop = SharedReactor(self._failed)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ident: int | None = None
         self._pid = os.getpid()
@@ -87,6 +89,28 @@ class LoopThread:
         except ClosedError as error:
             raise ClosedError("the cluster is closed") from error
 
+    def post_for(
+        self, failed: Callable[[SapwoodError], Any], function: Callable[..., Any], *args: Any
+    ) -> None:
+        """As :meth:`post`; an unexpected exception of the function is given to ``failed``.
+
+        Raises:
+            ClosedError: The loop has ended, or is another process's.
+        """
+        self.post(self._run_for, failed, function, args)
+
+    def _run_for(
+        self,
+        failed: Callable[[SapwoodError], Any],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+    ) -> None:
+        try:
+            function(*args)
+        except BaseException as exception:  # noqa: BLE001 - it fails what it is for, no more
+            self._failed(exception)
+            fail(f"a callback of '{self._name}'", failed, as_error(exception))
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Have a function called on the loop's thread and return its result.
 
@@ -119,15 +143,12 @@ class LoopThread:
     def _run(self) -> None:
         self._ident = threading.get_ident()
         try:
-            self._run_loop()
+            self.loop.run()
+        except BaseException as exception:  # noqa: BLE001 - the loop itself cannot continue
+            log_failure(f"the event loop of '{self._name}'", exception)
+            self.loop.close()  # calls what waits, and refuses what comes
         finally:
             self._ident = None  # the next thread may get the same one
 
-    def _run_loop(self) -> None:
-        while True:
-            try:
-                self.loop.run()
-            except Exception as error:  # noqa: BLE001 - a mistake must not be a hang
-                self.on_error(error)
-            else:
-                return
+    def _failed(self, exception: BaseException) -> None:
+        log_failure(f"a callback of '{self._name}'", exception)

@@ -6,12 +6,14 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.envelope import check_tag, to_ranks
 from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock, private_view
 from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.failures import as_error
 from sapwood.core.request import Message, Request
 from sapwood.session.back_pressure import LARGEST, check_size
 from sapwood.session.loop_thread import LoopThread
@@ -73,6 +75,14 @@ class Mailbox:
             mev.Progressed: self._progressed,
         }
 
+    def failure_handlers(self) -> FailureHandlers:
+        """Return what fails when an effect that concerns a message cannot be performed."""
+        return {
+            mev.TaggedArrived: self._receive_failed,
+            mev.ReceiveFailed: self._receive_failed,
+            mev.SendEnded: self._send_failed,
+        }
+
     def send(self, destination: int | Iterable[int], value: Any, tag: int) -> Request:
         """Send a message; where too many are on their way, wait for room first.
 
@@ -131,12 +141,12 @@ class Mailbox:
             if self._closed is not None:
                 raise ClosedError(self._closed.what)
             payload = self._place(sending, encoded)
-        except SapwoodError as error:
-            self._finish(sending, error)
-            return
-        self._sends[number] = sending
-        destinations = tuple(sorted(sending.missing))
-        self._post(mev.SendTagged(number, destinations, tag, encoded.body, payload))
+            self._sends[number] = sending
+            destinations = tuple(sorted(sending.missing))
+            self._post(mev.SendTagged(number, destinations, tag, encoded.body, payload))
+        except Exception as exception:  # noqa: BLE001 - it is about this message only
+            self._sends.pop(number, None)
+            self._finish(sending, as_error(exception, "sending a message"))
 
     def _place(self, sending: PendingSend, encoded: values.Encoded) -> Payload | None:
         """Put arrays where the receiver can have them for itself: it is not used again."""
@@ -152,9 +162,9 @@ class Mailbox:
         self._receives[number] = request
         try:
             self._post(mev.PostReceive(number, source, tag))
-        except SapwoodError as error:
-            del self._receives[number]
-            request.set_exception(error)
+        except Exception as exception:  # noqa: BLE001 - it is about this request only
+            self._receives.pop(number, None)
+            request.set_exception(as_error(exception, "waiting for a message"))
 
     def _arrived(self, effect: mev.TaggedArrived) -> None:
         request = self._receives.pop(effect.number, None)
@@ -162,14 +172,27 @@ class Mailbox:
             return
         try:
             value = values.decode(effect.body, _own(effect.payload))
-            request.set_result(Message(value, effect.source, effect.tag))
-        except SapwoodError as error:
-            request.set_exception(error)
+        except Exception as exception:  # noqa: BLE001 - it is about this message only
+            request.set_exception(as_error(exception, f"a message of rank {effect.source}"))
+            return
+        request.set_result(Message(value, effect.source, effect.tag))
 
     def _failed(self, effect: mev.ReceiveFailed) -> None:
         request = self._receives.pop(effect.number, None)
         if request is not None and request.set_running_or_notify_cancel():
             request.set_exception(SapwoodError.from_record(effect.error))
+
+    def _receive_failed(
+        self, effect: mev.TaggedArrived | mev.ReceiveFailed, error: SapwoodError
+    ) -> None:
+        request = self._receives.pop(effect.number, None)
+        if request is not None and request.set_running_or_notify_cancel():
+            request.set_exception(error)
+
+    def _send_failed(self, effect: mev.SendEnded, error: SapwoodError) -> None:
+        sending = self._sends.pop(effect.number, None)
+        if sending is not None:
+            self._finish(sending, error)
 
     def _ended(self, effect: mev.SendEnded) -> None:
         sending = self._sends.get(effect.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
@@ -14,7 +15,7 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.driver import NodeDriver, reconnect
+from sapwood.comm.driver import NO_FAILURE_HANDLERS, FailureHandlers, NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.links import Handlers
 from sapwood.comm.node import Node
@@ -25,6 +26,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ProtocolError
+from sapwood.core.failures import traceback_of
 from sapwood.core.topology import ROOT, Tree
 from sapwood.security.credentials import Credentials
 
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 GARBAGE_THRESHOLD = 20_000
 """Objects that a member makes before Python looks for garbage among them."""
+
+MANY_FAILURES = 1000
+"""Unexpected exceptions of callbacks after which a process ends rather than repeats them."""
 
 READDRESS = "tree.readdress"
 """Request of the root: places listen elsewhere now; addresses by rank."""
@@ -174,6 +179,7 @@ class TreeMember:
         handlers: What to do with effects.
         gather: What the node gathers with; agents need none.
         loop: The loop of the process, if it has one already.
+        on_failure: By effect: fails what it was for, if its handler raised an unexpected exception.
     """
 
     def __init__(
@@ -184,10 +190,12 @@ class TreeMember:
         handlers: Handlers,
         gather: NewGathering | None = None,
         loop: Reactor | None = None,
+        on_failure: FailureHandlers = NO_FAILURE_HANDLERS,
     ) -> None:
         self.configuration = configuration
         self.rank = rank
-        self.loop = Reactor() if loop is None else loop
+        self._failures = 0
+        self.loop = Reactor(self._failed) if loop is None else loop
         self._identity = Identity(
             configuration.cluster,
             rank,
@@ -212,13 +220,20 @@ class TreeMember:
         self._port: JunctionPort | None = None
         self._absent: set[int] = set()
         self.place = NodeDriver(
-            node, {**own, **handlers}, self.loop, self._problem, self._reconnect
+            node,
+            {**own, **handlers},
+            self.loop,
+            self._problem,
+            self._reconnect,
+            on_failure=on_failure,
+            log=self._report,
         )
 
     def run(self) -> None:
         """Live until no place of the tree takes this one any more.
 
-        A mistake of Sapwood itself ends the process: a new one takes this place.
+        A mistake of Sapwood itself fails what it concerns. A process with :data:`MANY_FAILURES`
+        of them ends: a new one takes this place.
         """
         # A member makes little garbage and no cycles to speak of; measured on 64 agents, the
         # default thresholds cost a fifth of the time of a small wave.
@@ -356,4 +371,15 @@ class TreeMember:
         self.configuration = msgspec.structs.replace(self.configuration, tree=effect.tree)
 
     def _problem(self, text: str) -> None:
-        sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
+        with contextlib.suppress(OSError, ValueError):  # it is closed, or full
+            sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
+
+    def _report(self, doing: str, exception: BaseException) -> None:
+        self._problem(f"{doing} failed\n{traceback_of(exception)}")
+
+    def _failed(self, exception: BaseException) -> None:
+        """Report what a callback of the loop raised."""
+        self._report("a callback", exception)
+        self._failures += 1
+        if isinstance(exception, KeyboardInterrupt) or self._failures >= MANY_FAILURES:
+            raise exception

@@ -105,7 +105,7 @@ class PlaceRecord:
         """Go to the next state.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         following = TRANSITIONS.after(self.state, event, self.rank)
         if following is PlaceState.READY:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
@@ -19,9 +19,11 @@ from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
     ErrorRecord,
+    InputError,
     ProtocolError,
     SapwoodError,
 )
+from sapwood.core.failures import as_error, log_failure
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
@@ -65,8 +67,8 @@ class PendingRequest(msgspec.Struct, frozen=True):
         try:
             # A copy: the agent may use its memory again, and the user may write to the arrays.
             value = values.decode(body, bytearray(payload) if payload is not None else b"")
-        except SapwoodError as problem:
-            self.end(None, problem)
+        except Exception as problem:  # noqa: BLE001 - it is about this answer only
+            self.end(None, as_error(problem, f"answer of '{self.handler}'"))
         else:
             self.end(value, None)
 
@@ -112,6 +114,22 @@ class ServedRequest:
     def fail(self, error: SapwoodError) -> None:
         """Answer with an error."""
         self._answer(b"", None, error.to_record())
+
+    @contextlib.contextmanager
+    def answered_with_errors(self) -> Iterator[None]:
+        """Answer with what is raised inside, of whatever type it is; unexpected types are logged.
+
+        Whatever handles a request does so inside, on whatever thread: an exception is about that
+        request and nothing else.
+        """
+        try:
+            yield
+        except SapwoodError as error:
+            self.fail(error)
+        except (Exception, SystemExit) as exception:  # noqa: BLE001 - it is about this request
+            doing = f"request '{self.asked.handler}' of rank {self.asked.source}"
+            log_failure(doing, exception)
+            self.fail(as_error(exception, doing))
 
     def _answer(self, body: bytes, payload: Payload | None, error: ErrorRecord | None) -> None:
         asked = self.asked
@@ -221,20 +239,33 @@ class PendingRequests:
             return
         request.answered(effect.body, view, effect.error)
 
+    def not_answered(self, effect: ev.Answered, error: SapwoodError) -> None:
+        """Fail a request whose answer could not be taken in; on the loop's thread."""
+        request = self._open.pop(effect.number, None)
+        if request is not None:
+            request.end(None, error)
+
+    def not_handled(self, effect: ev.Asked, error: SapwoodError) -> None:
+        """Answer a request with an error that its handler could not give; on the loop's thread."""
+        ServedRequest(self._thread, self._post, effect).fail(error)
+
     def asked(self, effect: ev.Asked) -> None:
         """Answer an agent; on the loop's thread."""
+        question = ServedRequest(self._thread, self._post, effect)
+        with question.answered_with_errors():
+            self._handle(question, effect)
+
+    def _handle(self, question: ServedRequest, effect: ev.Asked) -> None:
         serve = self._served.get(effect.handler)
         if serve is not None:
-            serve(ServedRequest(self._thread, self._post, effect))
+            serve(question)
             return
         handler = self._handlers.get(effect.handler)
-        error = None
         if handler is None:
-            error = ProtocolError(f"no request handler '{effect.handler}'").to_record()
-        else:
-            view = effect.payload.view if effect.payload is not None else b""
-            handler(effect.source, values.decode(effect.body, view))
-        self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, error))
+            raise InputError(f"no request handler '{effect.handler}'")
+        view = effect.payload.view if effect.payload is not None else b""
+        handler(effect.source, values.decode(effect.body, view))
+        self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, None))
 
     def _withdraw(self, number: int) -> None:
         if number in self._open:
@@ -245,12 +276,12 @@ class PendingRequests:
             if self._closed is not None:
                 raise ClosedError(self._closed.what)
             payload = self._pool.place(request.arrays)
-        except SapwoodError as error:
-            request.end(None, error)
-            return
-        self._open[request.number] = request
-        if payload is not None and payload.owner is not None:
-            owner = payload.owner
-            request.future.add_done_callback(lambda _: self._pool.give_back(owner))
-        event = ev.Ask(request.rank, request.handler, request.number, request.body, payload)
-        self._post(event)
+            self._open[request.number] = request
+            if payload is not None and payload.owner is not None:
+                owner = payload.owner
+                request.future.add_done_callback(lambda _: self._pool.give_back(owner))
+            event = ev.Ask(request.rank, request.handler, request.number, request.body, payload)
+            self._post(event)
+        except Exception as exception:  # noqa: BLE001 - it is about this request only
+            self._open.pop(request.number, None)
+            request.end(None, as_error(exception, f"request '{request.handler}'"))

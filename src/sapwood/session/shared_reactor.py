@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from sapwood.comm.reactor import Reactor
+from sapwood.comm.reactor import OnError, Reactor
 from sapwood.core.errors import ClosedError
 
 
@@ -16,6 +16,9 @@ class SharedReactor(Reactor):
     Who gives it a function wakes it only when it sleeps, or is about to: it says so before it
     looks whether something was given, and the others look after they have given.
 
+    Args:
+        on_error: As for :class:`~sapwood.comm.reactor.Reactor`.
+
     Example:
         >>> reactor = SharedReactor()
         >>> reactor.call_soon_threadsafe(reactor.stop)
@@ -23,8 +26,8 @@ class SharedReactor(Reactor):
         >>> reactor.close()
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, on_error: OnError | None = None) -> None:
+        super().__init__(on_error)
         self._given: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._asleep = False
         self._closed = False
@@ -83,7 +86,12 @@ class SharedReactor(Reactor):
                 callback, args = self._given.popleft()
             except IndexError:  # there is none, or another thread was faster
                 return
-            callback(*args)
+            try:
+                callback(*args)
+            except BaseException as error:
+                if self._on_error is None:
+                    raise
+                self._on_error(error)
 
     def _heard(self) -> None:
         os.eventfd_read(self._bell)

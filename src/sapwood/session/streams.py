@@ -13,6 +13,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedEncoder
+from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.messages import (
     NO_WAIT,
     REPLACE,
@@ -26,6 +27,7 @@ from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.failures import as_error
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.session.back_pressure import LARGEST, ByteLimiter
 from sapwood.session.loop_thread import LoopThread
@@ -197,7 +199,7 @@ class StreamHandle:
         self.limiter.enter(_size(encoded))
         future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
-        self._thread.post(begin, encoded, future)
+        self._thread.post_for(self.abandon, begin, encoded, future)
         return future
 
     def sweep(self, action: str, filters: tuple[FilterAt, ...] = ()) -> "Future[SweepResult]":
@@ -207,7 +209,7 @@ class StreamHandle:
         """
         future: Future[SweepResult] = Future()
         future.set_running_or_notify_cancel()
-        self._thread.post(self._begin_sweep, action, filters, future)
+        self._thread.post_for(self.abandon, self._begin_sweep, action, filters, future)
         return future
 
     def read(self, counts: dict[int, int]) -> None:
@@ -217,7 +219,8 @@ class StreamHandle:
 
     def configure(self, parameters: bytes, code: str = "") -> None:
         """Give the filters other parameters, or staged code, from the next wave on."""
-        self._thread.post(self._post, ev.ConfigureStream(self.spec.stream, parameters, code))
+        event = ev.ConfigureStream(self.spec.stream, parameters, code)
+        self._thread.post_for(self.abandon, self._post, event)
 
     def close(self, reason: SapwoodError | None = None) -> None:
         """Close the stream; what its agents do for it is cancelled.
@@ -235,7 +238,6 @@ class StreamHandle:
             return
         self._closed = reason
         self._forget(self.spec.stream)
-        self._post(ev.CloseStream(self.spec.stream))
         self.limiter.close(reason)
         for future, _ in self._waves.values():
             future.set_exception(reason)
@@ -243,6 +245,7 @@ class StreamHandle:
         for sweep in self._sweeps.values():
             sweep.set_exception(reason)
         self._sweeps.clear()
+        self._post(ev.CloseStream(self.spec.stream))
         self.on_contribution(reason)
 
     def completed(self, effect: ev.WaveCompleted) -> None:
@@ -258,8 +261,8 @@ class StreamHandle:
         if effect.body:
             try:
                 total = decoded(effect.body, effect.payload)
-            except SapwoodError as error:
-                future.set_exception(error)
+            except Exception as exception:  # noqa: BLE001 - it is about this wave only
+                future.set_exception(as_error(exception, f"wave {effect.wave}"))
                 return
         ranks, late = effect.ranks, effect.late
         weight, wave, version = effect.weight, effect.wave, effect.version
@@ -270,8 +273,8 @@ class StreamHandle:
         """Take one contribution in; on the loop's thread."""
         try:
             value = decoded(effect.body, effect.payload)
-        except SapwoodError as error:
-            self.on_contribution(error)
+        except Exception as exception:  # noqa: BLE001 - it is about this contribution only
+            self.on_contribution(as_error(exception, f"a contribution to wave {effect.wave}"))
             return
         self.on_contribution(WaveResult(value, effect.ranks, effect.weight, effect.wave))
 
@@ -446,6 +449,21 @@ class StreamTable:
             ev.Released: self.released,
         }
 
+    def failure_handlers(self) -> FailureHandlers:
+        """Return what fails when an effect that concerns a stream cannot be performed."""
+        kinds = (ev.WaveCompleted, ev.WaveFailed, ev.Contributed, ev.SweepDone, ev.StreamClosed)
+        return {
+            **dict.fromkeys(kinds, self._stream_failed),
+            ev.FilterWanted: self._not_filtered,
+            ev.FilterStaging: self._not_staged,
+        }
+
+    def _stream_failed(self, effect: Any, error: SapwoodError) -> None:
+        """Close the stream that an effect was for: its waves fail with the error."""
+        stream = self._streams.get(effect.stream)
+        if stream is not None:
+            stream.abandon(error)
+
     def open(
         self,
         handler: str,
@@ -483,7 +501,9 @@ class StreamTable:
             )
             if spec.follows:
                 handle.members_now = partial(self.members_of, spec.stream)
-            self._thread.post(self._open, handle, ev.OpenStream(spec, options.paced))
+            self._thread.post_for(
+                handle.abandon, self._open, handle, ev.OpenStream(spec, options.paced)
+            )
         return handle
 
     def adopt(
@@ -590,16 +610,21 @@ class StreamTable:
     def _filter(self, effect: ev.FilterWanted) -> None:
         if self.filters is not None:
             self.filters.call(effect)
-            return
-        error = _nobody_filters().to_record()
-        self._post(ev.Filtered(effect.spec.stream, effect.ticket, b"", None, 0.0, error))
+        else:
+            self._not_filtered(effect, _nobody_filters())
+
+    def _not_filtered(self, effect: ev.FilterWanted, error: SapwoodError) -> None:
+        record = error.to_record()
+        self._post(ev.Filtered(effect.spec.stream, effect.ticket, b"", None, 0.0, record))
 
     def _stage(self, effect: ev.FilterStaging) -> None:
         if self.filters is not None:
             self.filters.stage(effect)
-            return
-        error = _nobody_filters().to_record()
-        self._post(ev.FilterStaged(effect.stream, effect.number, error))
+        else:
+            self._not_staged(effect, _nobody_filters())
+
+    def _not_staged(self, effect: ev.FilterStaging, error: SapwoodError) -> None:
+        self._post(ev.FilterStaged(effect.stream, effect.number, error.to_record()))
 
     def _unused(self, effect: ev.FilterUnused) -> None:
         if self.filters is not None:

@@ -18,8 +18,8 @@ import sapwood
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
+    InputError,
     ProgramError,
-    ProtocolError,
     UserCodeError,
 )
 from sapwood_simulation.root_here import root_of
@@ -234,11 +234,11 @@ def test_after_a_flush_waves_go_on_and_after_a_quiesce_they_wait(cluster: sapwoo
         before = [place.messages_down for place in stream.counters(TIMEOUT).places]
         assert before == [place.messages_down for place in stream.counters(TIMEOUT).places]
         assert not waiting.done()
-        with pytest.raises(ProtocolError, match="quiet"):
+        with pytest.raises(InputError, match="quiet"):
             stream.quiesce(TIMEOUT)
         stream.resume(TIMEOUT)
         assert waiting.result(TIMEOUT).total == 12
-        with pytest.raises(ProtocolError, match="open"):
+        with pytest.raises(InputError, match="open"):
             stream.resume(TIMEOUT)
 
 

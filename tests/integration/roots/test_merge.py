@@ -270,7 +270,7 @@ def test_sweeps_reach_both(merged: Merged) -> None:
         stream.broadcast(1).result(PATIENCE)
         assert stream.flush(PATIENCE) == []
         assert stream.quiesce(PATIENCE) == []
-        with pytest.raises(sapwood.ProtocolError):
+        with pytest.raises(sapwood.InputError):
             stream.quiesce(PATIENCE)
         waiting = stream.broadcast(2)
         stream.resume(PATIENCE)

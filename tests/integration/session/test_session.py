@@ -19,6 +19,7 @@ from sapwood.core.errors import (
     ClosedError,
     DataValueError,
     ExecutionError,
+    InputError,
     ProtocolError,
     ResourceError,
 )
@@ -91,9 +92,9 @@ def test_an_agent_answers_what_it_is_asked(standing: EmbeddedSession, size: int)
 
 
 def test_an_unknown_handler_is_a_clear_error(standing: EmbeddedSession) -> None:
-    with pytest.raises(ProtocolError, match="no request handler 'sing'"):
+    with pytest.raises(InputError, match="no request handler 'sing'"):
         standing.ask(1, "sing", None).result(TIMEOUT)
-    with pytest.raises(ProtocolError, match="no wave handler 'sing'"):
+    with pytest.raises(InputError, match="no wave handler 'sing'"):
         standing.open_stream("sing", {}).broadcast(None).result(TIMEOUT)
 
 

@@ -15,7 +15,7 @@ from sapwood.comm.attachment import (
     AttachmentState,
 )
 from sapwood.comm.link import LinkTiming
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError
 
 TIMING = LinkTiming(heartbeat=1.0, failure_after=3.0, give_up_after=20.0)
 HOME, ABOVE, TOP = 7, 9, 0
@@ -47,7 +47,7 @@ def test_what_is_not_in_the_table_is_an_error(
         attachment.advance(event)
         assert attachment.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(ProtocolError, match=state.value):
+        with pytest.raises(InternalError, match=state.value):
             attachment.advance(event)
 
 

@@ -27,7 +27,7 @@ from sapwood.comm.link import (
     holds_back,
 )
 from sapwood.comm.place_keys import PlaceKeys
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError, ProtocolError
 
 ME = Identity("cluster", 0, 1, 100, "machine", PlaceKeys(b"secret"))
 PEER = Identity("cluster", 3, 2, 300, "machine", PlaceKeys(b"secret"))
@@ -53,7 +53,7 @@ def test_the_table_is_what_happens(state: LinkState, event: LinkEvent) -> None:
 )
 def test_every_pair_outside_the_table_is_a_mistake(state: LinkState, event: LinkEvent) -> None:
     link = link_in(state)
-    with pytest.raises(ProtocolError, match=f"{event.value} while {state.value}"):
+    with pytest.raises(InternalError, match=f"{event.value} while {state.value}"):
         link.advance(event)
     assert link.state is state
 
@@ -162,7 +162,7 @@ def test_every_pair_outside_the_table_of_channels_is_a_mistake(
 ) -> None:
     channel = channel_of()
     channel.state = state
-    with pytest.raises(ProtocolError, match=f"{event.value} while {state.value}"):
+    with pytest.raises(InternalError, match=f"{event.value} while {state.value}"):
         channel.advance(event)
     assert channel.state is state
 

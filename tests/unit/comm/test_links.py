@@ -6,6 +6,7 @@ import ast
 import importlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,10 @@ from sapwood.comm import frames
 from sapwood.comm import messages as msg
 from sapwood.comm.link import MESSAGE_COST, ChannelState, Identity, LinkTiming
 from sapwood.comm.links import LinkTable
+from sapwood.comm.messaging import events
 from sapwood.comm.node import Node
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.core.errors import InternalError, ProtocolError
 from sapwood.core.topology import ROOT, flat
 
 TREE = flat(1)
@@ -55,11 +58,17 @@ class Side:
         self.blocks = MappedBlocks()
         self.now = 0.0
         self.seen: list[ev.Effect] = []
-        handlers = dict.fromkeys(ev.Effect.__subclasses__(), self.seen.append)
+        self.on_effect: Callable[[ev.Effect], object] = lambda _effect: None
+        handlers = dict.fromkeys(ev.Effect.__subclasses__(), self.take)
         self.links = LinkTable(self.node, handlers, self, self.blocks, reconnects=rank != ROOT)
         self.reconnects: list[tuple[int, int]] = []
         self.watched: list[tuple[int, int]] = []
         self.problems: list[str] = []
+        self.failures: list[tuple[str, str, ev.Effect | None]] = []
+
+    def take(self, effect: ev.Effect) -> None:
+        self.seen.append(effect)
+        self.on_effect(effect)
 
     def reconnect(self, link: int, attempt: int) -> None:
         self.reconnects.append((link, attempt))
@@ -70,6 +79,9 @@ class Side:
 
     def problem(self, text: str) -> None:
         self.problems.append(text)
+
+    def failed(self, doing: str, exception: BaseException, effect: ev.Effect | None) -> None:
+        self.failures.append((doing, str(exception), effect))
 
     def asked(self) -> list[int]:
         return [effect.number for effect in self.seen if isinstance(effect, ev.Asked)]
@@ -193,6 +205,79 @@ def test_a_peer_that_breaks_the_protocol_is_cut_off() -> None:
     assert not pair.down.open
     assert not pair.root.links.connections
     assert not pair.root.links.channels
+
+
+@pytest.mark.parametrize("kind", [ValueError, ProtocolError, InternalError, SystemExit])
+def test_what_a_handler_raises_is_about_its_effect_only(kind: type[BaseException]) -> None:
+    """The neighbour that passed the message on is not to blame, and the next ones are performed."""
+    pair = Pair()
+
+    def fail_once(effect: ev.Effect) -> None:
+        if isinstance(effect, ev.Asked) and effect.number == 2:
+            raise kind("no")
+
+    pair.agent.on_effect = fail_once
+    pair.ask(1, 2, 3)
+    pair.deliver()
+    assert pair.agent.asked() == [1, 2, 3]
+    ((doing, text, effect),) = pair.agent.failures
+    assert (doing, text) == ("effect Asked", "no")
+    assert isinstance(effect, ev.Asked)
+    assert effect.number == 2
+    assert pair.agent.problems == []
+    pair.ask(4)
+    pair.deliver()
+    assert pair.agent.asked() == [1, 2, 3, 4]
+
+
+def test_effects_after_one_that_fails_are_performed_in_order() -> None:
+    """Effects that another handler caused in the same call are performed, too."""
+    pair = Pair()
+    done: list[int] = []
+
+    def nested(effect: ev.Effect) -> None:
+        if isinstance(effect, ev.Answered):
+            done.append(effect.number)
+            if effect.number == 1:  # both are answered at once, as the place is gone
+                pair.root.links.step(0.0, ev.Ask(1, "x", 3, b"\xc0", None))
+                raise ValueError("no")
+
+    pair.root.on_effect = nested
+    pair.ask(1, 2)
+    gone = events.AnnounceMembership(((1, 1),), (), "it ended")
+    pair.root.links.step(0.0, gone)
+    assert done == [1, 2, 3]
+    assert [text for _, text, _ in pair.root.failures] == ["no"]
+
+
+def test_what_is_unexpected_in_the_node_ends_that_link_without_blame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair()
+
+    def broken(*_args: object) -> list[ev.Effect]:
+        raise IndexError("list index out of range")
+
+    pair.root.links.step(0.0, ev.Ask(1, "x", 1, b"\xc0", None))
+    with monkeypatch.context() as patched:
+        patched.setattr(pair.agent.node, "receive", broken)
+        pair.deliver()
+    ((doing, text, effect),) = pair.agent.failures
+    assert doing.startswith("a message on Link(")
+    assert (text, effect) == ("list index out of range", None)
+    assert pair.agent.problems == []
+    assert not pair.agent.links.connections
+
+
+def test_a_message_that_cannot_be_sent_ends_the_links_it_was_for() -> None:
+    """Its receiver would wait for it for ever, and count what follows wrong."""
+    pair = Pair()
+    too_large: Any = 2**64
+    pair.root.links.step(0.0, ev.Ask(1, "x", too_large, b"\xc0", None))
+    ((doing, _, effect),) = pair.root.failures
+    assert doing == "sending RoutedMessage"
+    assert isinstance(effect, ev.Transmit)
+    assert not pair.root.links.connections
 
 
 def test_a_link_says_what_went_over_it() -> None:

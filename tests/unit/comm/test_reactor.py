@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sapwood.comm.reactor import Reactor
+from sapwood.comm.reactor import MANY_CANCELLED, Reactor
 
 
 @pytest.fixture
@@ -188,3 +188,92 @@ def test_what_a_callback_raises_ends_the_loop(reactor: Reactor) -> None:
     reactor.call_soon(fail)
     with pytest.raises(ValueError, match="a mistake"):
         reactor.run()
+
+
+def test_what_a_callback_raises_ends_that_callback_only() -> None:
+    errors: list[BaseException] = []
+    reactor = Reactor(errors.append)
+    called: list[str] = []
+
+    def fail(what: str) -> None:
+        raise ValueError(what)
+
+    pairs = [socket.socketpair() for _ in range(2)]
+    for number, (ours, theirs) in enumerate(pairs):  # both are ready, in one batch
+        theirs.send(b"x")
+
+        def read(ours: socket.socket = ours, number: int = number) -> None:
+            ours.recv(1)
+            called.append(f"read {number}")
+            fail(f"reader {number}")
+
+        reactor.add_reader(ours.fileno(), read)
+    reactor.call_later(0.0, fail, "timer")
+    reactor.call_soon(fail, "soon")
+    reactor.call_later(0.001, reactor.stop)
+    reactor.run()
+    for ours, theirs in pairs:
+        reactor.remove_reader(ours.fileno())
+        ours.close()
+        theirs.close()
+    reactor.close()
+    assert sorted(called) == ["read 0", "read 1"]
+    assert sorted(map(str, errors)) == ["reader 0", "reader 1", "soon", "timer"]
+
+
+def test_without_a_handler_of_errors_they_end_the_loop(reactor: Reactor) -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    reactor.call_soon(fail)
+    reactor.call_soon(reactor.stop)
+    with pytest.raises(ValueError, match="no"):
+        reactor.run()
+    reactor.run()
+
+
+def test_a_hook_that_fails_is_used_no_more() -> None:
+    errors: list[BaseException] = []
+    reactor = Reactor(errors.append)
+
+    def broken(_seconds: float) -> list[tuple[int, int]]:
+        raise ValueError("no")
+
+    reactor.idle_hook = broken
+    reactor.call_later(0.001, reactor.stop)
+    reactor.run()
+    reactor.close()
+    assert [str(error) for error in errors] == ["no"]
+    assert reactor.idle_hook is None
+
+
+def test_cancelled_timers_do_not_stay() -> None:
+    """A time-out of minutes that is cancelled a thousand times a second is not kept for minutes."""
+    reactor = Reactor()
+    called: list[int] = []
+    for number in range(100):
+        reactor.call_later(0.001 + number * 1e-6, called.append, number)
+    for _ in range(10_000):
+        reactor.call_later(600.0, called.append, -1).cancel()
+        assert reactor.timers < 100 + 2 * MANY_CANCELLED
+    reactor.call_later(0.002, reactor.stop)
+    reactor.run()
+    reactor.close()
+    assert called == list(range(100))
+
+
+def test_timers_may_be_cancelled_while_others_are_due(reactor: Reactor) -> None:
+    called: list[int] = []
+    others = [reactor.call_later(600.0, called.append, -1) for _ in range(2 * MANY_CANCELLED)]
+
+    def cancel_all() -> None:
+        for timer in others:
+            timer.cancel()
+            timer.cancel()  # a second time counts for nothing
+
+    reactor.call_later(0.0, cancel_all)
+    reactor.call_later(0.0, called.append, 1)
+    reactor.call_later(0.001, reactor.stop)
+    reactor.run()
+    assert called == [1]
+    assert reactor.timers < MANY_CANCELLED

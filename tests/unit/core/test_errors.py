@@ -54,6 +54,7 @@ EXIT_CODES = {
     "HistoryGoneError": 5,
     "LeaseLostError": 5,
     "SecurityError": 7,
+    "InternalError": 1,
 }
 
 texts = st.text(max_size=80)

@@ -1,9 +1,11 @@
+import contextlib
+import os
 import threading
 from collections.abc import Iterator
 
 import pytest
 
-from sapwood.core.errors import ClosedError
+from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.session.loop_thread import LoopThread
 
 
@@ -65,16 +67,51 @@ def test_a_thread_that_never_started_leaves_nothing() -> None:
     LoopThread("test-loop").stop()
 
 
-def test_the_loop_goes_on_after_a_mistake() -> None:
+@pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
+def test_the_loop_continues_after_whatever_a_callback_raises(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
     thread = LoopThread("test-loop")
-    problems: list[Exception] = []
-    thread.on_error = problems.append
     thread.start()
 
     def fail() -> None:
+        raise kind("no")
+
+    failed: list[SapwoodError] = []
+    thread.post(fail)
+    thread.post_for(failed.append, fail)
+    assert thread.call(lambda: 1) == 1
+    thread.stop()
+    assert caplog.text.count(f"{kind.__name__}: no") == 2
+    assert "in fail" in caplog.text
+    (error,) = failed
+    assert (error.code, error.what) == ("SW900", f"{kind.__name__}: no")
+    assert "in fail" in error.details["traceback"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_handler_of_a_failure_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    thread = LoopThread("test-loop")
+    thread.start()
+
+    def fail(*_args: object) -> None:
         raise ValueError("no")
 
-    thread.post(fail)
+    thread.post_for(fail, fail)
     assert thread.call(lambda: 1) == 1
-    assert [str(problem) for problem in problems] == ["no"]
     thread.stop()
+    assert "the handler of the failure of a callback of 'test-loop' failed" in caplog.text
+
+
+def test_a_loop_that_cannot_continue_refuses_what_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A caller does not wait for a thread that has ended."""
+    thread = LoopThread("test-loop")
+    thread.start()
+    os.close(thread.call(thread.loop.fileno))
+    with contextlib.suppress(ClosedError):
+        while True:  # until the thread has noticed
+            thread.call(lambda: 1)
+    thread.stop()
+    assert "the event loop of 'test-loop' failed" in caplog.text

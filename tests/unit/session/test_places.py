@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError
 from sapwood.core.topology import flat, kary
 from sapwood.session.places import TRANSITIONS, PlaceEvent, PlaceRecord, Places, PlaceState
 
@@ -15,7 +15,7 @@ def test_the_table_is_what_happens(state: PlaceState, event: PlaceEvent) -> None
         record.advance(event)
         assert record.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(ProtocolError, match=f"rank 3 got {event.value} while {state.value}"):
+        with pytest.raises(InternalError, match=f"rank 3 got {event.value} while {state.value}"):
             record.advance(event)
         assert record.state is state
 

@@ -12,9 +12,81 @@ from sapwood.comm import plain, values
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
-from sapwood.core.errors import AgentLostError
+from sapwood.core.errors import AgentLostError, InternalError
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.requests import PendingRequests
+
+
+class Requests:
+    """The requests of a front end, all on one thread, and what they posted."""
+
+    def __init__(self) -> None:
+        thread: Any = SimpleNamespace(
+            post=lambda function, *args: function(*args), is_current=False
+        )
+        self.posted: list[ev.Event] = []
+        self.all = PendingRequests(
+            thread, self.posted.append, BlockPool(0), ByteLimiter(2**20, thread)
+        )
+
+    def answer_to(self, handler: str, body: bytes) -> ev.Answer:
+        """Return what an agent gets that asks."""
+        self.posted.clear()
+        self.all.asked(ev.Asked(1, handler, 7, body, None))
+        (answer,) = self.posted
+        assert isinstance(answer, ev.Answer)
+        assert (answer.destination, answer.number) == (1, 7)
+        return answer
+
+
+@pytest.mark.parametrize(
+    "body", [plain.encode("text"), plain.encode(2**40), plain.encode(-1), b"", b"\xc1"]
+)
+@pytest.mark.parametrize("way", ["serve", "answer"])
+def test_whatever_a_handler_raises_is_the_answer_of_that_request(
+    way: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests = Requests()
+    taken: list[Any] = []
+
+    def unpack(value: Any) -> None:
+        first, second = value  # a TypeError, unless it is malformed before
+        taken.append((first, second))
+
+    requests.all.serve("serve", lambda question: unpack(question.value()))
+    requests.all.answer("answer", lambda _rank, value: unpack(value))
+    error = requests.answer_to(way, body).error
+    assert error is not None
+    assert error.code in {"SW900", "SW401"}
+    assert (error.code == "SW900") == ("request '" in caplog.text)
+    assert taken == []
+    good = requests.answer_to("answer", values.encode([1, 2]).body)
+    assert good.error is None
+    assert taken == [(1, 2)]
+
+
+def test_an_unknown_request_is_the_fault_of_who_asks() -> None:
+    error = Requests().answer_to("nonsense", plain.encode(None)).error
+    assert error is not None
+    assert (error.code, error.what) == ("SW100", "no request handler 'nonsense'")
+
+
+def test_a_request_that_cannot_be_sent_fails_alone() -> None:
+    requests = Requests()
+
+    def post(event: ev.Event) -> None:
+        if isinstance(event, ev.Ask) and event.handler == "bad":
+            raise KeyError("no such thing")
+
+    requests.all = PendingRequests(
+        requests.all._thread, post, BlockPool(0), ByteLimiter(2**20, requests.all._thread)
+    )
+    good = requests.all.ask(1, "good", b"", values.encode(None))
+    bad = requests.all.ask(1, "bad", b"", values.encode(None))
+    with pytest.raises(InternalError, match="KeyError: 'no such thing'"):
+        bad.result(0)
+    requests.all.answered(ev.Answered(good.number, values.encode(5).body, None, None))
+    assert good.result(0) == 5
 
 
 def test_an_answer_whose_memory_is_gone_is_the_loss_of_its_agent() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
 
 S = SessionState
@@ -15,7 +15,7 @@ def test_a_session_is_over_once_and_for_all() -> None:
     assert over == {S.ENDED, S.FAILED}
     for state in over:
         for step in SessionStep:
-            with pytest.raises(ProtocolError, match="session"):
+            with pytest.raises(InternalError, match="session"):
                 TRANSITIONS.after(state, step)
 
 

@@ -128,7 +128,7 @@ class OutgoingTransfer:
         """Go to the next state.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         self.state = TRANSITIONS.after(self.state, event)
 

@@ -25,7 +25,7 @@ from sapwood.comm.streams.stream import (
     StreamEvent,
     StreamState,
 )
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InputError, ProtocolError, ResourceError
 from sapwood.core.rankset import joined
 from sapwood.core.topology import ROOT
 
@@ -41,6 +41,12 @@ ORDERLY = {FLUSH, QUIESCE}
 
 UNORDERED = {QUERY, STAGE}
 """Operations that come back with reports, and wait for no filter to do so."""
+
+STEPS = {
+    QUIESCE: (StreamEvent.QUIESCE, "resume the stream first"),
+    RESUME: (StreamEvent.RESUME, "quiesce the stream first"),
+}
+"""What an operation does to the state of a stream, and what to do where it cannot."""
 
 MAX_SWEEPS = 64
 """Operations that are under way in one stream at a time."""
@@ -73,10 +79,16 @@ class ControlOperations:
         """Root: send a sweep through a stream.
 
         Raises:
-            ProtocolError: The stream is not in a state for it, or too many are under way.
+            InputError: The stream is not in a state for it.
+            ResourceError: Too many are under way.
         """
         if len(stream.sweeps) >= MAX_SWEEPS:
-            raise ProtocolError(f"more than {MAX_SWEEPS} sweeps of a stream are under way")
+            raise ResourceError(f"more than {MAX_SWEEPS} sweeps of a stream are under way")
+        event, hint = STEPS.get(message.action, (None, ""))
+        if event is not None and (stream.state, event) not in TRANSITIONS:
+            raise InputError(
+                f"{message.action} of a stream that is {stream.state.value}", hint=hint
+            )
         return self._pass_on(now, stream, message)
 
     def arrived(self, link: Link, stream: NodeStream | None, message: msg.Sweep) -> Effects:

@@ -104,10 +104,6 @@ TRANSITIONS = StateTable(
         (StreamState.DRAINING, StreamEvent.CLOSE): StreamState.CLOSED,
         (StreamState.QUIET, StreamEvent.CLOSE): StreamState.CLOSED,
     },
-    hints={
-        StreamEvent.QUIESCE: "resume a stream before quiescing it again",
-        StreamEvent.RESUME: "quiesce a stream before resuming it",
-    },
 )
 """(state, event) → next state; any other pair is an error."""
 
@@ -759,7 +755,7 @@ class NodeStream:
         """Go to the next state of its life.
 
         Raises:
-            ProtocolError: The event cannot happen in this state.
+            InternalError: The event cannot happen in this state.
         """
         self.state = TRANSITIONS.after(self.state, event)
         self.quiet = self.state is not StreamState.OPEN

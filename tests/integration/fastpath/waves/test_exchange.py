@@ -17,7 +17,7 @@ from sapwood.core.errors import (
     ClosedError,
     DataValueError,
     ExecutionError,
-    ProtocolError,
+    InputError,
     SapwoodError,
 )
 from sapwood.core.rankset import from_ranges
@@ -92,7 +92,7 @@ def test_what_comes_between_is_dealt_with(make: MakeSession) -> None:
         assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
         if number % 50 == 25:
             assert other.broadcast({"x": number}).result(TIMEOUT).total == {"x": number}
-            with pytest.raises(ProtocolError, match="no request handler"):
+            with pytest.raises(InputError, match="no request handler"):
                 session.ask(2, "nobody", number).result(TIMEOUT)
     assert session.shortcut.passed > 0
 
@@ -300,7 +300,7 @@ def test_a_quiet_stream_keeps_its_waves(standing: EmbeddedSession, flow: Flow) -
     stream.sweep("quiesce").result(TIMEOUT)
     with pytest.raises(TimeoutError):
         stream.exchange({"x": 1}, 0.05)
-    with pytest.raises(ProtocolError):
+    with pytest.raises(InputError):
         stream.sweep("quiesce").result(TIMEOUT)
     stream.sweep("resume").result(TIMEOUT)
     flow(stream, session)

@@ -20,7 +20,7 @@ from sapwood.comm.messaging.rendezvous import (
 )
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ProtocolError, ResourceError, SapwoodError
+from sapwood.core.errors import InternalError, ResourceError, SapwoodError
 from sapwood.core.topology import flat
 
 
@@ -163,5 +163,5 @@ def test_the_table_is_what_happens(state: TransferState, event: TransferEvent) -
         outgoing.advance(event)
         assert outgoing.state is TRANSITIONS[state, event]
     else:
-        with pytest.raises(ProtocolError, match=f"{event.value} while {state.value}"):
+        with pytest.raises(InternalError, match=f"{event.value} while {state.value}"):
             outgoing.advance(event)

@@ -18,7 +18,7 @@ from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, 
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams.stream import StreamEvent, code_name
-from sapwood.core.errors import ExecutionError, ProtocolError
+from sapwood.core.errors import ExecutionError, InputError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, kary, plan
 from sapwood_simulation.network import Network
@@ -264,7 +264,7 @@ def test_after_a_flush_a_stream_moves_and_after_a_quiesce_it_does_not() -> None:
         {1, 2, 3, 4}
     ] * 3
     assert not any(s.sweeps for n in network.nodes.values() for s in n.streams.values())
-    with pytest.raises(ProtocolError, match="resume while open"):
+    with pytest.raises(InputError, match="resume of a stream that is open"):
         network.post(ROOT, ev.SweepStream(1, 4, "resume"))
 
 

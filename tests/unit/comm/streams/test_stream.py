@@ -14,7 +14,7 @@ from sapwood.comm.streams.stream import (
     StreamEvent,
     StreamState,
 )
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError
 
 
 def test_counters_begin_at_nothing_and_count_bodies_and_arrays() -> None:
@@ -48,7 +48,7 @@ def test_what_is_not_in_the_table_is_an_error(state: StreamState, event: StreamE
     if (state, event) in TRANSITIONS:
         assert TRANSITIONS.after(state, event) is TRANSITIONS[state, event]
     else:
-        with pytest.raises(ProtocolError, match=state.value):
+        with pytest.raises(InternalError, match=state.value):
             TRANSITIONS.after(state, event)
 
 

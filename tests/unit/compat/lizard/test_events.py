@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.compat.lizard import events
 from sapwood.compat.lizard.events import ApiEvent, EventChange, EventStatus, EventWorker, describe
-from sapwood.core.errors import BuildError, ClosedError, ProtocolError, ResourceError
+from sapwood.core.errors import BuildError, ClosedError, InternalError, ResourceError
 
 PATIENCE = 30.0
 
@@ -150,6 +150,6 @@ def test_when_it_finishes_what_waits_is_done(doings: Doings) -> None:
 def test_what_is_final_stays_final() -> None:
     event = ApiEvent("note", {}, 0)
     event.change(EventChange.FAIL, {"error": "x"})
-    with pytest.raises(ProtocolError, match="an event got begin while failure"):
+    with pytest.raises(InternalError, match="an event got begin while failure"):
         event.change(EventChange.BEGIN)
     assert event.status is EventStatus.FAILURE

@@ -8,7 +8,7 @@ import pytest
 
 from sapwood.contexts.launchers.allocation import TRANSITIONS, AllocationEvent, AllocationState
 from sapwood.contexts.launchers.slurm import JobView, SlurmLauncher, stripped
-from sapwood.core.errors import ConfigurationError, ProtocolError
+from sapwood.core.errors import ConfigurationError, InternalError
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_variables_of_another_job_are_stripped() -> None:
 
 
 def test_a_released_allocation_is_not_granted() -> None:
-    with pytest.raises(ProtocolError, match="an allocation got grant while released"):
+    with pytest.raises(InternalError, match="an allocation got grant while released"):
         TRANSITIONS.after(AllocationState.RELEASED, AllocationEvent.GRANT)
 
 
