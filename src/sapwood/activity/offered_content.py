@@ -33,7 +33,7 @@ class OfferedContent:
     def code(
         self, image: ProgramImage, crash_handlers: Sequence[ContentRef]
     ) -> tuple[ContentRef, ...]:
-        """Offer the libraries of a program.
+        """Offer the libraries of a program, and its Python part if that is in a file.
 
         Raises:
             ProgramError: A library is gone.
@@ -42,6 +42,8 @@ class OfferedContent:
             return ()
         content = self._session.content
         found = [*map(_library, image.libraries), *crash_handlers]
+        if image.stored is not None:
+            found.append(image.stored)
         return tuple(
             self._noted(content.offer_file(one.file, 0, one.nbytes, one.sha256))
             for one in found

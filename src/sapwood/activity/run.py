@@ -650,7 +650,7 @@ class Run(StaysHere):
     ) -> RunParticipants:
         context = self._context
         check_versions(self.program.bundle.pickled, self.program.name, self._session.pythons)
-        image = make_image(self.program, built)
+        image = make_image(self.program, built, self._cache)
         encoded = msgspec.msgpack.encode(image)
         function = self._function
         replace = self._options.on_agent_loss == "replace"

@@ -210,7 +210,7 @@ class CodeMaker:
                 program, self._targets(), cache=self._cache, environment=variables
             )
             handlers = build_crash_handlers(self._cache, built)
-            image = make_image(program, built)
+            image = make_image(program, built, self._cache)
             content = self._offered.code(image, handlers)
             native = NativeProgram(msgspec.msgpack.encode(image), built, handlers, content)
             self._programs[key] = native

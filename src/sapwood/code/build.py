@@ -44,6 +44,7 @@ class Built:
         cached: Whether nothing had to be built.
         target: What it was built for.
         others: The same for other targets, where agents are of several.
+        python: The cache entry that has the Python part, if that is large.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Built:
         self.seconds = seconds
         self.target = target
         self.others = others
+        self.python: CacheEntry | None = None
         self.cached = not any(library.entry.built for library in self.all_libraries)
 
     @property

@@ -15,6 +15,9 @@ from sapwood.core.errors import ProgramError
 MAX_BUNDLE_BYTES = 64 * 2**20
 """Size of all files of a program together."""
 
+MAX_PROGRAM_BYTES = 512 * 2**20
+"""Size of the Python part of a program: its Python files, or its class with what that holds."""
+
 _LOCAL_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
@@ -50,6 +53,11 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 *((f"file {name}", self.files[name]) for name in sorted(self.files)),
             ]
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the class and the files."""
+        return len(self.pickled) + sum(map(len, self.files.values()))
 
     def without(self, names: Iterable[str]) -> Bundle:
         """Return the bundle less some files."""

@@ -16,24 +16,34 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sapwood.code.bundle import Bundle, native_files
+from sapwood.code.bundle import MAX_PROGRAM_BYTES, Bundle, digest, native_files
 from sapwood.code.interface import FunctionSignature
 from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
-from sapwood.comm.content import ContentFolder
+from sapwood.comm.content import ContentFolder, ContentRef, FileStamp
 from sapwood.contexts.process import c_library
+from sapwood.core import typed
 from sapwood.core.errors import FunctionMissingError, ProgramError
 from sapwood.core.suggest import suggest
 from sapwood.environment.machine_kind import has_cuda_gpu
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built
+    from sapwood.code.cache import BuildCache, CacheEntry
     from sapwood.code.languages.base import Language, LoadedCode
 
 
 _NO_CONTENT = ContentFolder()
+
+INLINE_BYTES = 128 * 1024
+"""Bytes of a program's Python part up to which it travels in each message that names the program.
+
+A larger one is a file of the build cache, which each machine fetches once, as it does libraries.
+"""
+
+_STORED = "python.msgpack"
 
 _MINOR = sys.version_info.minor
 
@@ -50,6 +60,8 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
         parameters: Parameter values by name.
         libraries: What was built of its sources.
         search_path: Where the front end imports modules from; names of folders need not be text.
+        stored: The file that has the Python part, if that is too large for a message; then
+            ``python`` says only what the program is.
     """
 
     hash: str
@@ -58,6 +70,7 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, bool | int | float | str]
     libraries: tuple[LibraryImage, ...] = ()
     search_path: tuple[bytes, ...] = ()
+    stored: ContentRef | None = None
 
 
 class OpenProgram:
@@ -73,7 +86,7 @@ class OpenProgram:
     def __init__(self, image: ProgramImage, content: ContentFolder) -> None:
         self.image = image
         _extend_search_path(image.search_path)
-        self.program: Program = class_of_bundle(image.python)(**image.parameters)
+        self.program: Program = class_of_bundle(_python_of(image, content))(**image.parameters)
         self._loaded: list[tuple[LibraryImage, LoadedCode]] = []
         self._functions: dict[str, Callable[..., Any]] = {}
         try:
@@ -160,17 +173,61 @@ class OpenProgram:
             raise _wrong_result(self.program, partial)
 
 
-def make_image(program: Program, built: Built) -> ProgramImage:
-    """Return the image of a program and of what was built of its sources."""
+def make_image(program: Program, built: Built, cache: BuildCache | None = None) -> ProgramImage:
+    """Return the image of a program and of what was built of its sources.
+
+    Args:
+        program: The program.
+        built: The build of its sources; it holds the cache entry of a large Python part.
+        cache: Where a large Python part is stored; without one it stays in the image.
+
+    Raises:
+        ProgramError: The program is too large.
+        ResourceError: A large Python part cannot be stored.
+    """
     bundle = program.bundle
+    python = bundle.without(native_files(bundle))
+    stored = None
+    if python.nbytes > MAX_PROGRAM_BYTES:
+        raise ProgramError(
+            f"the program's Python part has {python.nbytes} bytes, and the most is "
+            f"{MAX_PROGRAM_BYTES // 2**20} MiB",
+            where=program.name,
+            hint="pass large arrays as the data of the run or in the state, or load them in map",
+        )
+    if python.nbytes > INLINE_BYTES and cache is not None:
+        stored, built.python = _stored(python, cache)
+        python = msgspec.structs.replace(python, pickled=b"", files={})
     return ProgramImage(
         hash=bundle.hash,
         name=program.name,
-        python=bundle.without(native_files(bundle)),
+        python=python,
         parameters=dict(program.parameters),
         libraries=tuple(library.image for library in built.all_libraries),
         search_path=tuple(os.fsencode(Path(entry).absolute()) for entry in sys.path),
+        stored=stored,
     )
+
+
+def _stored(python: Bundle, cache: BuildCache) -> tuple[ContentRef, CacheEntry]:
+    """Store the Python part of a program; the entry keeps it there."""
+    data = msgspec.msgpack.encode(python)
+
+    def fill(folder: Path, _scratch: Path) -> dict[str, str]:
+        (folder / _STORED).write_bytes(data)
+        return {"language": "python", "sources": python.main or "a class"}
+
+    entry = cache.get_or_build(digest([("stored python", data)]), fill)
+    stamp = FileStamp.of(os.fsencode(entry.path(_STORED)))
+    return ContentRef(entry.manifest.files[_STORED].sha256, len(data), stamp), entry
+
+
+def _python_of(image: ProgramImage, content: ContentFolder) -> Bundle:
+    """Return the Python part of a program, wherever it is."""
+    if image.stored is None:
+        return image.python
+    path = Path(os.fsdecode(content.locate(image.stored)))
+    return typed.unpacker(Bundle)(_read_checked(path, image.stored.sha256, "Python part"))
 
 
 def open_image(image: ProgramImage, content: ContentFolder = _NO_CONTENT) -> OpenProgram:
@@ -210,21 +267,26 @@ def _load(library: LibraryImage, content: ContentFolder) -> tuple[LibraryImage, 
 
 
 def _checked(path: Path, sha256: str) -> Path:
+    _read_checked(path, sha256, "built library")
+    return path
+
+
+def _read_checked(path: Path, sha256: str, what: str) -> bytes:
     try:
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        data = path.read_bytes()
     except OSError as error:
         raise ProgramError(
-            f"the built library cannot be read: {error.strerror}",
+            f"the {what} cannot be read: {error.strerror}",
             where=str(path),
             hint="run again: it is built again",
         ) from error
-    if found != sha256:
+    if hashlib.sha256(data).hexdigest() != sha256:
         raise ProgramError(
-            "the built library is damaged",
+            f"the {what} is damaged",
             where=str(path),
             hint="remove the build cache and run again",
         )
-    return path
+    return data
 
 
 def _language(library: LibraryImage) -> Language:

@@ -18,6 +18,7 @@ import numpy as np
 
 from sapwood.comm import plain
 from sapwood.comm.array_types import dtype_from, dtype_text
+from sapwood.comm.plain import EXT_BYTES, EXT_TEXT
 from sapwood.comm.shared_memory import ALIGNMENT
 from sapwood.core import typed
 from sapwood.core.errors import DataValueError, ProtocolError
@@ -27,8 +28,6 @@ EXT_TUPLE = 2
 EXT_SET = 3
 EXT_COMPLEX = 4
 EXT_SCALAR = 5
-EXT_BYTES = 6
-EXT_TEXT = 7
 EXT_PICKLED = 8
 
 LONG = 64 * 1024

@@ -76,8 +76,12 @@ class IncomingRequest:
         """Return the request's argument, which must be without arrays.
 
         Agents hand arrays on as they are; they have no numpy.
+
+        Raises:
+            ProtocolError: It is malformed.
         """
-        return plain.decode(self.asked.body)
+        payload = self.asked.payload
+        return plain.decode(self.asked.body, payload.view if payload is not None else None)
 
     def reply(self, value: Any) -> None:
         """Answer with a value without arrays."""

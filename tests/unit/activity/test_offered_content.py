@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -94,6 +95,18 @@ def test_libraries_are_offered_by_the_hash_that_their_build_gave(port: Any, tmp_
     path.unlink()
     with pytest.raises(ProgramError, match="cannot be read"):
         offered.code(image_of(path), [])
+
+
+def test_a_python_part_in_a_file_is_offered(port: Any, tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    path.write_bytes(b"code")
+    (tmp_path / "python").write_bytes(b"bundle")
+    stored = ContentRef("3" * 64, 6, FileStamp.of(os.fsencode(tmp_path / "python")))
+    image = msgspec.structs.replace(image_of(path), stored=stored)
+    offered = OfferedContent(port)
+    assert stored in offered.code(image, [])
+    assert len(port.content) == 2
+    offered.close()
 
 
 def test_nothing_is_looked_at_where_all_agents_are_here(tmp_path: Path) -> None:
