@@ -175,7 +175,7 @@ MAX_SYNC = 1e6
 """Most seconds of a time-out."""
 
 LOSSES = ("replace", "partial", "fail")
-MAX_CODE = 4 * 2**20
+MAX_CODE = 2 * 2**20
 """Bytes of the functions and filters of one stream; data belong into waves."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.core import typed
 from sapwood.core.errors import DataValueError, ProtocolError
 
 MAX_BODY = 7 * 2**20
@@ -25,7 +26,7 @@ encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 _decode = msgspec.msgpack.Decoder().decode
 
-_decode_place = msgspec.msgpack.Decoder(tuple[int, str, tuple[int]]).decode
+_decode_place = typed.unpacker(tuple[int, str, tuple[int]])
 
 
 def decode(body: bytes | memoryview, payload: memoryview | None = None) -> Any:
@@ -59,6 +60,17 @@ def _long(payload: memoryview, code: int, data: memoryview) -> Any:
         raise ProtocolError("a peer sent bytes that end outside their payload")
     found = bytes(payload[offset : offset + nbytes])
     return found if code == EXT_BYTES else found.decode()
+
+
+def check_body(body: bytes) -> bytes:
+    """Return a body that fits into a message.
+
+    Raises:
+        DataValueError: It is too large.
+    """
+    if len(body) > MAX_BODY:
+        raise too_large(len(body))
+    return body
 
 
 def too_large(size: int) -> DataValueError:

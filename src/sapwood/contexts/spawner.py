@@ -87,12 +87,13 @@ class Spawner:
         """Start the zygote; orders may follow at once.
 
         Raises:
-            ResourceError: The process cannot be started.
+            ResourceError: The process cannot be started, or what it is to know is too long.
         """
+        configure = _encoded(self._configure)
         if self._borrow is not None:
             with contextlib.suppress(ResourceError):
                 self._control = self._borrow()
-                self._control.send(orders.encode(self._configure))
+                self._control.send(configure)
                 return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -113,7 +114,7 @@ class Spawner:
                 ours.close()
                 raise ResourceError(f"cannot start a process: {error.strerror}") from error
         self._control = ours
-        ours.send(orders.encode(self._configure))
+        ours.send(configure)
 
     def listen(self, loop: Loop) -> None:
         """Hear reports on a loop; called on its thread."""
@@ -123,7 +124,11 @@ class Spawner:
         loop.add_reader(self._control.fileno(), self._readable)
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Give another configuration to processes that are forked from now on."""
+        """Give another configuration to processes that are forked from now on.
+
+        Raises:
+            ResourceError: It is too long.
+        """
         self._configure = msgspec.structs.replace(self._configure, configuration=configuration)
         self._send(self._configure)
 
@@ -227,7 +232,7 @@ class Spawner:
         """Send an order; on a loop's thread, one that the zygote does not take yet waits."""
         if self._control is None:
             return
-        data = orders.encode(order)
+        data = _encoded(order)
         if self._loop is None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._control.settimeout(None)
@@ -278,6 +283,22 @@ class Spawner:
             self._ready = self._ready or isinstance(report, orders.Ready)
             if not isinstance(report, orders.HeartbeatReply):
                 self._on_report(report)
+
+
+def _encoded(order: orders.Order) -> bytes:
+    """Return an order as it is sent.
+
+    Raises:
+        ResourceError: It is too long: the zygote would end.
+    """
+    data = orders.encode(order)
+    if len(data) > orders.MAX_ORDER:
+        raise ResourceError(
+            f"what the processes of a machine are to know takes {len(data)} bytes, and the most "
+            f"is {orders.MAX_ORDER}",
+            hint="use fewer agents, or a shorter environment for them",
+        )
+    return data
 
 
 def _command(plan: ZygotePlan, descriptor: int) -> list[str]:

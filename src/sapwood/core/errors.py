@@ -51,6 +51,7 @@ import builtins
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -60,6 +61,15 @@ MAX_RECORD_TEXT = 64 * 1024
 
 REPORT_HINT = "this is a mistake of Sapwood itself: please report it"
 """What to do about an :class:`InternalError`."""
+
+MAX_RECORD = 512 * 1024
+"""Characters of all texts of one error record together."""
+
+MAX_DETAILS = 16
+"""Details of one error record; more are left out."""
+
+MAX_TITLE = 1024
+"""Longest title of a detail, in characters."""
 
 EXCEPTION_TYPE = "exception type"
 """Title of the detail that names the class of a user's exception; it is not shown."""
@@ -130,15 +140,27 @@ class SapwoodError(Exception):
         return SapwoodError.from_record, (self.to_record(),)
 
     def to_record(self, limit: int = MAX_RECORD_TEXT) -> ErrorRecord:
-        """Return this error as plain data, each text at most about ``limit`` characters long."""
-        return ErrorRecord(
-            code=self.code,
-            what=_shorten(self.what, limit),
-            where=_shorten(self.where, limit),
-            hint=_shorten(self.hint, limit),
-            details={title: _shorten(body, limit) for title, body in self.details.items()},
-            exception=self.exception,
-        )
+        """Return this error as plain data of at most about :data:`MAX_RECORD` bytes.
+
+        Args:
+            limit: Characters of each text at most; less where all texts together are too long.
+        """
+        while True:
+            record = ErrorRecord(
+                code=self.code,
+                what=_shorten(self.what, limit),
+                where=_shorten(self.where, limit),
+                hint=_shorten(self.hint, limit),
+                details={
+                    _shorten(title, MAX_TITLE): _shorten(body, limit)
+                    for title, body in itertools.islice(self.details.items(), MAX_DETAILS)
+                },
+                exception=self.exception,
+            )
+            texts = (record.what, record.where, record.hint, *record.details.values())
+            if limit <= MAX_TITLE or sum(map(len, texts)) <= MAX_RECORD:
+                return record
+            limit //= 2
 
     @classmethod
     def from_record(cls, record: ErrorRecord) -> SapwoodError:

@@ -962,9 +962,7 @@ class ControlTree:
             CommunicationError: This head does not serve.
         """
         self._check_leads()
-        body = plain.encode(value)
-        if len(body) > plain.MAX_BODY:
-            raise plain.too_large(len(body))
+        body = plain.check_body(plain.encode(value))
         return self.session.ask_encoded(host, handler, body, values.Encoded(body, [], [], 0))
 
     def is_ready(self, host: int) -> bool:

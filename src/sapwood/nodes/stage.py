@@ -11,11 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sapwood.comm.content import CHUNK
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import (
     ClosedError,
     DataMissingError,
     InputError,
+    ProtocolError,
     ResourceError,
     SapwoodError,
     SecurityError,
@@ -201,6 +203,12 @@ class NodeStage:
     def _read(self, value: Any) -> Any:
         wanted = messages.from_value(value, sm.ReadPiece)
         _refuse_others(wanted.user)
+        if not 0 <= wanted.nbytes <= CHUNK or wanted.offset < 0:
+            raise ProtocolError(
+                f"{wanted.nbytes} bytes from {wanted.offset} on are wanted, at most {CHUNK} are "
+                "read at a time",
+                where=wanted.path,
+            )
         inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
         path = _path_of(wanted.path).joinpath(*inside)
         try:

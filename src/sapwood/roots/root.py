@@ -555,7 +555,14 @@ class ServedFrontEnd:
             self._write(effect)
 
     def _write(self, message: msgspec.Struct) -> None:
-        self.connection.write(wire.pack(message, sharing=self._sharing))
+        try:
+            buffers = wire.pack(message, sharing=self._sharing)
+        except ProtocolError as error:
+            if not isinstance(message, wire.AnswerOfRoot):
+                raise
+            said = wire.AnswerOfRoot(message.number, None, error.to_record())
+            buffers = wire.pack(said, sharing=self._sharing)
+        self.connection.write(buffers)
         connection = self.connection
         unsent = getattr(connection, "unsent", 0)
         if unsent > MAX_UNSENT:

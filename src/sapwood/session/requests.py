@@ -184,7 +184,11 @@ class PendingRequests:
             body: Encoded argument.
             arrays: Its arrays.
             future: Gets the answer; without one there is a new one, which cannot be cancelled.
+
+        Raises:
+            DataValueError: The body is too large.
         """
+        plain.check_body(body)
         if future is None:
             future = RequestFuture()
             future.set_running_or_notify_cancel()  # what was asked cannot be taken back

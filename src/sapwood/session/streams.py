@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import values
+from sapwood.comm import plain, values
 from sapwood.comm.cached_codec import CachedEncoder
 from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.messages import (
@@ -26,7 +26,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
-from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.core.errors import ClosedError, DataValueError, SapwoodError
 from sapwood.core.failures import as_error
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.session.back_pressure import LARGEST, ByteLimiter
@@ -36,6 +36,40 @@ from sapwood.session.wave_result import WaveResult
 
 FLOWING = 8
 """Waves after which a stream is taken to have more."""
+
+MAX_PARAMETERS = 256 * 1024
+"""Bytes of the parameters of a stream's filters; places keep those of several versions."""
+
+
+def check_parameters(body: bytes) -> None:
+    """Check the parameters of filters before they are sent.
+
+    Raises:
+        DataValueError: They are too large.
+    """
+    if len(body) > MAX_PARAMETERS:
+        raise DataValueError(
+            f"the parameters of the filters take {len(body)} bytes, which is more than "
+            f"{MAX_PARAMETERS}",
+            hint="send data in waves",
+        )
+
+
+def check_spec(spec: StreamSpec) -> None:
+    """Check a stream before places hear of it.
+
+    Raises:
+        DataValueError: It does not fit into a message.
+    """
+    for body in spec.parameters.values():
+        check_parameters(body)
+    size = len(msgspec.msgpack.encode(spec))
+    if size > plain.MAX_BODY:
+        raise DataValueError(
+            f"the functions of a stream or run take {size} bytes, which is more than "
+            f"{plain.MAX_BODY}",
+            hint="refer to fewer or smaller objects in functions and filters; send data in waves",
+        )
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +252,12 @@ class StreamHandle:
             self._thread.post(self._read, counts)
 
     def configure(self, parameters: bytes, code: str = "") -> None:
-        """Give the filters other parameters, or staged code, from the next wave on."""
+        """Give the filters other parameters, or staged code, from the next wave on.
+
+        Raises:
+            DataValueError: The parameters are too large.
+        """
+        check_parameters(parameters)
         event = ev.ConfigureStream(self.spec.stream, parameters, code)
         self._thread.post_for(self.abandon, self._post, event)
 
@@ -475,6 +514,7 @@ class StreamTable:
         """Open a stream; from any thread.
 
         Raises:
+            DataValueError: Its filters and their parameters are too large.
             ProtocolError: A reduction is unknown.
             ClosedError: The session is closed.
         """
@@ -493,6 +533,7 @@ class StreamTable:
             options.counted,
             options.follows,
         )
+        check_spec(spec)
         limiter = self._new_limiter()
         with self._lock:  # places hear of streams in the order of their numbers
             spec = msgspec.structs.replace(spec, stream=self._new_number())

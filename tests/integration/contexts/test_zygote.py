@@ -328,6 +328,14 @@ def test_a_zygote_that_cannot_start_is_a_clear_error(monkeypatch: pytest.MonkeyP
         spawner.start()
 
 
+def test_a_configuration_that_a_zygote_cannot_take_is_a_clear_error() -> None:
+    configure = orders.ConfigureProcesses("", bytes(orders.MAX_ORDER))
+    spawner = Spawner(ZygotePlan(()), configure, lambda _: None, lambda: None)
+    with pytest.raises(ResourceError, match="the most is"):
+        spawner.start()
+    assert not spawner.pid
+
+
 FRONT_END = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -1,4 +1,4 @@
-"""Values without arrays: long bytes and texts lie in the payload."""
+"""Values without arrays: long bytes and texts are read from the payload."""
 
 from __future__ import annotations
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from sapwood.nodes.stage import StageFolder
+from sapwood.comm.content import CHUNK
+from sapwood.core.errors import ProtocolError
+from sapwood.nodes import messages
+from sapwood.nodes import stage_messages as sm
+from sapwood.nodes.stage import NodeStage, StageFolder
 from sapwood.security.authority import Authority
 
 
@@ -40,3 +46,17 @@ def test_a_folder_that_cannot_be_made_does_not_end_the_daemon(tmp_path: Path) ->
     made = StageFolder(str(tmp_path / "file"), Authority.create("a").certificate, "n1")
     assert made.path.parent == tmp_path / "file"
     made.close()
+
+
+@pytest.mark.parametrize(("nbytes", "offset"), [(60 * 2**20, 0), (CHUNK + 1, 0), (-1, 0), (1, -1)])
+def test_a_piece_has_a_bound(nbytes: int, offset: int) -> None:
+    value = messages.to_value(sm.ReadPiece("/dev/zero", b"zero", offset, nbytes))
+    stage: Any = SimpleNamespace()
+    with pytest.raises(ProtocolError, match="are wanted, at most"):
+        NodeStage._read(stage, value)
+
+
+def test_a_piece_within_the_bound_is_read() -> None:
+    value = messages.to_value(sm.ReadPiece("/dev/zero", b"zero", 0, CHUNK))
+    stage: Any = SimpleNamespace()
+    assert NodeStage._read(stage, value) == bytes(CHUNK)

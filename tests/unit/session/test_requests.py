@@ -12,7 +12,7 @@ from sapwood.comm import plain, values
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
-from sapwood.core.errors import AgentLostError, InternalError
+from sapwood.core.errors import AgentLostError, DataValueError, InternalError
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.requests import PendingRequests
 
@@ -102,3 +102,12 @@ def test_an_answer_whose_memory_is_gone_is_the_loss_of_its_agent() -> None:
     requests.answered(ev.Answered(asked.number, plain.encode(None), gone, None))
     with pytest.raises(AgentLostError, match="agent 1 ended: shared memory of process"):
         future.result(0)
+
+
+def test_a_request_that_does_not_fit_into_a_message_is_an_error_of_its_call() -> None:
+    thread: Any = SimpleNamespace(post=lambda function, *args: function(*args), is_current=False)
+    posted: list[ev.Event] = []
+    requests = PendingRequests(thread, posted.append, BlockPool(0), ByteLimiter(2**20, thread))
+    with pytest.raises(DataValueError, match="cannot travel between processes"):
+        requests.ask(1, "test", bytes(plain.MAX_BODY + 1), values.encode(None))
+    assert posted == []

@@ -329,7 +329,4 @@ def _rows(members: Sequence[int], given: Sequence[Any]) -> tuple[bytes, np.ndarr
         one.write_into(memoryview(flat[start : start + one.nbytes].data))
         rows.append((rank, one.body, start, start + one.nbytes))
         start += one.nbytes
-    body = plain.encode(rows)
-    if len(body) > plain.MAX_BODY:
-        raise plain.too_large(len(body))
-    return body, flat
+    return plain.check_body(plain.encode(rows)), flat

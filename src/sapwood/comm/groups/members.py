@@ -8,9 +8,16 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.loop import Timer
-from sapwood.comm.messages.groups import LEAVE, MAX_ROUNDS, NO_GROUP, GroupNumber, Key
+from sapwood.comm.messages.groups import (
+    LEAVE,
+    MAX_NAME,
+    MAX_ROUNDS,
+    NO_GROUP,
+    GroupNumber,
+    Key,
+)
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ClosedError, GroupError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, GroupError, SapwoodError
 from sapwood.core.topology import ROOT
 
 Failed = Callable[[SapwoodError], None]
@@ -86,6 +93,10 @@ class GroupMemberships:
         failed: Failed,
     ) -> None:
         """Enter a group; ``done`` gets its number when all members have."""
+        size = len(key[1].encode(errors="surrogatepass"))
+        if size > MAX_NAME:
+            failed(ConfigurationError(f"the name of a group has {size} bytes, over {MAX_NAME}"))
+            return
         if key in self._entering:
             failed(
                 GroupError(

@@ -18,6 +18,9 @@ Key = tuple[Ranges, str]
 MAX_ROUNDS = 64
 """Rounds of one group that are under way at a time."""
 
+MAX_NAME = 1024
+"""Bytes of the name of a group."""
+
 FIELD = "x"
 """Field of a contribution that holds the value."""
 

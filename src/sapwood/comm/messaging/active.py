@@ -15,6 +15,7 @@ from sapwood.comm.messaging.delivery import OutgoingMessage, ReliableDelivery
 from sapwood.comm.messaging.rendezvous import RendezvousTransfers, TransferOwner, in_memory
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects
+from sapwood.comm.plain import MAX_BODY, too_large
 from sapwood.core.errors import CancelledError, CommunicationError, ErrorRecord, SapwoodError
 
 ACTIVE = 0
@@ -75,7 +76,7 @@ class ActiveMessages(TransferOwner):
             payload=event.payload,
             handle=event.number,
         )
-        error = self._delivery.left(event.destination)
+        error = self._delivery.left(event.destination) or _too_large(event.body)
         if error is not None:
             return [ev.Answered(event.number, b"", None, error.to_record())]
         self._asked[event.number] = (event.destination, outgoing)
@@ -84,7 +85,11 @@ class ActiveMessages(TransferOwner):
         return self._delivery.send(now, event.destination, ACTIVE, outgoing)
 
     def answer(self, now: float, event: ev.Answer) -> Effects:
-        """Answer a request."""
+        """Answer a request; an answer that no link carries becomes an error."""
+        problem = _too_large(event.body)
+        if problem is not None:
+            error = problem.to_record()
+            event = ev.Answer(event.destination, event.number, b"", None, error)
         outgoing = OutgoingMessage(
             REPLY, event.number, body=event.body, payload=event.payload, error=event.error
         )
@@ -206,3 +211,8 @@ class ActiveMessages(TransferOwner):
             del self._asked[number]
         effects: Effects = [ev.Answered(number, b"", None, record) for number in gone]
         return effects + self._delivery.resume(now, ACTIVE)
+
+
+def _too_large(body: bytes) -> SapwoodError | None:
+    """Return the error of a body that does not fit into a message; it would be sent for ever."""
+    return too_large(len(body)) if len(body) > MAX_BODY else None

@@ -25,7 +25,7 @@ from sapwood.comm.streams.stream import (
     StreamEvent,
     StreamState,
 )
-from sapwood.core.errors import InputError, ProtocolError, ResourceError
+from sapwood.core.errors import ErrorRecord, InputError, ProtocolError, ResourceError
 from sapwood.core.rankset import joined
 from sapwood.core.topology import ROOT
 
@@ -47,6 +47,9 @@ STEPS = {
     RESUME: (StreamEvent.RESUME, "quiesce the stream first"),
 }
 """What an operation does to the state of a stream, and what to do where it cannot."""
+
+MAX_PROBLEM = 200
+"""Characters of the problem of a place in a report, where another place has one, too."""
 
 MAX_SWEEPS = 64
 """Operations that are under way in one stream at a time."""
@@ -215,7 +218,7 @@ class ControlOperations:
         if message.action == QUIESCE:
             self._advance(stream, StreamEvent.DRAINED)
         reached = joined(sweep.reached)
-        reports = (self._report(stream, sweep), *sweep.reports)
+        reports = with_one_problem((self._report(stream, sweep), *sweep.reports))
         if message.action not in UNORDERED:
             reports = ()
         if self._near.rank == ROOT:
@@ -255,3 +258,16 @@ def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
         queued=len(stream.outbox) + len(stream.detained) + len(stream.carried),
         **stream.counters.figures(),
     )
+
+
+def with_one_problem(reports: tuple[msg.PlaceReport, ...]) -> tuple[msg.PlaceReport, ...]:
+    """Keep one problem as it is and shorten the others: all reports travel in one message."""
+    found: list[msg.PlaceReport] = []
+    several = False
+    for one in reports:
+        if one.problem is not None and several:
+            short = ErrorRecord(code=one.problem.code, what=one.problem.what[:MAX_PROBLEM])
+            one = msgspec.structs.replace(one, problem=short)  # noqa: PLW2901 - the same, shorter
+        several = several or one.problem is not None
+        found.append(one)
+    return tuple(found)

@@ -12,7 +12,12 @@ from sapwood.comm import values
 from sapwood.comm.messages.messaging import RoutedMessage
 from sapwood.comm.messaging import active
 from sapwood.comm.messaging import events as mev
-from sapwood.core.errors import CommunicationError, ExecutionError, SapwoodError
+from sapwood.core.errors import (
+    CommunicationError,
+    DataValueError,
+    ExecutionError,
+    SapwoodError,
+)
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood_simulation.network import Network
 
@@ -212,3 +217,32 @@ def test_a_message_in_the_name_of_somebody_else_is_dropped(source: int, destinat
     network.send(1, ROOT, RoutedMessage(source, destination, 0, 1 << 32, 0, 1, 0, 1, 1, "test"))
     network.run()
     assert network.observed(ev.Asked) == []
+
+
+@pytest.mark.parametrize("sender", [1, ROOT])
+def test_an_answer_that_no_link_carries_is_an_error_of_its_request(
+    monkeypatch: pytest.MonkeyPatch, sender: int
+) -> None:
+    network = Network(kary(4, 2), 0, lambda _rank, value: "x" * value)
+    network.start()
+    monkeypatch.setattr(active, "MAX_BODY", 1000)
+    network.ask(sender, 4, 7, 2000)
+    network.run()
+    (answered,) = network.observed(ev.Answered, sender)
+    assert isinstance(error_of(answered), DataValueError)
+    assert not answered.body
+    network.ask(sender, 4, 8, 5)  # the channel is not blocked by it
+    network.run()
+    assert network.observed(ev.Answered, sender)[-1].error is None
+
+
+def test_a_request_that_no_link_carries_is_answered_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network = started()
+    monkeypatch.setattr(active, "MAX_BODY", 1000)
+    network.post(1, ev.Ask(4, "long", 7, bytes(1001), None))
+    network.run()
+    (answered,) = network.observed(ev.Answered, 1)
+    assert isinstance(error_of(answered), DataValueError)
+    assert not network.observed(ev.Asked, 4)
