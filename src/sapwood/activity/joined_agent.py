@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +23,7 @@ from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.contexts import orders
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError
+from sapwood.core.failures import log_loop_failure
 from sapwood.core.topology import ROOT
 from sapwood.security.invitations import AgentInvitation
 from sapwood.session.agent import (
@@ -102,7 +104,7 @@ class JoinedAgentProcess:
         place = joined.place
         self.rank = place.rank
         self.session = place.session
-        self._loop = SharedReactor()
+        self._loop = SharedReactor(partial(log_loop_failure, "the agent"))
         self._error: SapwoodError | None = None
         self._reason = ""
         self._leaves = False
@@ -192,10 +194,9 @@ class JoinedAgentProcess:
         self._fail(ResourceError("the process that starts its runners has ended"))
 
     def _look(self) -> None:
+        self._loop.call_later(ZYGOTE_LOOK, self._look)  # first: also after a look that fails
         if self._spawner.is_silent(ZYGOTE_LOOKS, ZYGOTE_LOOKS):
             self._fail(ResourceError("the process that starts its runners hangs"))
-        else:
-            self._loop.call_later(ZYGOTE_LOOK, self._look)
 
     def _fail(self, error: SapwoodError) -> None:
         if not self._reason:

@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from sapwood.core.failures import start_thread
+
 INTERVAL: Final = 0.5
 """Seconds between two updates of a picture."""
 
@@ -58,7 +60,7 @@ class LivePicture:
         if pictured.done():
             self.end()
         else:
-            threading.Thread(target=self._follow, name="sapwood-notebook", daemon=True).start()
+            start_thread("sapwood-notebook", self._follow)
 
     def end(self) -> None:
         """Show how it has ended; whoever waited for the end calls this, too.

@@ -73,6 +73,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
+from sapwood.core.failures import new_thread
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
@@ -231,7 +232,7 @@ class Run(StaysHere):
         self._offered = OfferedContent(session)
         self._pictures: list[LivePicture] = []
         self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
-        self._thread = threading.Thread(target=self._work, name=f"sapwood-{self.name}", daemon=True)
+        self._thread = new_thread(f"sapwood-{self.name}", self._work, failed=self._fail)
         seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
         self._timer = threading.Timer(seconds, self._took_too_long)
         self._timer.daemon = True
@@ -374,6 +375,11 @@ class Run(StaysHere):
             seam.tracer.record("iteration", self._span, when, about)
 
     # --- the thread of the run -----------------------------------------------------------------
+
+    def _fail(self, error: SapwoodError) -> None:
+        """End the future with a mistake that the thread itself could not report."""
+        if not self._future.done():
+            self._future.set_exception(error)
 
     def _work(self) -> None:
         try:

@@ -36,6 +36,7 @@ from sapwood.comm import plain, values
 from sapwood.comm.reduction import Accumulator
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
+from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
@@ -227,7 +228,7 @@ class RunWatch:
         self._ended = threading.Event()
         self._hurry.clear()
         self._unsubscribe = self._session.subscribe(self._changed)
-        self._thread = threading.Thread(target=self._watch, name="sapwood-watch", daemon=True)
+        self._thread = new_thread("sapwood-watch", self._watch)
         self._thread.start()
 
     def end(self) -> None:

@@ -24,6 +24,7 @@ from sapwood.core.errors import (
     SapwoodError,
     UserCodeError,
 )
+from sapwood.core.failures import log_failure, start_thread
 from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
 MAX_QUEUED_TASKS = 1_000_000
@@ -194,7 +195,7 @@ class TaskPool:
                     return
                 self._is_preparing = True
             # Not here, on the loop's thread: what is encoded may be large, or the user's code.
-            threading.Thread(target=self._prepare, name="sapwood-tasks", daemon=True).start()
+            start_thread("sapwood-tasks", self._prepare)
 
         with self._lock:
             self._must_accept()
@@ -275,7 +276,10 @@ class TaskPool:
                     self._is_preparing = False
                     return
                 begin = self._to_prepare.popleft()
-            begin()
+            try:
+                begin()
+            except Exception as error:  # noqa: BLE001 - other tasks are prepared all the same
+                log_failure("preparing a task", error)
 
     def _must_accept(self, *, is_new: bool = True) -> None:
         reason = self._closed or (self._refusal if is_new else None)

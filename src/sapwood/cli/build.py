@@ -18,6 +18,7 @@ from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
+from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
@@ -224,7 +225,7 @@ def passing_seconds(
         stream.write("\r\x1b[K")
         stream.flush()
 
-    thread = threading.Thread(target=show, name="sapwood-waiting", daemon=True)
+    thread = new_thread("sapwood-waiting", show)
     thread.start()
     try:
         yield

@@ -7,7 +7,6 @@ import contextlib
 import os
 import select
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +20,7 @@ from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
 from sapwood.cli.present import answer_stream, json_bytes
 from sapwood.client.executing import PIECE, commands_on, start_command
 from sapwood.code.runner.packages import packages_variables
+from sapwood.core.failures import new_thread
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.configuration import load_configuration
 from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
@@ -133,7 +133,7 @@ def _follow(running: RunningCommand, view: ExecView) -> int:
 def _standard_input(running: RunningCommand) -> Iterator[None]:
     """Give a command what comes by standard input."""
     bell = os.eventfd(0, os.EFD_CLOEXEC)
-    thread = threading.Thread(target=_feed, args=(running, bell), name="sapwood-input", daemon=True)
+    thread = new_thread("sapwood-input", _feed, running, bell)
     thread.start()
     try:
         yield

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
+
+from sapwood.core.failures import new_thread
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def forwarded_interrupts(forward: Callable[[int], object]) -> Iterator[None]:
         if number:
             forward(number)
 
-    thread = threading.Thread(target=work, name="sapwood-interrupts", daemon=True)
+    thread = new_thread("sapwood-interrupts", work)
     heeded = [
         number
         for number in (signal.SIGINT, signal.SIGTERM)

@@ -12,6 +12,7 @@ from sapwood.activity.run import Run
 from sapwood.client.cluster import Cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.errors import CancelledError, ConfigurationError, DrainedError, SapwoodError
+from sapwood.core.failures import start_thread
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 
@@ -120,9 +121,7 @@ class AllocationChain:
                 return
             self._next = Future()
             self._needed = False
-        thread = threading.Thread(target=self._begin_next, args=(self._next,), daemon=True)
-        thread.name = "sapwood-next-allocation"
-        thread.start()
+        start_thread("sapwood-next-allocation", self._begin_next, self._next)
 
     def _begin_next(self, following: Future[Cluster]) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sapwood.activity.run import Run
 from sapwood.contexts.launchers.base import LimitedLauncher
+from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 
@@ -129,9 +130,7 @@ class AllocationEnd:
         with self._changed:
             self._alarms.append(alarm)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._watch, name="sapwood-allocation", daemon=True
-                )
+                self._thread = new_thread("sapwood-allocation", self._watch)
                 self._thread.start()
             self._changed.notify_all()
         run.add_done_callback(lambda _: self._forget(alarm))

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -30,6 +29,7 @@ from sapwood.comm import values
 from sapwood.comm.messaging.envelope import check_places
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
+from sapwood.core.failures import start_thread
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
@@ -455,7 +455,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             self._tasks.wait()
             self.close()
         else:
-            threading.Thread(target=self.shutdown, name="sapwood-shutdown").start()
+            start_thread("sapwood-shutdown", self.shutdown, daemon=None)
 
     def __exit__(self, *exc: object) -> None:
         """Wait for the tasks, then close; after an exception close at once."""

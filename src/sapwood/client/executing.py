@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import machines
 from sapwood.core import typed
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
+from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
@@ -298,7 +298,7 @@ def _feeding(running: RunningCommand, data: bytes | None) -> Iterator[None]:
                 return
         running.give(b"")
 
-    thread = threading.Thread(target=feed, name="sapwood-input", daemon=True)
+    thread = new_thread("sapwood-input", feed)
     thread.start()
     try:
         yield

@@ -1,7 +1,6 @@
 """Agents that do something together, started from the front end."""
 
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -18,6 +17,7 @@ from sapwood.core.errors import (
     GroupError,
     SapwoodError,
 )
+from sapwood.core.failures import start_thread
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
 from sapwood.core.staying import StaysHere
@@ -249,7 +249,7 @@ class AgentGroup(StaysHere):
             except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
                 request.set_exception(error)
 
-        threading.Thread(target=run, name="sapwood-group", daemon=True).start()
+        start_thread("sapwood-group", run)
         return request
 
     def _must_be_there(self) -> None:

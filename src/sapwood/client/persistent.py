@@ -13,6 +13,7 @@ import msgspec
 from sapwood.activity import agent_requests
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.core.errors import ClosedError
+from sapwood.core.failures import start_thread
 from sapwood.data.column import Array
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
@@ -202,7 +203,7 @@ class _Kept:
     def release_later(self) -> None:
         """Forget all on another thread: what is collected may be so in the middle of anything."""
         if not self.released:
-            threading.Thread(target=self.release, name="sapwood-release", daemon=True).start()
+            start_thread("sapwood-release", self.release)
 
 
 class _Shared(Published):

@@ -23,6 +23,7 @@ from sapwood.code.load import load_program
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import ProgramError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread
 
 QUIET_MILLISECONDS: Final = 10
 """A change counts once no other came for this long: editors write in several steps."""
@@ -100,7 +101,7 @@ class Watch:
         self._newest: Version | None = None
         self._stop = threading.Event()
         self._files: tuple[Path, ...] = ()
-        self._thread = threading.Thread(target=self._work, name="sapwood-watch", daemon=True)
+        self._thread = new_thread("sapwood-watch", self._work)
         self._thread.start()
 
     @property

@@ -8,7 +8,8 @@ Every thread and event loop of Sapwood has one handler of exceptions, at its top
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sapwood.core.errors import REPORT_HINT, InternalError, SapwoodError
@@ -79,21 +80,71 @@ def log_failure(doing: str, exception: BaseException) -> None:
         pass
 
 
+def log_loop_failure(loop: str, exception: BaseException) -> None:
+    """Log what a callback of the main thread's loop raised; raise what is to end the process."""
+    if isinstance(exception, KeyboardInterrupt | SystemExit):
+        raise exception
+    log_failure(f"a callback of {loop}", exception)
+
+
+@contextlib.contextmanager
+def failing(doing: str, failed: Callable[[SapwoodError], Any]) -> Iterator[None]:
+    """Give ``failed`` an exception that is raised inside; log it unless it is one of Sapwood.
+
+    Example:
+        >>> answers = []
+        >>> with failing("request 'ping'", answers.append):
+        ...     raise SapwoodError("no such agent")
+        >>> print(*answers)
+        no such agent
+    """
+    try:
+        yield
+    except SapwoodError as error:
+        fail(doing, failed, error)
+    except (Exception, SystemExit) as exception:  # noqa: BLE001 - it fails this and no more
+        log_failure(doing, exception)
+        fail(doing, failed, as_error(exception, doing))
+
+
+def new_thread(
+    name: str,
+    work: Callable[..., Any],
+    *args: Any,
+    failed: Callable[[SapwoodError], Any] | None = None,
+    daemon: bool | None = True,
+) -> threading.Thread:
+    """Return a named thread; an exception of its work is logged and given to ``failed``.
+
+    Args:
+        name: Of the thread.
+        work: The function that it calls.
+        *args: The arguments of that function.
+        failed: Fails the callers that wait for the thread; it is called on the thread.
+        daemon: Whether the interpreter may end without it; None: as the thread that makes it.
+    """
+    import threading  # noqa: PLC0415 - agents have one thread
+
+    def run() -> None:
+        try:
+            work(*args)
+        except BaseException as exception:  # noqa: BLE001 - the top of a thread
+            doing = f"thread '{name}'"
+            log_failure(doing, exception)
+            if failed is not None:
+                fail(doing, failed, as_error(exception, doing))
+
+    return threading.Thread(target=run, name=name, daemon=daemon)
+
+
 def start_thread(
     name: str,
     work: Callable[..., Any],
     *args: Any,
     failed: Callable[[SapwoodError], Any] | None = None,
-    daemon: bool = True,
+    daemon: bool | None = True,
 ) -> threading.Thread:
-    """Start a named thread; what it raises is logged and given to ``failed``.
-
-    Args:
-        name: Of the thread.
-        work: What it does.
-        *args: The arguments of that.
-        failed: Fails those who wait for the thread, with the error; called on it.
-        daemon: Whether the interpreter may end without it.
+    """Start a thread of :func:`new_thread`, and return it.
 
     Example:
         >>> errors = []
@@ -102,17 +153,7 @@ def start_thread(
         >>> print(errors[0])
         no disk
     """
-    import threading  # noqa: PLC0415 - agents have one thread
-
-    def run() -> None:
-        try:
-            work(*args)
-        except BaseException as exception:  # noqa: BLE001 - the top of a thread
-            log_failure(f"thread '{name}'", exception)
-            if failed is not None:
-                fail(f"thread '{name}'", failed, as_error(exception, f"thread '{name}'"))
-
-    thread = threading.Thread(target=run, name=name, daemon=daemon)
+    thread = new_thread(name, work, *args, failed=failed, daemon=daemon)
     thread.start()
     return thread
 

@@ -27,6 +27,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.failures import as_error, log_failure, start_thread
 from sapwood.core.hostset import expand_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
@@ -392,9 +393,7 @@ class HeadAccess:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         self._takers[tree] = (listening, folder)
-        threading.Thread(
-            target=take_sockets, args=(listening, take), name="sapwood-links", daemon=True
-        ).start()
+        start_thread("sapwood-links", take_sockets, listening, take)
         self.client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
         return lambda: self._end_delegation(tree)
 
@@ -491,7 +490,7 @@ class HeadAccess:
         else:
             for session in sessions:
                 session.way_lost()
-            threading.Thread(target=self._look_for_head, name="sapwood-look", daemon=True).start()
+            start_thread("sapwood-look", self._look_for_head, failed=self._look_failed)
         self._tell(calls.HEAD_GONE, self._away)
 
     def _give_up(self, reason: str) -> None:
@@ -518,12 +517,7 @@ class HeadAccess:
             if client is not self.client or client.is_over:
                 return
             if not answer.done():
-                threading.Thread(
-                    target=self._look_elsewhere,
-                    args=(client, answer),
-                    name="sapwood-look",
-                    daemon=True,
-                ).start()
+                start_thread("sapwood-look", self._look_elsewhere, client, answer)
                 return
             with contextlib.suppress(SapwoodError, msgspec.ValidationError):
                 self._heads = typed.convert(answer.result(), calls.HeadFacts).heads
@@ -575,7 +569,8 @@ class HeadAccess:
             except SecurityError as error:  # the credential was revoked
                 self._give_up(error.what)
                 return
-            except SapwoodError:
+            except Exception as error:  # noqa: BLE001 - a head of another version may say anything
+                _log.debug("no head", reason=as_error(error).what)
                 continue
             if facts.cluster != self.facts.cluster:
                 client.close()
@@ -584,11 +579,15 @@ class HeadAccess:
             try:
                 for tree in list(self._takers):
                     client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
-            except SapwoodError:  # it is gone as well
+            except Exception as error:  # noqa: BLE001 - it is gone as well, or of another version
+                _log.debug("no head", reason=as_error(error).what)
                 client.close()
                 continue
             if self._returned(client, facts):
                 return
+
+    def _look_failed(self, error: SapwoodError) -> None:
+        self._give_up(f"the next head cannot be looked for: {error.what}")
 
     def _returned(self, client: ServiceClient, facts: calls.HeadFacts) -> bool:
         """Use another head from now on, and have the sessions use their nodes again.
@@ -664,7 +663,10 @@ def take_sockets(listening: socket.socket, take: TakeSocket) -> None:
             except OSError:
                 continue
             for descriptor in descriptors:
-                take(socket.socket(fileno=descriptor), peer.decode("ascii", "replace"))
+                try:
+                    take(socket.socket(fileno=descriptor), peer.decode("ascii", "replace"))
+                except Exception as error:  # noqa: BLE001 - it is about this connection only
+                    log_failure("taking a connection that the head hands over", error)
 
 
 def _plain(value: msgspec.Struct) -> Any:

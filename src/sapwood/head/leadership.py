@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     SapwoodError,
     StoreError,
 )
+from sapwood.core.failures import as_error, new_thread
 from sapwood.environment.logs import logger
 from sapwood.store.base import (
     MAX_PAGE,
@@ -272,9 +273,7 @@ class Leadership:
 
     def _begin_renewals(self) -> None:
         self._look_at_others()
-        self._thread = threading.Thread(
-            target=self._keep, args=(self._leads,), name="sapwood-lease", daemon=True
-        )
+        self._thread = new_thread("sapwood-lease", self._keep, self._leads)
         self._thread.start()
 
     def _keep(self, leads: int) -> None:
@@ -292,8 +291,9 @@ class Leadership:
                 self._look_at_others()
             except LeaseLostError:
                 self._lose(leads)
-            except SapwoodError as error:
-                _log.warning("lease not renewed", left=self.seconds_left, reason=str(error))
+            except Exception as error:  # noqa: BLE001 - it is tried again while the lease lasts
+                reason = as_error(error).what
+                _log.warning("lease not renewed", left=self.seconds_left, reason=reason)
 
     def _renew(self) -> None:
         asked = self._clock()

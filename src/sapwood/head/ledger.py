@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
 from sapwood.store.file_system import is_local
@@ -225,7 +226,7 @@ class Ledger:
         self._count = 0
         with self._disk:
             self._open()
-        self._thread = threading.Thread(target=self._write_always, name="sapwood-ledger")
+        self._thread = new_thread("sapwood-ledger", self._write_always, daemon=None)
         self._thread.daemon = True
         self._thread.start()
 
@@ -506,10 +507,15 @@ class Ledger:
                 waiting = bool(self._unwritten)
             self._wake.wait(RETRY if waiting else None)
             self._wake.clear()
-            with self._disk:
-                self._write()
+            failed = False
+            try:
+                with self._disk:
+                    self._write()
+            except Exception as error:  # noqa: BLE001 - later events are written all the same
+                log_failure("writing down events", error)
+                failed = True
             with self._lock:
-                troubled = bool(self._trouble) and not self._closed
+                troubled = (failed or bool(self._trouble)) and not self._closed
             if troubled:
                 self._over.wait(RETRY)  # not at each event again
 

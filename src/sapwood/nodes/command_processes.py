@@ -21,6 +21,7 @@ from typing import Any
 from sapwood.contexts.local_user import LocalUser, find_user
 from sapwood.contexts.process import resident_memory
 from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError, SecurityError
+from sapwood.core.failures import start_thread
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
 from sapwood.nodes.staged_use import with_environment, with_staged_programs
@@ -275,11 +276,13 @@ class CommandProcess:
         self._sweeping = True
 
         def work() -> None:
-            sweeping.sweep(self._mark, self._process.pid)
-            with contextlib.suppress(SapwoodError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._swept)
+            try:
+                sweeping.sweep(self._mark, self._process.pid)
+            finally:
+                with contextlib.suppress(SapwoodError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._swept)
 
-        threading.Thread(target=work, name="sapwood-sweep", daemon=True).start()
+        start_thread("sapwood-sweep", work)
 
     def _swept(self) -> None:
         """Reap the first process, if that was the end: until now its number was no other's."""

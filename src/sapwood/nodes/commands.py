@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import msgspec
 
 from sapwood.comm import plain, values
-from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError
+from sapwood.core.failures import failing
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
@@ -438,12 +439,10 @@ class LocalCarrier:
         answer.set_running_or_notify_cancel()
 
         def serve() -> None:
-            try:
+            with failing(f"request '{request}'", answer.set_exception):
                 self._processes.requests[request](
                     messages.to_value(message), partial(answer.set_result, None)
                 )
-            except SapwoodError as error:
-                answer.set_exception(error)
 
         self._thread.post(serve)
         return answer

@@ -30,9 +30,9 @@ from sapwood.core.errors import (
     CommunicationError,
     ConfigurationError,
     NodeLostError,
+    ProtocolError,
     SapwoodError,
     SecurityError,
-    StoreError,
 )
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
@@ -79,6 +79,9 @@ SHORTEST_SEARCH = 10.0
 
 LEAVE_TIMEOUT = 2.0
 """Seconds that a node may take to say that it leaves."""
+
+MAX_REQUEST = 16 * 1024
+"""Bytes of a certificate request; one of a P-256 key has 400."""
 
 _NODE = re.compile(r"n[0-9]+(-[0-9]+)?")
 """Names of nodes in certificates; those of heads and front ends have others."""
@@ -673,21 +676,22 @@ class ControlTree:
 
     def _renew(self) -> None:
         """Show another certificate from now on: this one ends soon."""
+        again = self._life.total_seconds() * RENEW_AFTER
+        self._loop_later(again, self._renew)  # first: also after a time that fails
         self._credentials = self._issue()
         if self._port is not None:
             self._port.renew(self._credentials)
-        self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
 
     def _renew_node(self, question: ServedRequest) -> None:
         """Give a node another certificate over its link, which says who it is."""
         with self._lock:
             node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
-        try:
+        with question.answered_with_errors():
             self._check_signs()
             if not node or self._denied(node):
                 raise SecurityError("this node gets no certificate")
             name = node.partition(".")[0]
-            certificate = self._authority.sign(bytes(question.value()), name, self._life)
+            certificate = self._authority.sign(_request_in(question), name, self._life)
             with self._lock:
                 self._certificate_ends[question.asked.source] = valid_until(certificate)
             self._note(
@@ -697,21 +701,17 @@ class ControlTree:
                 facts={"until": f"{valid_until(certificate):.0f}"},
             )
             question.give(certificate, None)
-        except (SecurityError, CommunicationError, StoreError) as error:
-            question.fail(error)
 
     def _certify_places(self, question: ServedRequest) -> None:
         """Give places on a node, which run as another user, a certificate of their own."""
         with self._lock:
             node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
-        try:
+        with question.answered_with_errors():
             self._check_signs()
             if not node or self._denied(node):
                 raise SecurityError("this node gets no certificate")
             name = places_id(node.partition(".")[0])
-            question.give(self._authority.sign(bytes(question.value()), name, self._life), None)
-        except (SecurityError, CommunicationError, StoreError) as error:
-            question.fail(error)
+            question.give(self._authority.sign(_request_in(question), name, self._life), None)
 
     def shown_by_places(self, node: str) -> str:
         """Return the id that places on a node show: they run as its daemon."""
@@ -789,6 +789,7 @@ class ControlTree:
         else:
             # It has the same id for ever: to deny that is to deny all certificates that it got.
             name = peer.partition(".")[0]
+            self._must_be_node(peer)  # first: a signature costs time, and strangers get none
             certificate = self._authority.sign(request.request, name, self._life)
             rank, incarnation = self._by_certificate(request, peer)
         with self._lock:
@@ -835,12 +836,15 @@ class ControlTree:
             )
         return rank, incarnation
 
-    def _by_certificate(self, request: JoinRequest, peer: str) -> tuple[int, int]:
-        """Return place and incarnation of a node that comes again."""
+    def _must_be_node(self, peer: str) -> None:
+        """Raise SecurityError unless a certificate is one of a node that may come again."""
         if _NODE.fullmatch(peer.partition(".")[0]) is None:
             raise SecurityError("a machine that was never here needs a join token")
         if self._denied(peer):
             raise SecurityError("the node was removed", hint="join with a new token")
+
+    def _by_certificate(self, request: JoinRequest, peer: str) -> tuple[int, int]:
+        """Return place and incarnation of a node that comes again."""
         with self._lock:
             known = [rank for rank, (node, _, _) in self._facts.items() if node == peer]
             incarnation = self._awaited.pop(known[0], 0) if known else 0
@@ -1036,3 +1040,18 @@ class _Daemons:
 
     def close(self) -> None:
         """Do nothing: the daemons end with the channels of the launcher."""
+
+
+def _request_in(question: ServedRequest) -> bytes:
+    """Return the certificate request that a node sends.
+
+    Raises:
+        ProtocolError: It sends something else.
+    """
+    value = question.value()
+    if not isinstance(value, bytes) or len(value) > MAX_REQUEST:
+        raise ProtocolError(
+            f"this is not a certificate request of at most {MAX_REQUEST} bytes",
+            where=f"rank {question.asked.source}",
+        )
+    return value

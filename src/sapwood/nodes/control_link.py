@@ -16,6 +16,7 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.loop import Timer
 from sapwood.core import typed
 from sapwood.core.clock import Clock, MonotonicClock
+from sapwood.core.failures import log_loop_failure
 from sapwood.core.topology import ROOT
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
@@ -76,7 +77,7 @@ class ControlLink:
         way: HeadWay | None = None,
     ) -> None:
         self.way = way
-        self.loop = SharedReactor()
+        self.loop = SharedReactor(partial(log_loop_failure, "the node"))
         self.linked = False
         self._patience = patience
         self._serve = serve

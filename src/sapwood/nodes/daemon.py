@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError
+from sapwood.core.failures import new_thread
 from sapwood.core.topology import ROOT
 from sapwood.environment.component import (
     Component,
@@ -207,7 +207,7 @@ class NodeDaemon:
                 found.append(error)
             self.loop.call_soon_threadsafe(self.loop.stop)
 
-        thread = threading.Thread(target=work, name="sapwood-join", daemon=True)
+        thread = new_thread("sapwood-join", work)
         thread.start()
         while not found:
             self.loop.run()
@@ -244,7 +244,7 @@ class NodeDaemon:
     # --- requests of the head ------------------------------------------------------------------
 
     def _serve(self, name: str, request: IncomingRequest) -> None:
-        """Answer a request; one that fails for whatever reason must not end the node.
+        """Answer a request.
 
         Only the head may ask: whoever has another node must not get this one by that.
         """
@@ -253,13 +253,8 @@ class NodeDaemon:
                 "only the head may ask a node for this", where=f"rank {request.asked.source}"
             )
         component, handler = self._handlers[name]
-        try:
-            self._check_works(component)
-            handler(request)
-        except SapwoodError:
-            raise
-        except Exception as error:
-            raise ResourceError(f"the node cannot do this: {error!r}") from error
+        self._check_works(component)
+        handler(request)
 
     def _check_works(self, component: str) -> None:
         """Refuse what a component would do that does not run."""

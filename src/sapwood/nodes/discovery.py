@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.core.errors import CommunicationError, ConfigurationError
+from sapwood.core.failures import new_thread
 from sapwood.nodes.port import own_addresses
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Announcement:
 
     def start(self) -> None:
         """Announce it; that takes about a second, and this does not wait for it."""
-        self._thread = threading.Thread(target=self._work, name="sapwood-announce", daemon=True)
+        self._thread = new_thread("sapwood-announce", self._work)
         self._thread.start()
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
+from sapwood.core.failures import start_thread
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
@@ -688,7 +689,7 @@ class FirstAnswer:
         self._over = threading.Event()
         for number, address in enumerate(addresses):
             work = partial(self._try, address, number * STAGGER, timeout)
-            threading.Thread(target=work, name="sapwood-dial", daemon=True).start()
+            start_thread("sapwood-dial", work)
         if addresses:
             self._over.wait(timeout)
         with self._lock:

@@ -24,6 +24,7 @@ from sapwood.contexts.process import children
 from sapwood.contexts.spawner import Spawner
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError, SecurityError
+from sapwood.core.failures import new_thread
 from sapwood.core.topology import gateways
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.lifecycle import State
@@ -43,6 +44,9 @@ from sapwood.session.shared_reactor import SharedReactor
 
 if TYPE_CHECKING:
     from sapwood.nodes.port import NodePort
+
+CLOSE_TIMEOUT = 2.0
+"""Seconds that the node waits for the end of former processes of a session that is opened."""
 
 LOOKS = 8
 """A zygote that gives no sign of life at so many heartbeats is taken for dead."""
@@ -253,7 +257,7 @@ class SessionProcesses:
         self._open = False
         self._end_delegations()
         self._spawner.detach()
-        self._closing = threading.Thread(target=self._wait, name="sapwood-close", daemon=True)
+        self._closing = new_thread("sapwood-close", self._wait)
         self._closing.start()
 
     def _wait(self) -> None:
@@ -268,20 +272,19 @@ class SessionProcesses:
         for function in done:
             function()
 
-    def wait_closed(self) -> None:
-        """End all processes and wait for that: the daemon ends."""
+    def wait_closed(self, timeout: float | None = None) -> None:
+        """End all processes and wait for that, at most ``timeout`` seconds."""
         self.close(_nothing)
         if self._closing is not None:
-            self._closing.join()
+            self._closing.join(timeout)
 
     def _look(self) -> None:
         if not self._open:
             return
+        self._loop.call_later(self._heartbeat, self._look)  # first: also after a look that fails
         if self._spawner.is_silent(LOOKS, FIRST_LOOKS):
             self._spawner.end()
             self._ended("the zygote gave no sign of life")
-            return
-        self._loop.call_later(self._heartbeat, self._look)
 
     def _reported(self, report: orders.Report) -> None:
         order = self._order
@@ -447,7 +450,7 @@ class SessionZygotes:
         for sessions in (self._sessions, self._former):
             old = sessions.pop(order.session, None)
             if old is not None:
-                old.wait_closed()
+                old.wait_closed(CLOSE_TIMEOUT)
         made = SessionProcesses(
             order,
             credentials,

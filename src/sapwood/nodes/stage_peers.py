@@ -25,6 +25,7 @@ from typing import Final
 from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.comm.transport.tls import accepting_context, connecting_context, parse_address
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
+from sapwood.core.failures import as_error, new_thread
 from sapwood.environment.logs import logger
 from sapwood.nodes.stage_messages import MissingPart, StagePiece
 from sapwood.nodes.stage_store import StageStore
@@ -71,9 +72,7 @@ class StageServer:
             if self._closed or len(self._served) >= MAX_SERVED:
                 sock.close()
                 return
-            thread = threading.Thread(
-                target=self._serve, args=(sock, peer), name="sapwood-stage-peer", daemon=True
-            )
+            thread = new_thread("sapwood-stage-peer", self._serve, sock, peer)
             self._served[sock] = thread
         thread.start()
 
@@ -159,7 +158,7 @@ class StageFetch:
         self._socket: socket.socket | None = None
         self._cancelled = False
         self._came = 0
-        self._thread = threading.Thread(target=self._work, name="sapwood-stage-fetch", daemon=True)
+        self._thread = new_thread("sapwood-stage-fetch", self._work)
         self._thread.start()
 
     def cancel(self) -> None:
@@ -184,6 +183,8 @@ class StageFetch:
             problem = error
         except (OSError, ValueError) as error:
             problem = self._lost(getattr(error, "strerror", None) or str(error))
+        except Exception as error:  # noqa: BLE001 - the agent waits for its end
+            problem = as_error(error, "fetching content of a node")
         self._forget_socket()
         self._ended(self._came, problem)
 

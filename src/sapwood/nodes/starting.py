@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from sapwood.contexts.runtime import (
     runtime_for,
 )
 from sapwood.core.errors import NodeLostError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
@@ -182,9 +184,9 @@ class DaemonStarter:
         for channel in attempts:
             channel.kill()
         for spec in processes:
-            thread = threading.Thread(
-                target=self._live, args=(spec,), name=f"sapwood-{self._host}", daemon=True
-            )
+            failed = partial(self._failed, spec)
+            thread = new_thread(f"sapwood-{self._host}", self._live, spec, failed=failed)
+            self._threads = [one for one in self._threads if one.is_alive()]
             self._threads.append(thread)
             thread.start()
 
@@ -549,7 +551,7 @@ class _Tail:
                 for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
                     self.text = (self.text + line.decode(errors="replace"))[-MAX_SAID:]
 
-        self._thread = threading.Thread(target=read, name="sapwood-stderr", daemon=True)
+        self._thread = new_thread("sapwood-stderr", read)
         self._thread.start()
 
     def close(self, channel: subprocess.Popen[bytes]) -> None:

@@ -17,6 +17,7 @@ from sapwood.contexts.launchers.base import AllocatingLauncher, LimitedLauncher
 from sapwood.contexts.launchers.choice import machines, new_launcher
 from sapwood.contexts.launchers.held import HeldLauncher
 from sapwood.core.errors import CancelledError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread, start_thread
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
@@ -69,7 +70,7 @@ class SessionMachines:
         self._heard: SimpleQueue[str | ControlTree | BaseException | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._control: ControlTree | None = None
-        self._asking = threading.Thread(target=self._ask, name="sapwood-machines", daemon=True)
+        self._asking = new_thread("sapwood-machines", self._ask)
         self._lost = threading.Event()
         self._closed = False
 
@@ -177,9 +178,7 @@ class SessionMachines:
     def watch(self, control: ControlTree, gone: Callable[[str], None]) -> None:
         """Have a function told why all machines are gone, when they are; on a thread of its own."""
         control.session.subscribe(self._places_changed)
-        threading.Thread(
-            target=self._watch, args=(control, gone), name="sapwood-machines", daemon=True
-        ).start()
+        start_thread("sapwood-machines", self._watch, control, gone)
 
     def _places_changed(self, change: PlacesChanged) -> None:
         if not change.back and not change.added:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsPort, connect_unnamed, is_another
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, CommunicationError, InputError
+from sapwood.core.failures import new_thread
 from sapwood.head import calls
 from sapwood.head.access import take_sockets
 from sapwood.head.service import ServiceClient
@@ -126,8 +126,8 @@ class RemotePort:
         except OSError:
             self._listening.close()
             raise
-        self._thread = threading.Thread(
-            target=take_sockets, args=(self._listening, self._take), name="sapwood-links"
+        self._thread = new_thread(
+            "sapwood-links", take_sockets, self._listening, self._take, daemon=None
         )
         self._thread.start()
 

@@ -12,6 +12,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import find_head
@@ -70,7 +71,7 @@ class HeadReports:
         self._last: dict[str, msgspec.Struct] = {}  # by the call that tells it
         self._untold: set[str] = set()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="sapwood-reports", daemon=True)
+        self._thread = new_thread("sapwood-reports", self._work)
 
     def start(self) -> None:
         """Begin."""

@@ -26,7 +26,8 @@ from sapwood.comm.content import (
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef, open_block
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
+from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError
+from sapwood.core.failures import log_failure, new_thread
 from sapwood.session.requests import ServedRequest
 
 MAX_UNDER_WAY: Final = 32 * 2**20
@@ -244,12 +245,8 @@ class ContentStore:
         self._namer.do(lambda: self._answering(request, self._name))
 
     def _answering(self, request: ServedRequest, answer: Callable[[ServedRequest], None]) -> None:
-        try:
+        with request.answered_with_errors():
             answer(request)
-        except SapwoodError as error:
-            request.fail(error)
-        except Exception as error:  # noqa: BLE001 - an agent waits, and others come after it
-            request.fail(SapwoodError(f"content cannot be sent: {error!r}"))
 
     def _chunk(self, request: ServedRequest) -> None:
         sha256, offset, nbytes = typed.convert(request.value(), tuple[str, int, int])
@@ -317,7 +314,7 @@ class _WorkerThread:
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = new_thread(name, self._work)
         self._lock = threading.Lock()
         self._begun = False
         self._closed = False
@@ -342,7 +339,10 @@ class _WorkerThread:
 
     def _work(self) -> None:
         while (what := self._queue.get()) is not None:
-            what()
+            try:
+                what()
+            except Exception as error:  # noqa: BLE001 - others come after it
+                log_failure("answering a request for content", error)
 
 
 def _part_key(ref: ContentRef) -> _PartKey:

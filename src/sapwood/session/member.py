@@ -26,7 +26,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed, Transport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ProtocolError
-from sapwood.core.failures import traceback_of
+from sapwood.core.failures import log_loop_failure
 from sapwood.core.topology import ROOT, Tree
 from sapwood.security.credentials import Credentials
 
@@ -226,7 +226,6 @@ class TreeMember:
             self._problem,
             self._reconnect,
             on_failure=on_failure,
-            log=self._report,
         )
 
     def run(self) -> None:
@@ -374,12 +373,9 @@ class TreeMember:
         with contextlib.suppress(OSError, ValueError):  # it is closed, or full
             sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
 
-    def _report(self, doing: str, exception: BaseException) -> None:
-        self._problem(f"{doing} failed\n{traceback_of(exception)}")
-
     def _failed(self, exception: BaseException) -> None:
-        """Report what a callback of the loop raised."""
-        self._report("a callback", exception)
+        """Log what a callback of the loop raised."""
+        log_loop_failure(f"rank {self.rank}", exception)
         self._failures += 1
-        if isinstance(exception, KeyboardInterrupt) or self._failures >= MANY_FAILURES:
+        if self._failures >= MANY_FAILURES:
             raise exception

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
-from sapwood.core.failures import as_error, log_failure
+from sapwood.core.failures import as_error, failing
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
@@ -115,21 +116,14 @@ class ServedRequest:
         """Answer with an error."""
         self._answer(b"", None, error.to_record())
 
-    @contextlib.contextmanager
-    def answered_with_errors(self) -> Iterator[None]:
+    def answered_with_errors(self) -> AbstractContextManager[None]:
         """Answer with what is raised inside, of whatever type it is; unexpected types are logged.
 
         Whatever handles a request does so inside, on whatever thread: an exception is about that
         request and nothing else.
         """
-        try:
-            yield
-        except SapwoodError as error:
-            self.fail(error)
-        except (Exception, SystemExit) as exception:  # noqa: BLE001 - it is about this request
-            doing = f"request '{self.asked.handler}' of rank {self.asked.source}"
-            log_failure(doing, exception)
-            self.fail(as_error(exception, doing))
+        doing = f"request '{self.asked.handler}' of rank {self.asked.source}"
+        return failing(doing, self.fail)
 
     def _answer(self, body: bytes, payload: Payload | None, error: ErrorRecord | None) -> None:
         asked = self.asked

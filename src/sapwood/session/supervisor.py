@@ -32,6 +32,7 @@ from sapwood.contexts.process import describe_status
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
+from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.logs import logger
@@ -419,9 +420,7 @@ class ProcessStarters:
             if isinstance(key, OnHost) and key not in self._keys.values():
                 spawner = self._spawners.pop(key)
                 spawner.detach()
-                closing = threading.Thread(
-                    target=spawner.close, name="sapwood-starter", daemon=True
-                )
+                closing = new_thread("sapwood-starter", spawner.close)
                 self._closing.append(closing)
                 closing.start()
 
@@ -743,6 +742,7 @@ class ProcessSupervisor:
     def _look(self) -> None:
         """Look for those that hang: zygotes, and processes on their way into the tree."""
         patience = self._patience
+        self._later(patience.interval, self._look)  # first: also after a look that fails
         silent, join = patience.looks(patience.silence), patience.looks(patience.join)
         for key in self._starters.silent(silent, max(silent, join)):
             _log.warning("the zygote hangs", silence=patience.silence)
@@ -755,7 +755,6 @@ class ProcessSupervisor:
                     late,
                     f"it did not join the tree within {patience.join:g} s (cluster.join_timeout)",
                 )
-        self._later(patience.interval, self._look)
 
     def _later(self, seconds: float, function: Callable[..., None], *args: int) -> None:
         if self._loop is not None:
@@ -764,6 +763,13 @@ class ProcessSupervisor:
     # --- what the zygote says --------------------------------------------------------------------
 
     def _reported(self, report: orders.Report) -> None:
+        """Take a report in; one that cannot be taken in does not stop those that follow it."""
+        try:
+            self._take_report(report)
+        except Exception as error:  # noqa: BLE001 - it is about one process
+            log_failure(f"taking in the report {report}", error)
+
+    def _take_report(self, report: orders.Report) -> None:
         if isinstance(report, orders.Spawned):
             record = self.places[report.rank]
             if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:

@@ -24,6 +24,7 @@ from sapwood.core.errors import (
     StoreError,
     StoreUnavailableError,
 )
+from sapwood.core.failures import new_thread
 from sapwood.store.base import Change, StoreEntry, StoreEvent, prefix_end
 from sapwood.store.etcd_calls import (
     CALL_TIME,
@@ -108,7 +109,7 @@ class EtcdWatch:
         self._fatal: SapwoodError | None = None
         self._trouble: StoreUnavailableError | None = None
         self._connection: socket.socket | None = None
-        self._thread = threading.Thread(target=self._run, name="sapwood-store-watch", daemon=True)
+        self._thread = new_thread("sapwood-store-watch", self._run)
         self._thread.start()
 
     # --- for whoever reads -----------------------------------------------------------------

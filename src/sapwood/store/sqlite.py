@@ -31,6 +31,7 @@ from sapwood.core.errors import (
     StoreFullError,
     StoreInUseError,
 )
+from sapwood.core.failures import new_thread
 from sapwood.store.base import (
     MAX_LEASES,
     MAX_PAGE,
@@ -361,9 +362,7 @@ class SqliteStore(Store):
     def _watch_over_leases(self, deadline: float) -> None:
         """See that a lease that ends then is cleared."""
         if self._keeper is None:
-            self._keeper = threading.Thread(
-                target=self._keep, name="sapwood-store-leases", daemon=True
-            )
+            self._keeper = new_thread("sapwood-store-leases", self._keep)
             self._keeper.start()
         if deadline < self._soonest:
             self._soonest = deadline

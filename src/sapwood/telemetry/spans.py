@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +15,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from sapwood.code.runner.options import ORDINAL
+from sapwood.core.failures import new_thread
 from sapwood.environment.tracing import (
     CALL_SPAN,
     FLUSH_SECONDS,
@@ -181,6 +181,6 @@ def _new_provider(agent: str = "") -> TracerProvider:
 def _flush(provider: trace.TracerProvider) -> None:
     """Flush a provider, on a thread of its own: a collector that does not answer holds it only."""
     if isinstance(provider, TracerProvider):
-        thread = threading.Thread(target=provider.force_flush, name="sapwood-traces", daemon=True)
+        thread = new_thread("sapwood-traces", provider.force_flush)
         thread.start()
         thread.join(FLUSH_SECONDS)

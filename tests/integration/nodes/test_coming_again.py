@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
+from sapwood.comm import events as ev
+from sapwood.comm import plain
 from sapwood.core.errors import CommunicationError, SecurityError
+from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import JoinAnswer, JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables
@@ -75,6 +78,42 @@ def test_a_request_that_is_refused_takes_no_place(second: ControlTree) -> None:
     with pytest.raises(SecurityError, match="malformed"):
         ask(second, "n7-1.grove", b"none")
     assert not second.nodes
+
+
+@pytest.mark.parametrize("peer", ["", "f1-1.grove", "head.grove"])
+def test_strangers_get_nothing_signed(
+    second: ControlTree, peer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signature costs the head's loop time, and a stranger may ask as often as it likes."""
+    signed: list[bytes] = []
+    monkeypatch.setattr(second._authority, "sign", lambda request, *_: signed.append(request))
+    with pytest.raises(SecurityError, match="join token"):
+        ask(second, peer)
+    assert signed == []
+
+
+@pytest.mark.parametrize("body", ["text", 2**40, -1, None, [1], b"x" * 20_000, b"no request"])
+@pytest.mark.parametrize("handler", [messages.RENEW, messages.CERTIFY_PLACES])
+def test_whatever_a_node_asks_the_head_goes_on(
+    second: ControlTree, handler: str, body: object
+) -> None:
+    """A number once was how many bytes the head took; whatever was raised cut off all nodes."""
+    rank = ask(second, "n7-1.grove").rank
+    answers: list[ev.Answer] = []
+    requests, thread = second.session.requests, second.session._thread
+
+    def asked() -> None:
+        requests._post, before = answers.append, requests._post  # type: ignore[assignment]
+        try:
+            requests.asked(ev.Asked(rank, handler, 5, plain.encode(body), None))
+        finally:
+            requests._post = before
+
+    thread.call(asked)
+    (answer,) = answers
+    assert answer.error is not None
+    assert answer.error.code in {"SW401", "SW600"}
+    assert ask(second, "n8-1.grove").node == "n8-1.grove"  # the head continues
 
 
 @pytest.mark.parametrize("peer", ["", "f1-1.grove", "head.grove", "n.grove", "n1-1-1.grove"])

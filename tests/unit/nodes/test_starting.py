@@ -418,6 +418,26 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
     assert not one.trouble
 
 
+class Careless(LocalLauncher):
+    """A launcher with a mistake in it."""
+
+    def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
+        raise KeyError("no such partition")
+
+
+def test_a_mistake_of_a_launcher_is_that_of_its_machine(start: Start) -> None:
+    """It once ended the thread without a word, and the machine never came again."""
+    one = start(launcher=Careless(1))
+    one.spawn()
+    until(lambda: one.reports)
+    report = one.first()
+    assert isinstance(report, orders.Exited)
+    assert report.reason == "KeyError: 'no such partition'"
+    assert [trouble.reason for trouble in one.trouble] == [report.reason]
+    one.spawn(2)
+    until(lambda: len(one.reports) == 2)
+
+
 @pytest.mark.row("A-CODE-3")
 @pytest.mark.parametrize(
     ("abi", "reason"),

@@ -15,7 +15,6 @@ import re
 import socket
 import ssl
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from sapwood.comm.transport.base import (
 )
 from sapwood.comm.transport.client_hello import LONGEST_HELLO, offered_protocols
 from sapwood.core.errors import CommunicationError, ConfigurationError
+from sapwood.core.failures import start_thread
 from sapwood.security.credentials import Credentials
 
 BACKLOG = 1024
@@ -1069,7 +1069,7 @@ def _look_up(
     def ask() -> None:
         try:
             results.append(socket.getaddrinfo(*place, type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError) as error:
+        except Exception as error:  # noqa: BLE001 - the loop waits for a result
             results.append(error if isinstance(error, OSError) else OSError(str(error)))
         os.eventfd_write(bell, 1)
 
@@ -1079,7 +1079,7 @@ def _look_up(
         found(results[0])
 
     loop.add_reader(bell, heard)
-    threading.Thread(target=ask, name=f"look up {place[0]}", daemon=True).start()
+    start_thread(f"look up {place[0]}", ask)
 
 
 # --- connections ----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import queue
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -33,6 +32,7 @@ from sapwood.compat.lizard.remote import RemoteServer
 from sapwood.compat.lizard.server import program_answer, program_of
 from sapwood.compat.lizard.stepping import SteppedRun
 from sapwood.core.errors import InputError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 
 MAX_RUNTIMES: Final = 16
@@ -193,7 +193,7 @@ class _Teller:
         self._server = server
         self._wanted: set[str] = set()
         self._told: queue.Queue[tuple[str, str] | None] = queue.Queue(MAX_TOLD)
-        self._thread = threading.Thread(target=self._work, name="sapwood-tell", daemon=True)
+        self._thread = new_thread("sapwood-tell", self._work)
         self._thread.start()
 
     def changed(self, event: ApiEvent) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from sapwood.compat.lizard.patience import CALL_LIMIT, overseen
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread
 from sapwood.core.states import StateTable
 from sapwood.environment.logs import logger
 
@@ -153,7 +154,7 @@ class EventWorker:
         self._final: collections.deque[ApiEvent] = collections.deque()
         self._waiting_bytes = self._final_bytes = 0
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="sapwood-events", daemon=True)
+        self._thread = new_thread("sapwood-events", self._work)
         self._thread.start()
 
     def submit(self, kind: str, data: Mapping[str, Any], nbytes: int = 0) -> ApiEvent:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
 from sapwood.core.errors import TimeLimitError
+from sapwood.core.failures import start_thread
 from sapwood.environment.logs import logger
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it
             answer.set_exception(error)
 
-    threading.Thread(target=work, name="sapwood-overseen", daemon=True).start()
+    start_thread("sapwood-overseen", work)
     late = ""
     while not wait([answer], LOOK).done:
         for thread, call in tuple(_calls.items()):

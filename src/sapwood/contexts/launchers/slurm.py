@@ -33,6 +33,7 @@ from sapwood.contexts.launchers.allocation import (
 )
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.failures import new_thread
 from sapwood.core.hostset import expand_hosts
 from sapwood.core.whole import whole
 from sapwood.environment.logs import logger
@@ -245,7 +246,7 @@ class SlurmLauncher:
             raise ResourceError(f"cannot start salloc: {error.strerror}") from error
         self._holder = held
         for function in (self._read_grant, self._read_messages):
-            thread = threading.Thread(target=function, args=(held,), name="sapwood-slurm")
+            thread = new_thread("sapwood-slurm", function, held, daemon=None)
             thread.daemon = True
             self._threads.append(thread)
             thread.start()
