@@ -12,8 +12,10 @@ import hashlib
 import os
 import queue
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from sapwood.comm.content import (
@@ -31,7 +33,13 @@ from sapwood.core.failures import log_failure, new_thread
 from sapwood.session.requests import ServedRequest
 
 MAX_UNDER_WAY: Final = 32 * 2**20
-"""Bytes of chunks that were sent and not taken yet, to all agents together."""
+"""Bytes of chunks that were sent and not taken yet, to all places that take what they get."""
+
+MAX_OF_ONE: Final = 8 * CHUNK
+"""Bytes of chunks that were sent to one place and not taken yet; its other requests wait."""
+
+STALLED: Final = 1.0
+"""Seconds after which a place that took nothing does not count: others do not wait for it."""
 
 _PartKey = tuple[FileStamp, int, int]
 
@@ -56,6 +64,25 @@ class _Offer:
         self.stamp = stamp
         self.sha256 = sha256
         self.count = 0
+
+
+class _Flow:
+    """Chunks on their way to one place.
+
+    Attributes:
+        nbytes: Bytes that were sent and not taken yet.
+        planned: Bytes that are being read.
+        moved: When the place last took some, or got the first.
+        later: Requests that wait until it takes some.
+    """
+
+    __slots__ = ("later", "moved", "nbytes", "planned")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.planned = 0
+        self.moved = 0.0
+        self.later: deque[ServedRequest] = deque()
 
 
 class ContentStore:
@@ -83,7 +110,7 @@ class ContentStore:
         self._sources: dict[tuple[int, int], _OpenSource] = {}
         self._named: dict[str, _Offer] = {}
         self._parts: dict[_PartKey, _Offer] = {}
-        self._under_way = 0
+        self._flows: dict[int, _Flow] = {}
         self._room = threading.Condition(self._lock)
         self._closed = False
         self._reader = _WorkerThread("sapwood-content")
@@ -238,6 +265,12 @@ class ContentStore:
 
     def asked_for_chunk(self, request: ServedRequest) -> None:
         """Answer ``[sha256, offset, nbytes]`` with that chunk, soon."""
+        with self._lock:
+            flow = self._flows.setdefault(request.asked.source, _Flow())
+            if flow.nbytes + flow.planned > MAX_OF_ONE - CHUNK:
+                flow.later.append(request)
+                return
+            flow.planned += CHUNK
         self._reader.do(lambda: self._answering(request, self._chunk))
 
     def asked_for_name(self, request: ServedRequest) -> None:
@@ -249,6 +282,25 @@ class ContentStore:
             answer(request)
 
     def _chunk(self, request: ServedRequest) -> None:
+        source = request.asked.source
+        try:
+            self._give_chunk(source, request)
+        finally:
+            with self._lock:
+                self._flows[source].planned -= CHUNK
+                self._resume(source)
+
+    def _resume(self, source: int) -> None:
+        """Answer a request of a place that waited; with the lock held."""
+        flow = self._flows[source]
+        while flow.later and flow.nbytes + flow.planned <= MAX_OF_ONE - CHUNK:
+            request = flow.later.popleft()
+            flow.planned += CHUNK
+            self._reader.do(partial(self._answering, request, self._chunk))
+        if not (flow.nbytes or flow.planned or flow.later):
+            del self._flows[source]
+
+    def _give_chunk(self, source: int, request: ServedRequest) -> None:
         sha256, offset, nbytes = typed.convert(request.value(), tuple[str, int, int])
         with self._reading(lambda: self._named.get(checked_sha256(sha256))) as offer:
             if not (0 < nbytes <= CHUNK and 0 <= offset <= offer.nbytes - nbytes):
@@ -256,8 +308,8 @@ class ContentStore:
                     f"an agent wants bytes {offset} to {offset + nbytes} of content of "
                     f"{offer.nbytes} bytes"
                 )
-            self._wait_for_room(nbytes)
-            chunk = ContentChunk(lambda: self._taken(nbytes))
+            self._wait_for_room(source, nbytes)
+            chunk = ContentChunk(lambda: self._taken(source, nbytes))
             try:
                 data = _read(offer, offset, nbytes)
             except BaseException:
@@ -296,16 +348,29 @@ class ContentStore:
             with self._lock:
                 self._let_go(offer.source)
 
-    def _wait_for_room(self, nbytes: int) -> None:
+    def _wait_for_room(self, source: int, nbytes: int) -> None:
+        """Wait until places have taken what they got, but for those that take nothing."""
         with self._lock:
-            self._room.wait_for(lambda: self._closed or self._under_way + nbytes <= MAX_UNDER_WAY)
+            while not self._closed and self._counted() + nbytes > MAX_UNDER_WAY:
+                self._room.wait(STALLED)
             if self._closed:
                 raise ClosedError("the cluster was closed")
-            self._under_way += nbytes
+            flow = self._flows[source]
+            if not flow.nbytes:
+                flow.moved = time.monotonic()
+            flow.nbytes += nbytes
 
-    def _taken(self, nbytes: int) -> None:
+    def _counted(self) -> int:
+        """Return the bytes that places have not taken which took something a moment ago."""
+        since = time.monotonic() - STALLED
+        return sum(flow.nbytes for flow in self._flows.values() if flow.moved > since)
+
+    def _taken(self, source: int, nbytes: int) -> None:
         with self._lock:
-            self._under_way -= nbytes
+            flow = self._flows[source]
+            flow.nbytes -= nbytes
+            flow.moved = time.monotonic()
+            self._resume(source)
             self._room.notify_all()
 
 

@@ -35,8 +35,9 @@ def store() -> Any:
 class Asking:
     """Asks a store as agents do."""
 
-    def __init__(self, store: ContentStore) -> None:
+    def __init__(self, store: ContentStore, rank: int = 1) -> None:
         self.store = store
+        self.rank = rank
         self.taking = True
 
     def ask(self, handler: str, *argument: Any) -> ev.Answer:
@@ -57,7 +58,7 @@ class Asking:
             on_answer()
 
         thread: Any = SimpleNamespace(post=post)
-        asked = ev.Asked(1, handler, 7, plain.encode(argument), None)
+        asked = ev.Asked(self.rank, handler, 7, plain.encode(argument), None)
         request = ServedRequest(thread, lambda _event: None, asked)
         serve = {GET: self.store.asked_for_chunk, NAME: self.store.asked_for_name}[handler]
         serve(request)
@@ -204,6 +205,42 @@ def test_chunks_wait_until_earlier_ones_were_taken(
     assert answered.wait(PATIENCE)
     assert answers[0].payload is not None
     take(answers[0].payload)
+
+
+def test_places_that_take_nothing_stop_no_other_place(
+    store: ContentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "STALLED", 0.05)
+    ref = store.offer(bytes(CHUNK))
+    stopped = [Asking(store, rank) for rank in range(1, 9)]
+    held: list[Payload] = []
+    for asking in stopped:
+        asking.taking = False
+        for _ in range(4):  # as many as one download asks for at a time
+            answer = asking.ask(GET, ref.sha256, 0, CHUNK)
+            assert answer.payload is not None
+            held.append(answer.payload)
+    assert len(held) * CHUNK == content.MAX_UNDER_WAY
+    assert len(Asking(store, 9).whole(ref)) == CHUNK
+    for payload in held:
+        take(payload)
+    assert not store._flows
+
+
+def test_what_one_place_has_not_taken_is_bounded(store: ContentStore) -> None:
+    ref = store.offer(bytes(CHUNK))
+    asking = Asking(store)
+    asking.taking = False
+    most = content.MAX_OF_ONE // CHUNK
+    first = [asking.ask(GET, ref.sha256, 0, CHUNK) for _ in range(most)]
+    answered = threading.Event()
+    later = asking.begin(GET, ref.sha256, 0, CHUNK, on_answer=answered.set)
+    assert len(Asking(store, 2).whole(ref)) == CHUNK  # the reader is past it
+    assert not later
+    assert first[0].payload is not None
+    take(first[0].payload)
+    assert answered.wait(PATIENCE)
+    assert later[0].payload is not None
 
 
 def test_closing_ends_what_waits() -> None:
