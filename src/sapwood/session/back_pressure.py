@@ -1,6 +1,7 @@
 """Back-pressure (flow control) for the user's threads: a fast writer waits for slow readers."""
 
 import threading
+from collections import deque
 
 from sapwood.core.errors import DataValueError, SapwoodError
 from sapwood.session.loop_thread import LoopThread
@@ -61,7 +62,7 @@ class ByteLimiter:
         self._limit = limit
         self._thread = thread
         self._inside = 0
-        self._waiting = 0
+        self._queue: deque[object] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._closed: SapwoodError | None = None
 
@@ -73,10 +74,10 @@ class ByteLimiter:
     @property
     def waiting(self) -> int:
         """Threads that wait to be let in."""
-        return self._waiting
+        return len(self._queue)
 
     def enter(self, nbytes: int) -> None:
-        """Go in; wait for room.
+        """Go in; wait for room, in the order of arrival: a large value is not overtaken for ever.
 
         Raises:
             DataValueError: It is too large for this session.
@@ -85,25 +86,34 @@ class ByteLimiter:
         check_size(nbytes, self.largest)
         cost = nbytes + ENTRY_COST
         with self._changed:
-            if self._inside and self._inside + cost > self._limit and not self._thread.is_current:
-                self._waiting += 1
-                self._changed.wait_for(
-                    lambda: (
-                        not self._inside
-                        or self._inside + cost <= self._limit
-                        or self._closed is not None
-                    )
-                )
-                self._waiting -= 1
-                if self._closed is not None:
-                    raise self._closed
+            if (self._queue or not self._has_room(cost)) and not self._thread.is_current:
+                self._wait(cost)
             self._inside += cost
+
+    def _has_room(self, cost: int) -> bool:
+        return not self._inside or self._inside + cost <= self._limit
+
+    def _wait(self, cost: int) -> None:
+        """Wait for the turn and for room; with the lock held."""
+        turn = object()
+        self._queue.append(turn)
+        try:
+            self._changed.wait_for(
+                lambda: (
+                    self._closed is not None or (self._queue[0] is turn and self._has_room(cost))
+                )
+            )
+        finally:
+            self._queue.remove(turn)
+            self._changed.notify_all()  # there may be room for the next one, too
+        if self._closed is not None:
+            raise self._closed
 
     def leave(self, nbytes: int) -> None:
         """Go out; nobody waits here."""
         with self._changed:
             self._inside -= nbytes + ENTRY_COST
-            if self._waiting:
+            if self._queue:
                 self._changed.notify_all()
 
     def close(self, reason: SapwoodError) -> None:

@@ -94,3 +94,20 @@ def test_the_loops_own_thread_never_waits() -> None:
     thread.call(limiter.enter, LIMIT)
     assert limiter.inside == 2 * (LIMIT + ENTRY_COST)
     thread.stop()
+
+
+def test_a_large_value_is_not_overtaken_by_small_ones(limiter: ByteLimiter) -> None:
+    limiter.enter(4 * ENTRY_COST)
+    large = entering(limiter, 8 * ENTRY_COST, [])
+    until(lambda: limiter.waiting == 1)
+    small = [entering(limiter, ENTRY_COST, []) for _ in range(3)]  # there is room for these
+    until(lambda: limiter.waiting == 4)
+    limiter.leave(4 * ENTRY_COST)
+    large.join(PATIENCE)
+    assert limiter.inside == 9 * ENTRY_COST
+    assert limiter.waiting == 3
+    limiter.leave(8 * ENTRY_COST)
+    for thread in small:
+        thread.join(PATIENCE)
+    assert limiter.inside == 3 * 2 * ENTRY_COST
+    assert not limiter.waiting
