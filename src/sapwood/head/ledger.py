@@ -214,6 +214,8 @@ class Ledger:
         self._lock = threading.Lock()  # of what follows; short
         self._unwritten: deque[LedgerEvent] = deque()
         self._listeners: list[Callable[[LedgerEvent], None]] = []
+        self._outgoing: deque[LedgerEvent] = deque()
+        self._telling = threading.Lock()  # held by the thread that notifies listeners
         self._lost = self._untold = 0
         self._trouble = ""
         self._closed = False
@@ -276,13 +278,28 @@ class Ledger:
                 self._unwritten.popleft()
                 self._lost += 1
                 self._untold += 1
-            listeners = list(self._listeners)
+            self._outgoing.append(event)
         self._wake.set()
-        for listener in listeners:
-            listener(event)
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Notify listeners in the order of the events, of which several threads note some.
+
+        Followers drop an event whose number is below one that they have.
+        """
+        while self._outgoing and self._telling.acquire(blocking=False):
+            try:
+                while self._outgoing:
+                    event = self._outgoing.popleft()
+                    with self._lock:
+                        listeners = list(self._listeners)
+                    for listener in listeners:
+                        listener(event)
+            finally:
+                self._telling.release()
 
     def subscribe(self, listener: Callable[[LedgerEvent], None]) -> Callable[[], None]:
-        """Have a function told of each event, on the thread that notes it.
+        """Have a function told of each event in turn, on a thread that notes one.
 
         Returns:
             A function that ends that.

@@ -297,3 +297,44 @@ def test_a_million_events_are_asked_in_a_moment(
             ledger.find(query)
             times.append(time.perf_counter() - began)
         assert min(times) < 0.1, (times, query)
+
+
+def test_listeners_get_events_in_order_from_several_threads(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    heard: list[int] = []
+    begin = threading.Barrier(4)
+
+    def listen(event: LedgerEvent) -> None:
+        if not event.number % 7:
+            time.sleep(0)  # another thread may note one now
+        heard.append(event.number)
+
+    def note() -> None:
+        begin.wait()
+        for _ in range(200):
+            ledger.note("ledger.gap", "x")
+
+    ledger.subscribe(listen)
+    threads = [threading.Thread(target=note) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ledger.close()
+    assert heard == sorted(heard)
+    assert len(heard) == 800
+
+
+def test_a_listener_may_note_an_event(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    heard: list[str] = []
+
+    def listen(event: LedgerEvent) -> None:
+        heard.append(event.text)
+        if event.text == "first":
+            ledger.note("ledger.gap", "second")
+
+    ledger.subscribe(listen)
+    ledger.note("ledger.gap", "first")
+    ledger.close()
+    assert heard == ["first", "second"]
