@@ -51,6 +51,7 @@ from sapwood.roots.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.roots.merged_session import MergeOrder, SplitOrder
 from sapwood.roots.merges import Merges
 from sapwood.roots.open_work import OpenWork
+from sapwood.roots.opened_runs import OpenedRuns
 from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
 from sapwood.roots.routes import FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession, MakeFilters
@@ -92,7 +93,11 @@ LONGEST_CONTRACT = 3600.0
 """Seconds that agents which are removed have to do what they were asked for, at most."""
 
 SLOW_CALLS = 4
-"""Calls of front ends that wait for something at a time; more wait for them."""
+"""Calls of front ends that wait for something at a time; more wait for them.
+
+Those that remove agents may wait for an hour: they have as many other threads, so that nothing else
+waits for them. Revoking an invitation waits for neither.
+"""
 
 _log = logger("session")
 
@@ -221,6 +226,7 @@ class ServedFrontEnd:
         self._there = True
         self._streams: dict[int, ServedStream] = {}
         self.asked: dict[int, int] = {}
+        self._opened = OpenedRuns()
         self.sends: dict[int, int] = {}
         self.receives: dict[int, int] = {}
         self._offers: list[ContentRef] = []
@@ -439,6 +445,7 @@ class ServedFrontEnd:
 
     def _ask(self, event: ev.Ask) -> None:
         self._must_fit(event.number, self.asked)
+        self._opened.asked(event)
         number = self.asked[event.number] = self._session.requests.new_number()
         self._session.of_request[number] = (self, event.number, event.destination)
         self._post_or_forget(event, number, self.asked, self._session.of_request)
@@ -612,6 +619,9 @@ class ServedFrontEnd:
         """It is gone: what it has under way ends, but for the streams of an owner."""
         self._there = False
         session, post = self._session, self._take_back
+        for ref in self._offers:
+            session.content.withdraw(ref)
+        self._offers.clear()
         self._leave_streams()
         self._leave_groups()
         # What has not left is taken back at once, and then it is not in the table any more.
@@ -622,8 +632,9 @@ class ServedFrontEnd:
                 post(mev.CancelSend(number, rank))
         for mine in list(self.receives):
             self.cancel_receive(mine)
-        for ref in self._offers:
-            session.content.withdraw(ref)
+        for rank, handler, body in self._opened.left():
+            if rank in session.tree:
+                session.ask_encoded(rank, handler, body, values.encode(None))
         for descriptor in list(self._lent):
             self._memory_taken(wire.MemoryTaken(descriptor))
         self.reader.blocks = None
@@ -717,6 +728,8 @@ class RootServer:
         self._front_ends: dict[int, ServedFrontEnd] = {}
         self._numbers = itertools.count(1)
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
+        self._removing = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-removing")
+        self._prompt = executor or ThreadPoolExecutor(1, "sapwood-prompt")
         self.merges = Merges(session, session_id, name, self._part_of, changed, self._largest)
         self.kept_streams = KeptStreams(keeping, session.post_of_stream)
         self._kept = KeptOutput(_kept_output(keeping))
@@ -1004,7 +1017,8 @@ class RootServer:
 
     def stop(self) -> None:
         """End the threads; when the session has ended."""
-        self._pool.shutdown(cancel_futures=True)
+        for pool in {self._pool, self._removing, self._prompt}:
+            pool.shutdown(cancel_futures=True)
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -1055,7 +1069,7 @@ class RootServer:
                 hint=f"say how many seconds, up to {LONGEST_CONTRACT:g}",
             )
         reason = wire.printable(reason[:200])
-        return self._pool.submit(self.session.contract, ranks, seconds, reason)
+        return self._removing.submit(self.session.contract, ranks, seconds, reason)
 
     def _taken(self, front_end: ServedFrontEnd) -> None:
         """A front end has what was kept for it."""
@@ -1084,8 +1098,8 @@ class RootServer:
             lifetime = min(lifetime, shown.not_after - self._clock())
             return self._pool.submit(self._invite, count, lifetime, listen, shown.credential)
         if name == root_calls.REVOKE_INVITATION:
-            return self._pool.submit(invitations.revoke, typed.convert(value, str))
-        return self._pool.submit(lambda: msgspec.to_builtins(invitations.views()))
+            return self._prompt.submit(invitations.revoke, typed.convert(value, str))
+        return self._prompt.submit(lambda: msgspec.to_builtins(invitations.views()))
 
     def _invite(self, count: int, lifetime: float, listen: str, by: tuple[str, ...]) -> list[str]:
         """Make invitations that end with a credential; on a thread that may wait."""

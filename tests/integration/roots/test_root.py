@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
+from sapwood.activity import agent_requests
 from sapwood.comm import events as ev
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
@@ -106,6 +108,25 @@ def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() ->
             with pytest.raises(SapwoodError, match="549755813888, and the most here is 262144"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
+def test_agents_forget_the_runs_of_a_front_end_that_is_gone(until: Until) -> None:
+    settings = Settings()
+    order = agent_requests.OpenRun("r", b"", b"", 0, 1, "f")
+    value = msgspec.to_builtins(order, builtin_types=(bytes,))
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        root = root_of(cluster)
+        lost = attach_here(address, settings, FrontEndRole.USER).session
+        assert isinstance(lost, AttachedSession)
+        assert lost.ask(1, agent_requests.OPEN_RUN, value).exception(PATIENCE) is not None
+        way = lost._connection
+        assert way is not None
+        lost.call(way.abort)
+        until(lambda: len(server_of(address)._front_ends) == 1)
+        closed = root.ask(1, agent_requests.CLOSE_RUN, "r").result(PATIENCE)
+        assert closed["statistics"] is None
+        assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+        lost.close()
 
 
 def place_of(address: RootAddress) -> str:
