@@ -52,8 +52,8 @@ from sapwood.store.opening import is_shared
 START_TIMEOUT = 120.0
 """Seconds until a head that starts in the background must be ready."""
 
-END_TIMEOUT = 30.0
-"""Seconds until a head that ends must be gone."""
+END_TIMEOUT = 90.0
+"""Seconds until a head that ends must be gone: more than its runs, sessions and nodes may take."""
 
 HTTP_TIMEOUT = 20.0
 """Seconds until the HTTP server that `--http` wants must serve, for its address to be shown."""

@@ -32,7 +32,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
 from sapwood.head.run_ends import how_ended, restarts_after
-from sapwood.head.watched import WatchedProcess, started
+from sapwood.head.watched import WatchedProcess, end_all, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
@@ -117,14 +117,13 @@ class HeadRuns:
                 self._watch(record)  # else a head on its own machine does
 
     def close(self) -> None:
-        """Cancel all runs."""
+        """Cancel all runs, at the same time."""
         with self._lock:
             self._closing = True  # nothing is begun again
-            watched = list(self._watched.items())
-        for run, watch in watched:
-            with self._lock:
+            watched = dict(self._watched)
+            for run in watched:
                 self._keep(msgspec.structs.replace(self._records[run], cancelled=True))
-            watch.end(signal.SIGINT, CANCEL_TIMEOUT)
+        end_all(list(watched.values()), signal.SIGINT, CANCEL_TIMEOUT)
 
     def records(self) -> list[calls.RunRecord]:
         """Return the runs, in the order in which they began."""

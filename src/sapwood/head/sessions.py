@@ -28,7 +28,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head.session_book import RootPlan, RootReady, RootWatch, SessionBook
 from sapwood.head.session_notices import SessionNotice, notices, remove_notice
-from sapwood.head.watched import WatchedProcess, started
+from sapwood.head.watched import KILL_TIMEOUT, WatchedProcess, started
 from sapwood.nodes.control import NoteEvent
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
@@ -241,6 +241,6 @@ class HeadSessions(SessionBook):
         """End all sessions and wait for that, or leave them to the next head."""
         self._roots.leave()
         ends = super().close(keep=keep)
-        wait(ends, 2 * END_TIMEOUT)
+        wait(ends, END_TIMEOUT + KILL_TIMEOUT)
         self.forget()
         return ends

@@ -6,11 +6,15 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sapwood.core.errors import ClosedError
 from sapwood.session.loop_thread import LoopThread
+
+KILL_TIMEOUT = 5.0
+"""Seconds in which a process that is killed is gone, unless the kernel holds it."""
 
 
 class WatchedProcess:
@@ -54,12 +58,7 @@ class WatchedProcess:
 
     def end(self, first: signal.Signals, patience: float) -> bool:
         """Have it end, by force if it does not in time; return whether it did by itself."""
-        self.send(first)
-        if self.over.wait(patience):
-            return True
-        self.send(signal.SIGKILL)
-        self.over.wait(patience)
-        return False
+        return end_all([self], first, patience)
 
     def forget(self) -> None:
         """Hear no more of it."""
@@ -85,6 +84,32 @@ class WatchedProcess:
             self._told(status)
         finally:
             self.over.set()
+
+
+def end_all(processes: Sequence[WatchedProcess], first: signal.Signals, patience: float) -> bool:
+    """End processes at the same time, by force those that are left when the time is over.
+
+    Args:
+        processes: The processes.
+        first: The signal that asks them to end.
+        patience: Seconds that they have, all of them together.
+
+    Returns:
+        Whether all of them ended without force.
+    """
+    for process in processes:
+        process.send(first)
+    left = _left(processes, patience)
+    for process in left:
+        process.send(signal.SIGKILL)
+    _left(left, KILL_TIMEOUT)
+    return not left
+
+
+def _left(processes: Sequence[WatchedProcess], seconds: float) -> list[WatchedProcess]:
+    """Wait for processes; return those that have not ended in time."""
+    ends = time.monotonic() + seconds
+    return [one for one in processes if not one.over.wait(max(0.0, ends - time.monotonic()))]
 
 
 def started(pid: int) -> int:

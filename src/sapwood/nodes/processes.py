@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import signal
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
@@ -173,6 +174,7 @@ class NodeProcesses:
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
         self._closing: Future[Any] | None = None
+        self._ends_by = 0.0
 
     def start(self) -> None:
         """Have the node get ready; if it is not there, when it is."""
@@ -246,16 +248,20 @@ class NodeProcesses:
         with self._lock:
             there, self._there, self._over = self._there, False, True
             self._loop = None
+            self._ends_by = self._ends_by or time.monotonic() + CLOSE_TIMEOUT
         self._access.part(self)
         if there:
             with contextlib.suppress(ClosedError):
                 self._closing = self._access.ask(self.host, messages.CLOSE, self.name)
 
     def close(self) -> None:
-        """End all processes on the node, and wait for that, where there are any."""
+        """End all processes on the node, and wait for that, where there are any.
+
+        The time counts from :meth:`detach`, so that several nodes have one deadline in common.
+        """
         self.detach()
         if self._closing is not None:
-            wait([self._closing], CLOSE_TIMEOUT)
+            wait([self._closing], max(0.0, self._ends_by - time.monotonic()))
 
     # --- on the loop of the control tree -------------------------------------------------------
 

@@ -238,7 +238,7 @@ class DaemonStarter:
             except subprocess.TimeoutExpired:
                 channel.kill()
         for thread in self._threads:
-            thread.join(END_TIMEOUT)
+            thread.join(max(0.0, self._ends_by + CUT_TIMEOUT - time.monotonic()))
 
     # --- the thread of one daemon ----------------------------------------------------------------
 

@@ -468,7 +468,10 @@ class ProcessStarters:
             spawner.detach()
 
     def close(self) -> None:
-        """End all zygotes and all their descendants, and wait for that."""
+        """End all zygotes and all their descendants, and wait for that; after :meth:`detach`.
+
+        That has asked all of them to end, so the time of those that do not answer is one time.
+        """
         for spawner in self:
             spawner.close()
         for closing in self._closing:

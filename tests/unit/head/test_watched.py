@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from sapwood.head.watched import WatchedProcess, started
+from sapwood.head.watched import WatchedProcess, end_all, started
 from sapwood.session.loop_thread import LoopThread
 
 TIMEOUT = 30.0
@@ -40,3 +42,35 @@ def test_another_process_of_that_number_is_not_watched() -> None:
             WatchedProcess(child.pid, started(child.pid) - 1, thread, print)
         child.communicate(b"\n", TIMEOUT)
     thread.stop()
+
+
+STUBBORN = (
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', flush=True); "
+    "signal.pause()"
+)
+
+
+def test_processes_end_at_the_same_time_within_one_deadline() -> None:
+    thread = LoopThread("test")
+    thread.start()
+    children = [
+        subprocess.Popen([sys.executable, "-S", "-c", STUBBORN], stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+        watched = [
+            WatchedProcess(child.pid, started(child.pid), thread, lambda _status: None)
+            for child in children
+        ]
+        began = time.monotonic()
+        assert not end_all(watched, signal.SIGINT, 0.5)
+        assert time.monotonic() - began < 4 * 0.5
+        assert all(one.over.is_set() for one in watched)
+    finally:
+        for child in children:
+            child.kill()
+            child.communicate()
+        thread.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import CommunicationError, SapwoodError
-from sapwood.nodes import messages
+from sapwood.nodes import messages, processes
 from sapwood.nodes.processes import NodeProcesses, PooledNode, SessionOnNode
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import ProcessSetup, RootPort
@@ -234,3 +235,19 @@ def test_reports_are_what_they_were(way: Way) -> None:
     assert messages.from_value(messages.to_value(told), messages.ResumedProcesses) == told
     with pytest.raises(SapwoodError):
         messages.from_value(msgspec.msgpack.encode({"living": 1}), messages.ResumedProcesses)
+
+
+def test_nodes_that_do_not_answer_have_one_deadline(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "CLOSE_TIMEOUT", 0.3)
+    sessions = [Session(way) for _ in range(4)]
+    way.taken()
+    began = time.monotonic()
+    for session in sessions:
+        session.processes.detach()
+    for session in sessions:
+        session.processes.close()  # nothing answers
+        session.loop.close()
+    assert 0.3 <= time.monotonic() - began < 0.9
+    assert [handler for handler, _, _ in way.asked] == [messages.CLOSE] * 4
