@@ -572,9 +572,6 @@ class HeadAccess:
             except Exception as error:  # noqa: BLE001 - a head of another version may say anything
                 _log.debug("no head", reason=as_error(error).what)
                 continue
-            except Exception:  # noqa: BLE001 - without this thread no order ever leaves
-                _log.exception("head not understood", cluster=self._name)
-                continue
             if facts.cluster != self.facts.cluster:
                 client.close()
                 self._give_up(f"another cluster is called '{self._name}' now")
