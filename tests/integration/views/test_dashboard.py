@@ -337,3 +337,115 @@ def test_viewers_leave_nothing_to_look_at_when_they_go(cluster: Served, opened: 
     while cluster.followed and time.monotonic() < end:
         pause.wait(0.05)
     assert cluster.followed == 0
+
+
+COUNTED = """
+(() => {
+  const held = new Map();
+  const outer = (target) => target === window || target instanceof MediaQueryList;
+  const { addEventListener: add, removeEventListener: remove } = EventTarget.prototype;
+  globalThis.outerListeners = 0;
+  globalThis.observers = 0;
+  EventTarget.prototype.addEventListener = function (kind, act, options) {
+    if (outer(this ?? window)) globalThis.outerListeners += 1;
+    return add.call(this ?? window, kind, act, options);
+  };
+  EventTarget.prototype.removeEventListener = function (kind, act, options) {
+    if (outer(this ?? window)) globalThis.outerListeners -= 1;
+    return remove.call(this ?? window, kind, act, options);
+  };
+  const Observer = globalThis.ResizeObserver;
+  globalThis.ResizeObserver = class extends Observer {
+    constructor(act) {
+      super(act);
+      globalThis.observers += 1;
+    }
+    disconnect() {
+      globalThis.observers -= 1;
+      super.disconnect();
+    }
+  };
+  const unshift = Array.prototype.unshift;
+  globalThis.longest = 0;
+  Array.prototype.unshift = function (...more) {
+    const length = unshift.apply(this, more);
+    globalThis.longest = Math.max(globalThis.longest, length);
+    return length;
+  };
+  const timers = new Set();
+  globalThis.lookTimers = () => timers.size;
+  const { setTimeout: begin, clearTimeout: end } = globalThis;
+  globalThis.setTimeout = (act, pause, ...rest) => {
+    const number = begin(() => {
+      timers.delete(number);
+      act(...rest);
+    }, pause);
+    if (pause === 2000) timers.add(number);
+    return number;
+  };
+  globalThis.clearTimeout = (number) => {
+    timers.delete(number);
+    end(number);
+  };
+})();
+"""
+"""Counts what pages hold outside of their own elements."""
+
+
+def test_pages_that_are_left_hold_nothing(cluster: Served, opened: Open) -> None:
+    page = opened("about:blank").page
+    page.add_init_script(COUNTED)
+    page.goto(cluster.url)
+
+    def go(name: str) -> None:
+        page.evaluate("document.querySelector('main h2').className = 'left'")
+        page.evaluate(f"location.hash = '#/{name}'")
+        page.locator("main h2:not(.left)").wait_for()
+
+    def held() -> list[int]:
+        found: list[int] = page.evaluate("[outerListeners, observers]")
+        return found
+
+    for name in PAGES[1:]:
+        go(name)
+    go("overview")
+    before = held()
+    for _ in range(3):
+        for name in [*PAGES[1:], "overview"]:
+            go(name)
+    assert held() == before
+
+
+def test_the_logs_are_asked_for_once_at_a_time(cluster: Served, opened: Open) -> None:
+    page = opened("about:blank").page
+    page.add_init_script(COUNTED)
+    asked: list[str] = []
+
+    def slow(route: Any) -> None:
+        asked.append(route.request.url)
+        waiting.append(route)
+
+    waiting: list[Any] = []
+    page.route("**/api/v1/logs*", slow)
+    page.goto(f"{cluster.url}#/logs")
+    for level in ("warning", "error", "info"):
+        page.locator("main select").nth(1).select_option(level)
+    page.wait_for_function("true")
+    assert len(asked) == 4  # each of them is under way
+    for route in waiting[:4]:
+        route.continue_()
+    page.locator("pre.log").filter(has_not_text="…").wait_for()
+    page.wait_for_function("lookTimers() > 0")
+    assert page.evaluate("lookTimers()") == 1
+    page.unroute_all()
+
+
+def test_events_that_a_page_keeps_are_bounded(cluster: Served, opened: Open) -> None:
+    page = opened("about:blank").page
+    page.add_init_script(COUNTED)
+    page.goto(cluster.url)
+    page.locator("main table").first.wait_for()
+    for number in range(40):
+        cluster.head.note("node.joined", f"machine {number} joined", "n2")
+    page.get_by_text("machine 39 joined").wait_for()
+    assert page.evaluate("longest") <= 8 + 1

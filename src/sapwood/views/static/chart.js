@@ -1,25 +1,27 @@
 // Lines over time, and bars of progress.
 
 import { ticks } from "./timeline.js";
+import { View } from "./view.js";
 import { h, seconds, svg } from "./words.js";
 
 const SIZE = { height: 150, left: 58, right: 10, top: 8, bottom: 20 };
 const SHORTEST = 0.01; // seconds that a chart is wide at least
 
 /** A chart of one or several lines over time. */
-export class Chart {
+export class Chart extends View {
   /**
    * @param {HTMLElement} home Where it is drawn.
    * @param {string} title What it shows.
    * @param {(value: number) => string} format Its figures.
    */
   constructor(home, title, format) {
+    super();
     this.home = home;
     this.title = title;
     this.format = format;
     this.picture = svg("svg", { role: "img", class: "chart" });
     home.append(h("figure", {}, h("figcaption", {}, title), this.picture));
-    new ResizeObserver(() => this.draw()).observe(home);
+    this.observe(home, () => this.draw());
   }
 
   /** Show [{name, points: [[seconds, value]]}]; `label` makes words of a time. */

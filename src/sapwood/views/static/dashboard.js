@@ -2,6 +2,7 @@
 
 import { API, Live } from "./live.js";
 import { PAGES, pageOf } from "./pages.js";
+import { destroyViews } from "./view.js";
 import { h } from "./words.js";
 
 const main = document.getElementById("main");
@@ -43,6 +44,7 @@ function tell(state, error) {
 function show() {
   stream?.close();
   current?.close?.();
+  destroyViews();
   const [, name = "overview", ...rest] = location.hash.split("/").map(decodeURIComponent);
   const key = rest.length && PAGES[name]?.one ? PAGES[name].one : name;
   const page = pageOf(key);

@@ -9,6 +9,7 @@ import { badge, count, folded, h, moment, plural, seconds, size } from "./words.
 
 const KEPT_POINTS = 1200; // of a rate over time: ten minutes at two a second
 const KEPT_EVENTS = 500;
+const FEW_EVENTS = 8; // of the overview
 const LOG_PAUSE = 2000; // milliseconds between two looks at logs
 const KEPT_LINES = 2000;
 
@@ -16,6 +17,12 @@ const code = (text) => h("code", {}, text);
 const empty = (text, command) => h("span", {}, `${text} `, code(command), " fills this page.");
 const link = (to, text) => h("a", { href: `#/${to}` }, text);
 const card = (...children) => h("section", { class: "card" }, ...children);
+
+/** Put an event first, and forget the oldest of more than are kept. */
+function keepEvent(events, event, most) {
+  events.unshift(event);
+  events.length = Math.min(events.length, most);
+}
 
 function figures(list, entries) {
   list.replaceChildren(...entries.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
@@ -156,8 +163,8 @@ function overview(main) {
       overview: take,
       runs: (found) => runs.show(found.filter((one) => one.record.state === "running")),
       event: (event) => {
-        noted.unshift(event);
-        events.show(noted.slice(0, 8));
+        keepEvent(noted, event, FEW_EVENTS);
+        events.show(noted);
       },
     },
   };
@@ -179,6 +186,7 @@ function tree(main) {
     const all = [...trees.known.values()];
     for (const [id, one] of drawn) {
       if (trees.known.has(id)) continue;
+      one.drawing.destroy();
       one.card.remove();
       drawn.delete(id);
     }
@@ -279,8 +287,8 @@ function oneNode(main, name) {
         }
       },
       event: (event) => {
-        noted.unshift(event);
-        events.show(noted.slice(0, KEPT_EVENTS));
+        keepEvent(noted, event, KEPT_EVENTS);
+        events.show(noted);
       },
       missing: (problem) => {
         why.textContent = `${problem.detail}. `;
@@ -454,7 +462,7 @@ function oneSession(main, id) {
         showRuns();
       },
       event: (event) => {
-        found.unshift(event);
+        if (event.session) keepEvent(found, event, KEPT_EVENTS);
         showEvents();
       },
     },
@@ -481,8 +489,7 @@ function events(main) {
     live: {
       topics: "events",
       event: (event) => {
-        noted.unshift(event);
-        if (noted.length > KEPT_EVENTS) noted.pop();
+        keepEvent(noted, event, KEPT_EVENTS);
         table.show(noted);
       },
     },
@@ -497,13 +504,14 @@ function logs(main) {
   main.append(card(h("div", { class: "fields" }, h("label", {}, "Log of ", node), h("label", {}, "Least level ", level)), text));
   let from = { ring: "", next: 0, lines: [] };
   let timer = null;
-  let closed = false;
+  let turn = 0; // of the newest look: an older one that is answered late is dropped
   const look = async () => {
+    const mine = ++turn;
     clearTimeout(timer);
     try {
       const where = node.value ? `/nodes/${encodeURIComponent(node.value)}/logs` : "/logs";
       const found = await ask(`${where}?level=${level.value}&after=${from.next}`);
-      if (closed) return;
+      if (mine !== turn) return;
       if (found.ring !== from.ring && from.next) from = { ring: "", next: 0, lines: [] };
       else from = { ring: found.ring, next: found.next, lines: [...from.lines, ...found.lines.map(lineOf)].slice(-KEPT_LINES) };
       const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 8;
@@ -511,9 +519,10 @@ function logs(main) {
       if (atEnd) text.scrollTop = text.scrollHeight;
       if (found.more) return void look();
     } catch (error) {
+      if (mine !== turn) return;
       text.textContent = `${error.message}. ${error.hint ?? ""}`;
     }
-    if (!closed) timer = setTimeout(look, LOG_PAUSE);
+    timer = setTimeout(look, LOG_PAUSE);
   };
   const again = () => {
     from = { ring: "", next: 0, lines: [] };
@@ -536,7 +545,7 @@ function logs(main) {
       },
     },
     close: () => {
-      closed = true;
+      turn += 1;
       clearTimeout(timer);
     },
   };

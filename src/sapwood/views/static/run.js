@@ -111,6 +111,11 @@ export class RunPicture {
     this.history = new Map();
   }
 
+  /** Stop listening; the elements may be removed. */
+  destroy() {
+    for (const view of [this.timeline, this.rates, this.metrics]) view.destroy();
+  }
+
   /** Show {program, state, progress, record, statistics, answer, error, restarts}. */
   show(run) {
     this.#showHead(run);

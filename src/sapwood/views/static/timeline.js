@@ -1,5 +1,6 @@
 // The timeline of a run: a row an agent, who worked when, and who waited for whom.
 
+import { View } from "./view.js";
 import { h, plural, seconds } from "./words.js";
 
 const KINDS = {
@@ -43,12 +44,13 @@ export function ticks(from, to, lines) {
 }
 
 /** A timeline that can be zoomed and moved, by buttons, keys and the pointer. */
-export class Timeline {
+export class Timeline extends View {
   /**
    * @param {HTMLElement} home Where it is drawn.
    * @param {string} title What it is, for those who do not see it.
    */
   constructor(home, title) {
+    super();
     this.window = null;
     this.canvas = h("canvas", {
       tabindex: 0,
@@ -78,8 +80,8 @@ export class Timeline {
       this.said,
     );
     this.#listen();
-    new ResizeObserver(() => this.draw()).observe(home);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+    this.observe(home, () => this.draw());
+    this.listen(matchMedia("(prefers-color-scheme: dark)"), "change", () => this.draw());
     this.home = home;
   }
 
@@ -145,7 +147,7 @@ export class Timeline {
     this.canvas.addEventListener("pointerdown", (event) => {
       dragged = this.#share(event);
     });
-    addEventListener("pointerup", () => {
+    this.listen(globalThis, "pointerup", () => {
       dragged = null;
     });
     this.canvas.addEventListener("pointermove", (event) => {

@@ -1,5 +1,6 @@
 // The drawing of a tree: a tile a place, with its state and its load. Many siblings are one tile.
 
+import { View } from "./view.js";
 import { folded, h, plural, sign, sorted, svg, tone } from "./words.js";
 
 const MANY = 60; // places above which siblings are folded
@@ -9,12 +10,13 @@ const TILE = { width: 148, height: 40, gap: 8, indent: 26 };
 const CELL = 6; // of a member in the tile of a group, pixels
 
 /** A drawing that keeps what the user has unfolded while what it shows changes. */
-export class TreeDrawing {
+export class TreeDrawing extends View {
   /**
    * @param {HTMLElement} home Where it is drawn.
    * @param {string} title What it is, for those who do not see it.
    */
   constructor(home, title) {
+    super();
     this.home = home;
     this.title = title;
     this.open = new Set();
@@ -25,9 +27,9 @@ export class TreeDrawing {
     this.canvas.append(this.lines);
     home.append(this.canvas);
     this.width = 0;
-    new ResizeObserver(() => {
+    this.observe(home, () => {
       if (this.root && home.clientWidth !== this.width) this.draw();
-    }).observe(home);
+    });
   }
 
   /** Show a tree: {id, name, state, load, detail, href, children}. */
