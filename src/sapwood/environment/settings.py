@@ -547,8 +547,8 @@ class RecoveryPolicy(Section, frozen=True):
     lost_nodes: Annotated[
         Literal["keep", "remove"],
         about(
-            "Whether a node that is lost stays in the list until it comes back (keep), or is "
-            "removed after recovery.patience and needs a new token (remove)."
+            "Whether a node that is lost stays in the list until it comes back (keep; at most "
+            "1,000 do), or is removed after recovery.patience and needs a new token (remove)."
         ),
     ] = "keep"
     patience: Annotated[Seconds, about("How long a lost node may be away before that.")] = 600.0

@@ -139,6 +139,9 @@ MOST_USES = 100_000
 MAX_REMOVED = 100
 """Nodes that were removed and are listed still; of more, the last ones are."""
 
+MAX_LOST = 1000
+"""Nodes that joined and are lost that a head keeps; of more, the one lost longest is removed."""
+
 LOOK = 0.1
 """Seconds between two looks at what runs on a node that is drained."""
 
@@ -231,7 +234,9 @@ class Head:
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
         self._causes = NodeCauses()
         self._glances = NodeGlances(lambda host: self.control.ask(host, messages.STATUS, None))
-        self._away: set[int] = set()  # used on the loop of the control tree only
+        self._away: dict[
+            int, None
+        ] = {}  # the one lost longest first; used on the loop of the control tree only
         self._lines = LogRing()
         self._keeping = contextlib.ExitStack()
         self._front_ends = itertools.count(1)
@@ -1393,17 +1398,20 @@ class Head:
         """Note once that a node is gone, and that it is back if it need not join again for that."""
         was_away = rank in self._away
         if change.back or change.added or change.removed:
-            self._away.discard(rank)
+            self._away.pop(rank, None)
             if was_away and change.back and change.disconnected:
                 self.ledger.note(
                     "node.back", "its link is there again", node=self.control.name_of(rank)
                 )
         elif not was_away:
-            self._away.add(rank)
+            self._away[rank] = None
             self._node_lost(rank, change.reason)
 
     def _node_lost(self, rank: int, reason: str) -> None:
-        """Note that a node is gone; if the policy says so, it is removed when it stays away."""
+        """Note that a node is gone; if the policy says so, it is removed when it stays away.
+
+        The list has a bound under any policy: machines that come under new names do not fill it.
+        """
         self.ledger.note("node.lost", reason, node=self.control.name_of(rank))
         recovery = self.policy.current.recovery
         if recovery.lost_nodes == "remove" and rank > len(self.control.hosts):
@@ -1411,13 +1419,22 @@ class Head:
                 self._thread.post(
                     self._thread.loop.call_later, recovery.patience, self._remove_lost, rank
                 )
+        lost = [one for one in self._away if one > len(self.control.hosts)]
+        if len(lost) > MAX_LOST:
+            with contextlib.suppress(ClosedError):
+                self._thread.post(partial(self._remove_lost, lost[0], always=True))
 
-    def _remove_lost(self, rank: int) -> None:
-        """Remove a node that is lost still, if the policy still says so."""
+    def _remove_lost(self, rank: int, *, always: bool = False) -> None:
+        """Remove a node that is lost still, if the policy still says so.
+
+        Args:
+            rank: The node.
+            always: Remove it whatever the policy says.
+        """
         found = next((one for one in self.records() if one.host == rank), None)
         if found is None or found.state not in {"lost", "disconnected"}:
             return
-        if self.policy.current.recovery.lost_nodes == "remove":
+        if always or self.policy.current.recovery.lost_nodes == "remove":
             with contextlib.suppress(SapwoodError):
                 self.remove_node(calls.RemoveNode(found.name))
 

@@ -948,6 +948,7 @@ class ControlTree:
                         self._awaited,
                         self._answered,
                         self._certificate_ends,
+                        self._ways,
                     ):
                         known.pop(rank, None)
         for session in affected:

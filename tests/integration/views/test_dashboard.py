@@ -389,7 +389,7 @@ COUNTED = """
   };
 })();
 """
-"""Counts what pages hold outside of their own elements."""
+"""Counts the listeners and observers that pages leave behind."""
 
 
 def test_pages_that_are_left_hold_nothing(cluster: Served, opened: Open) -> None:
