@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from sapwood.comm import frames
-from sapwood.comm.messages import AnyMessage
+from sapwood.comm import frames, messages
+from sapwood.comm.messages import AnyMessage, groups, messaging, pieces, push, tree
 from sapwood.comm.messages.base import WireMessage
 
 INTEGERS = (0, 1, -1, 2, 3, 7, 127, 128, 255, 2**16, 2**31, -(2**31), 2**40, 2**63 - 1, -(2**63))
@@ -24,6 +24,122 @@ BLOBS = (
     b"\x91" * 500,
     b"\xdd\xff\xff\xff\xff",
 )
+PLAUSIBLE: dict[str, tuple[Any, ...]] = {
+    "stream": (1, 2, 3, 4, 5, 6),
+    "wave": (0, 1, 1, 2, 3),
+    "attempt": (0, 0, 1, 2, -1, 2**32 + 1, 2**32 + 2),
+    "ranks": ([], [[1, 2]], [[2, 3]], [[1, 3]], [[1, 5]], [[5, 6]], [[1, 2], [2, 3]], [[2, 1]]),
+    "reached": ([], [[1, 2]], [[1, 3]]),
+    "members": ([[0, 5]], [[1, 5]]),
+    "spares": ([],),
+    "upto": ([], [[1, 1]], [[1, 2**32 + 1], [2, 2**40]]),
+    "name": ("fuzz",),
+    "group": ([0, 1, 1], [0, 1, 2], [1, 1, 1]),
+    "round": (1, 1, 2),
+    "number": (1, 2, 3),
+    "body": (b"", b"\x81\xa1x\x01", b"\x81\xa1x\xcb\x7f\xf8" + bytes(6), b"\x81\xa1x\xa1a"),
+    "kind": ("all", "time-out", "none", 0, 1, 2, 3),
+    "seconds": (0.0, 0.5, 1.0),
+    "late": ("drop", "next"),
+    "on_loss": ("replace", "partial", "fail"),
+    "action": ("flush", "quiesce", "resume", "query", "stage"),
+    "where": ("*", "depth 0", "depth 1", "rank 1"),
+    "reduce": ({"x": "sum"}, {"x": "concat"}, {}, "sum"),
+    "operation": ("barrier", "allreduce", "gather", "scatter", "broadcast", "leave"),
+    "rank": (0, 1, 2, 5),
+    "source": (1, 2, 5),
+    "destination": (0, 1, 2),
+    "size": (1, 100, 2**20),
+    "channel": (0, 1, 2),
+    "epoch": (2**32 + 1, 2**32 + 1, 2**33),
+    "incarnation": (1, 2, 3),
+    "attachment": (1, 2),
+    "peer": (0, 1),
+    "hops": (0, 1),
+    "parent": (0, 5),
+    "weight": (1.0, 2.0, 0.0, float("nan")),
+    "version": (0, 0, 1, 2),
+    "confirmed": (0, 0, 1),
+    "call": (["allreduce", "sum", -1, ""], ["barrier", "", -1, ""], ["gather", "", 1, ""]),
+    "taken": (0, 0, 1),
+    "start": (0, 0, 1, 100),
+    "stop": (0, 100, 2**20),
+    "piece": (1, 100, 2**18),
+    "upward": (True,),
+    "first": (0, 3),
+}
+"""By field: values with which a message is taken for one of a stream or group that is open."""
+
+WANTED: dict[type, type] = {
+    msgspec.inspect.IntType: int,
+    msgspec.inspect.FloatType: float,
+    msgspec.inspect.StrType: str,
+    msgspec.inspect.BytesType: bytes,
+    msgspec.inspect.BoolType: bool,
+    msgspec.inspect.DictType: dict,
+}
+"""What a value is encoded from, by the type of its field; of all others a list."""
+
+PLAUSIBILITY = 0.6
+"""Chance that a field has such a value."""
+
+CAREFUL = 0.97
+"""As :data:`PLAUSIBILITY`, of a peer that keeps to the protocol as far as it can."""
+
+WITH_BYTES = frozenset({pieces.Piece})
+"""Messages that mean something with a payload only."""
+
+UPWARDS: tuple[type[WireMessage], ...] = (
+    messages.Up,
+    messages.Up,
+    messages.Up,
+    messages.Failed,
+    messages.Swept,
+    pieces.Offer,
+    pieces.Offer,
+    pieces.Piece,
+    pieces.Piece,
+    pieces.Draw,
+    pieces.Retracted,
+    tree.Attached,
+    tree.Detached,
+    groups.GroupJoin,
+    groups.GroupPart,
+    groups.GroupPart,
+    groups.GroupEnded,
+    groups.GroupJoinCancelled,
+    groups.GroupDisturbed,
+    messaging.RoutedMessage,
+    messaging.Acknowledgement,
+)
+"""What a child may say."""
+
+DOWNWARDS: tuple[type[WireMessage], ...] = (
+    messages.Open,
+    messages.Down,
+    messages.Down,
+    messages.Close,
+    messages.Sweep,
+    messages.Sweep,
+    messages.Abandon,
+    messages.Without,
+    messages.Configure,
+    pieces.Announced,
+    pieces.Announced,
+    pieces.Piece,
+    pieces.Draw,
+    push.Taken,
+    tree.OpenStreams,
+    tree.TreeChanged,
+    groups.GroupJoined,
+    groups.GroupResult,
+    groups.GroupEnded,
+    groups.GroupRestart,
+    messaging.RoutedMessage,
+    messaging.MembershipNotice,
+)
+"""What a parent may say."""
+
 DEEP = 2000
 """Nested arrays in a header that is nothing but that."""
 
@@ -44,6 +160,8 @@ class HostilePeer:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - chance that can be repeated is the point
+        self._plausibility = PLAUSIBILITY
+        self._own: dict[str, tuple[Any, ...]] = {}
         self._kinds: list[type[WireMessage]] = list(get_args(AnyMessage))
         self._makers: Sequence[Callable[[], bytes]] = (
             self.message,
@@ -62,12 +180,36 @@ class HostilePeer:
         """Return what looks like a frame, or does not."""
         return self.chance.choice(self._makers)()
 
-    def message(self) -> bytes:
+    def careful(self, kinds: Sequence[type[WireMessage]], ranks: Sequence[int]) -> bytes:
+        """Return a frame of one of some messages that may be meant for what is open.
+
+        Args:
+            kinds: The messages.
+            ranks: For which the peer may speak.
+        """
+        self._plausibility = CAREFUL
+        one, several = [[[rank, rank + 1]] for rank in ranks], [[rank, rank + 1] for rank in ranks]
+        self._own = {
+            "ranks": (*one, *one, several, []),
+            "reached": (*one, several, []),
+            "rank": (*ranks,),
+            "source": (*ranks,),
+            "parent": (0, ranks[-1]),
+        }
+        try:
+            return self.message(kinds)
+        finally:
+            self._plausibility = PLAUSIBILITY
+            self._own = {}
+
+    def message(self, kinds: Sequence[type[WireMessage]] = ()) -> bytes:
         """Return a well-formed message with hostile values in its fields."""
-        kind = self.chance.choice(self._kinds)
+        kind = self.chance.choice(kinds or self._kinds)
         tag = kind.__struct_config__.tag
-        fields = [self._value(field.type) for field in msgspec.structs.fields(kind)]
-        payload = self.chance.choice((b"", b"", b"abc", bytes(100)))
+        fields = self._fields(kind)
+        payload = b""
+        if self.chance.random() > self._plausibility or kind in WITH_BYTES:
+            payload = self.chance.choice((b"abc", bytes(100)))
         return _framed(msgspec.msgpack.encode([tag, *fields]), payload)
 
     # --- wrong in one way each -------------------------------------------------------------------
@@ -76,7 +218,7 @@ class HostilePeer:
         """One field of a message is of another type, missing, or one too many."""
         kind = self.chance.choice(self._kinds)
         fields: list[Any] = [kind.__struct_config__.tag]
-        fields += [self._value(field.type) for field in msgspec.structs.fields(kind)]
+        fields += self._fields(kind)
         place = self.chance.randrange(len(fields))
         match self.chance.randrange(3):
             case 0:
@@ -130,10 +272,23 @@ class HostilePeer:
             (None, True, "x", b"x", 1.5, -1, [], {}, [[1, 2]], {"x": 1}, 2**64 - 1, [[]] * 3)
         )
 
-    def _value(self, annotation: Any) -> Any:
-        return self._of(msgspec.inspect.type_info(annotation))
+    def _fields(self, kind: type[WireMessage]) -> list[Any]:
+        info = msgspec.inspect.type_info
+        return [self._named(field.name, info(field.type)) for field in msgspec.structs.fields(kind)]
+
+    def _named(self, name: str, kind: msgspec.inspect.Type) -> Any:
+        if name in PLAUSIBLE and self.chance.random() < self._plausibility:
+            wanted = WANTED.get(type(kind), list)
+            values = self._own.get(name, PLAUSIBLE[name])
+            fitting = [value for value in values if isinstance(value, wanted)]
+            if fitting:
+                return self.chance.choice(fitting)
+        return self._of(kind)
 
     def _of(self, kind: msgspec.inspect.Type) -> Any:
+        return None if isinstance(kind, msgspec.inspect.NoneType) else self._made(kind)
+
+    def _made(self, kind: msgspec.inspect.Type) -> Any:
         chance, info = self.chance, msgspec.inspect
         plain = self._plain(kind)
         if plain is not None:
@@ -148,7 +303,7 @@ class HostilePeer:
             pairs = range(chance.randrange(3))
             return {self._of(kind.key_type): self._of(kind.value_type) for _ in pairs}
         if isinstance(kind, info.StructType):
-            values = [self._of(field.type) for field in kind.fields]
+            values = [self._named(field.name, field.type) for field in kind.fields]
             names = [field.encode_name for field in kind.fields]
             if kind.array_like:
                 return values if kind.tag is None else [kind.tag, *values]

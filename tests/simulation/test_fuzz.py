@@ -9,6 +9,8 @@ import pytest
 from sapwood.comm import frames, messages
 from sapwood.comm.driver import NodeDriver
 from sapwood.comm.links import LinkTable
+from sapwood.comm.peers import PeerTable
+from sapwood.comm.streams.engine import UnsynchronisedWaves
 from sapwood.core.errors import ProtocolError
 from sapwood_simulation import fuzz as fuzz_module
 from sapwood_simulation.fuzz import FuzzError, fuzz
@@ -19,6 +21,23 @@ def test_hostile_frames_do_no_harm() -> None:
     report = fuzz(3_000, seed=11)
     assert report.frames >= 3_000
     assert report.cut_off > report.peers // 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "check"),
+    [(UnsynchronisedWaves, "_must_be_of_one"), (PeerTable, "must_be_parent")],
+)
+def test_a_check_that_is_missing_is_found(
+    owner: type, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frames reach streams of all kinds: without a check of them something breaks."""
+
+    def nothing(*_args: object) -> None:
+        pass
+
+    monkeypatch.setattr(owner, check, nothing)
+    with pytest.raises(FuzzError, match="to have it again"):
+        fuzz(10_000, seed=1)
 
 
 @pytest.mark.nightly

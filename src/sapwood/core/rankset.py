@@ -42,9 +42,18 @@ def from_ranges(ranges: Iterable[tuple[int, int]]) -> set[int]:
         [1, 2, 7]
     """
     ranges = tuple(ranges)
+    check_ranges(ranges)
+    return {rank for start, stop in ranges for rank in range(start, stop)}
+
+
+def check_ranges(ranges: Iterable[tuple[int, int]]) -> None:
+    """Check ranges of a peer that are expanded later, when the peer cannot be cut off for them.
+
+    Raises:
+        ProtocolError: They cover more than :data:`MAX_RANKS`.
+    """
     if sum(stop - start for start, stop in ranges if stop > start) > MAX_RANKS:
         raise ProtocolError(f"ranges of more than {MAX_RANKS} ranks")
-    return {rank for start, stop in ranges for rank in range(start, stop)}
 
 
 def contains(ranges: Ranges, rank: int) -> bool:

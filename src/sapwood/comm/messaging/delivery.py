@@ -24,7 +24,7 @@ from sapwood.comm.messages import messaging as msg
 from sapwood.comm.messaging.ordering import EPOCH_SHIFT, Action, ReceiveWindow, SendWindow
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
-from sapwood.core.errors import AgentLostError, ErrorRecord, SapwoodError
+from sapwood.core.errors import AgentLostError, ErrorRecord, ProtocolError, SapwoodError
 
 ChannelKey = tuple[int, int]
 """Channel, and the place at the other end."""
@@ -271,6 +271,7 @@ class ReliableDelivery:
         self, link: Link, message: msg.RoutedMessage, payload: Payload | None
     ) -> Effects:
         """A message arrived: pass it on, or take it in."""
+        _check_size(link, message)
         if message.destination != self.rank:
             return self._pass_on(link, message, payload)
         if not self._credible(link, message.source) or message.channel not in self._users:
@@ -292,6 +293,7 @@ class ReliableDelivery:
     ) -> Effects:
         """A message to several places arrived."""
         message = multicast.message
+        _check_size(link, message)
         if not self._credible(link, message.source) or message.channel not in self._users:
             return []
         if message.hops >= MAX_HOPS or len(multicast.addresses) > self._near.router.size:
@@ -552,3 +554,9 @@ def fitting(
 def lost_error(rank: int, reason: str) -> SapwoodError:
     """Return the error of what was under way with a place that is gone."""
     return AgentLostError(f"agent {rank} is gone: {reason}")
+
+
+def _check_size(link: Link, message: msg.RoutedMessage) -> None:
+    """Raise ProtocolError where a neighbour passes on a message of a negative size."""
+    if message.size < 0:
+        raise ProtocolError(f"rank {link.rank} sends a message of {message.size} bytes")

@@ -16,6 +16,7 @@ it has them, and only then the sender may use their memory again.
 from __future__ import annotations
 
 import enum
+import mmap
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -38,6 +39,9 @@ PIECE = 256 * 1024
 
 WINDOW = 16
 """Pieces on their way between two places: at most 4 MiB."""
+
+MAPPED = 64 * 1024
+"""Bytes from which on room for a payload takes no memory until it is written."""
 
 Allocate = Callable[[int], Payload]
 """Returns a payload of so many bytes that can be written to."""
@@ -281,7 +285,7 @@ class RendezvousTransfers:
             if message.size > self._delivery.max_payload:
                 raise ResourceError("it is over the limit of comm.max_message")
             payload = allocate(message.size)
-        except (MemoryError, SapwoodError) as problem:
+        except (MemoryError, OSError, SapwoodError) as problem:
             text = problem.what if isinstance(problem, SapwoodError) else "out of memory"
             error = ResourceError(f"no room for a message of {message.size} bytes: {text}")
             refusal = OutgoingMessage(
@@ -369,5 +373,10 @@ class RendezvousTransfers:
 
 
 def in_memory(nbytes: int) -> Payload:
-    """Return room for a payload in this process."""
-    return Payload(memoryview(bytearray(nbytes)))
+    """Return room for a payload in this process.
+
+    The size is what a peer says: memory is used only for bytes that arrive.
+    """
+    if nbytes < MAPPED:
+        return Payload(memoryview(bytearray(nbytes)))
+    return Payload(memoryview(mmap.mmap(-1, nbytes)))

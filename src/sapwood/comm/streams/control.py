@@ -239,10 +239,10 @@ class ControlOperations:
         found = report(stream, self._near.rank)
         if self._is_agent or stream.filters is None:
             return found
-        staged = stream.staged()
+        staged, own = stream.staged(), stream.filters_in(stream.version)
         return msgspec.structs.replace(
             found,
-            code=stream.filters_at(stream.version).code,
+            code="" if own is None else own.code,
             staged="" if staged is None else staged.code,
             problem=sweep.problem,
         )

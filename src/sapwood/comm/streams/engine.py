@@ -42,7 +42,7 @@ from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares, StreamState, WavePolicy
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
-from sapwood.core.rankset import fold, from_ranges, to_ranges
+from sapwood.core.rankset import check_ranges, fold, from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 
 if TYPE_CHECKING:
@@ -132,12 +132,16 @@ class WaveEngine:
     def on_down(self, link: Link, message: msg.Down, payload: Payload | None) -> Effects:
         """A wave on its way to the agents."""
         self._near.must_be_parent(link)
+        if message.ranks:
+            check_ranges(message.ranks)
         stream = self.open.get(message.stream)
         if stream is None:
             return []
         effects: Effects = []
         if stream.is_over(message.version):
             return []
+        if stream.filters is not None and self._at_agent is None:
+            stream.filters_at(message.version)  # else it would be missed at the end of the wave
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
             self.bulk.over(message.stream, message.confirmed.__ge__)
@@ -1238,8 +1242,8 @@ class UnsynchronisedWaves(GeneralWaves):
         self, link: Link, stream: NodeStream, message: msg.Up, payload: Payload | None
     ) -> Effects:
         """Take one contribution in at the root, or pass it on."""
+        self._must_be_of_one(link, message)
         stream.counters.up(message.body, payload)
-        self._must_cover(link, message)
         if self._near.rank == ROOT:
             if stream.state is StreamState.QUIET:  # from a place that had been away
                 stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
@@ -1247,6 +1251,13 @@ class UnsynchronisedWaves(GeneralWaves):
             if not message.wave:
                 return self._take_push(stream, message, payload)
         return self._pass_one_on(stream, message, payload)
+
+    def _must_be_of_one(self, link: Link, message: msg.Up) -> None:
+        """Raise ProtocolError unless a contribution is that of one agent at or below a child."""
+        ((start, stop),) = message.ranks if len(message.ranks) == 1 else ((0, 0),)
+        if stop != start + 1:
+            raise ProtocolError(f"rank {link.rank} contributes for no agent, or for several")
+        self._must_cover(link, message)
 
     def _take_push(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         """Root: what an agent has pushed, the next in order or something else."""

@@ -646,10 +646,18 @@ class NodeStream:
 
     # --- versions of user-defined filters ---------------------------------------------------------
 
-    def filters_at(self, version: int) -> OwnFilters:
-        """Return the user-defined filters of this place in some version."""
+    def filters_in(self, version: int) -> OwnFilters | None:
+        """Return the user-defined filters of this place in some version, if it has any then."""
         since = max((known for known in self._own if known <= version), default=0)
-        own = self._own[since]
+        return self._own.get(since)
+
+    def filters_at(self, version: int) -> OwnFilters:
+        """Return the user-defined filters of this place in some version.
+
+        Raises:
+            ProtocolError: A peer names a version in which there are none.
+        """
+        own = self.filters_in(version)
         if own is None:
             raise ProtocolError(f"no filter works at rank {self._router.rank}")
         return own

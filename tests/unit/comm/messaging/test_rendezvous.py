@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
+from sapwood.comm import frames
 from sapwood.comm.link import Identity
+from sapwood.comm.messages.messaging import RoutedMessage
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.delivery import OutgoingMessage
 from sapwood.comm.messaging.envelope import ANY
@@ -17,11 +22,14 @@ from sapwood.comm.messaging.rendezvous import (
     OutgoingTransfer,
     TransferEvent,
     TransferState,
+    in_memory,
 )
 from sapwood.comm.node import Node
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import InternalError, ResourceError, SapwoodError
-from sapwood.core.topology import flat
+from sapwood.core.rankset import from_ranges
+from sapwood.core.topology import ROOT, flat
+from sapwood_simulation.network import Network
 
 
 class Pair:
@@ -165,3 +173,36 @@ def test_the_table_is_what_happens(state: TransferState, event: TransferEvent) -
     else:
         with pytest.raises(InternalError, match=f"{event.value} while {state.value}"):
             outgoing.advance(event)
+
+
+def test_the_size_that_a_peer_names_takes_no_memory() -> None:
+    """Only bytes that arrive do: a message of an invited agent may announce anything."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+
+    before = resident()
+    room = in_memory(2**30)
+    assert room.nbytes == 2**30
+    assert resident() - before < 2**26
+    room.view[2**29] = 7
+    assert (room.view[2**29], room.view[2**29 + 1]) == (7, 0)
+
+
+@pytest.mark.parametrize("size", [-1, -(2**63)])
+def test_a_negative_size_cuts_off_the_peer_that_sent_it(size: int) -> None:
+    network = Network(flat(2), 1, lambda _rank, _value: None)
+    network.start()
+    message = RoutedMessage(1, 0, 0, 2**32 + 1, 0, 1, 0, 1, 5, "ping", b"\xc0", size, 7)
+    network.places[ROOT].bytes_received(
+        link_of(network, 1), b"".join(frames.encode(message, None, share=False))
+    )
+    (problem,) = network.problems
+    assert f"rank 1 sends a message of {size} bytes" in problem
+    assert [from_ranges(lost.ranks) for lost in network.observed(ev.PlacesLost)] == [{1}]
+
+
+def link_of(network: Network, rank: int) -> int:
+    """Return the number of the root's connection to a place."""
+    connections = network.places[ROOT].links.connections
+    return next(number for number, one in connections.items() if one.channel.link.rank == rank)

@@ -11,16 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
+from sapwood.comm import frames, values
 from sapwood.comm import messages as msg
-from sapwood.comm import values
 from sapwood.comm.link import LinkTiming
-from sapwood.comm.messages import FAIL, PARTIAL, REPLACE, FilterAt, StreamSpec, Synchronisation
+from sapwood.comm.messages import (
+    FAIL,
+    NO_WAIT,
+    PARTIAL,
+    REPLACE,
+    FilterAt,
+    StreamSpec,
+    Synchronisation,
+)
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams.stream import StreamEvent, code_name
 from sapwood.core.errors import ExecutionError, InputError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
-from sapwood.core.topology import ROOT, Tree, kary, plan
+from sapwood.core.topology import ROOT, Tree, flat, kary, plan
 from sapwood_simulation.network import Network
 
 seeds = st.integers(0, 2**16)
@@ -669,3 +677,25 @@ def test_a_wave_that_begins_while_an_agent_is_lost_does_not_wait_for_it(on_loss:
     network.broadcast(1, None)
     network.run()
     assert sorted(network.observed(ev.WaveCompleted)[-1].total) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("ranks", [(), ((1, 3),), ((1, 1),), ((1, 2), (2, 3))])
+@pytest.mark.parametrize("wave", [0, 1])
+def test_a_contribution_of_no_agent_cuts_off_who_sent_it(
+    wave: int, ranks: tuple[tuple[int, int], ...]
+) -> None:
+    """On an unsynchronised stream it once ended the session of the root."""
+    network = Network(flat(2), 1, lambda _rank, _value: None)
+    network.start()
+    opened(network, reduce={}, sync=Synchronisation(NO_WAIT))
+    network.run()
+    connections = network.places[ROOT].links.connections
+    number = next(n for n, one in connections.items() if one.channel.link.rank == 1)
+    message = msg.Up(1, wave, 2**32 + 1, ranks, 1.0, b"")
+    data = b"".join(frames.encode(message, None, share=False))
+    network.places[ROOT].bytes_received(number, data)
+    (problem,) = network.problems
+    assert "rank 1 contributes for" in problem
+    assert [from_ranges(lost.ranks) for lost in network.observed(ev.PlacesLost)] == [{1}]
+    network.run()
+    assert network.places[ROOT].node.streams.keys() == {1}
