@@ -3,6 +3,7 @@
 import functools
 import inspect
 import reprlib
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from sapwood.comm.content import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.data.tables import native_argument, native_arguments
 from sapwood.environment.tracing import Carrier
+
+MAX_PROGRAMS = 64
+"""Programs with native functions that stay open; each holds descriptors of the build cache."""
 
 Function = Callable[..., Any] | NativeFunctionRef
 
@@ -65,7 +69,7 @@ class CodeMaker:
         self._pythons = pythons
         self._offered = offered
         self.pickle = pickle
-        self._programs: dict[tuple[str, str], NativeProgram] = {}
+        self._programs: OrderedDict[tuple[str, str], NativeProgram] = OrderedDict()
 
     def code(self, function: Function) -> bytes:
         """Return the code of a function.
@@ -214,6 +218,9 @@ class CodeMaker:
             content = self._offered.code(image, handlers)
             native = NativeProgram(msgspec.msgpack.encode(image), built, handlers, content)
             self._programs[key] = native
+            while len(self._programs) > MAX_PROGRAMS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(key)
         return native
 
 

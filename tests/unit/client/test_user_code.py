@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.client import user_code
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.core.errors import ConfigurationError, DataValueError
@@ -88,3 +89,25 @@ def test_compiled_code_is_refused_before_it_is_sent_to_another_python(tmp_path: 
             way()
     assert call(maker, len, [{1}]).function == "len"
     assert maker.for_stream(abs, 0.0)[0].function == "abs"
+
+
+def test_programs_that_stay_open_are_bounded(
+    maker: CodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "MAX_PROGRAMS", 3)
+    built: list[str] = []
+
+    def build(program: Any, *_args: Any, **_named: Any) -> Any:
+        built.append(program.hash)
+        return SimpleNamespace(libraries=(), all_libraries=(), debug_files={})
+
+    monkeypatch.setattr(user_code, "build_for_all", build)
+    monkeypatch.setattr(user_code, "make_image", lambda program, *_args: {"hash": program.hash})
+
+    def use(name: str) -> None:
+        maker._native(SimpleNamespace(hash=name, parameters={}))  # type: ignore[arg-type]  # enough of one
+
+    for name in ("a", "b", "c", "a", "d", "a", "b"):
+        use(name)
+    assert built == ["a", "b", "c", "d", "b"]
+    assert len(maker._programs) == 3
