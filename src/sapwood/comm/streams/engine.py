@@ -25,6 +25,7 @@ and computed once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -220,7 +221,10 @@ class WaveEngine:
     def time_up(self, now: float, event: ev.TimeUp) -> Effects:
         """Pass on the waves whose time is over."""
         stream = self.open.get(event.stream)
-        if stream is None or stream.quiet:
+        if stream is None:
+            return []
+        stream.wake_at = -math.inf
+        if stream.quiet:
             return []  # a quiet stream is looked at again when it moves
         return stream.policy.time_up(now, stream)
 
@@ -584,8 +588,8 @@ class PlainWaves(BaseWaves):
             for kept in stream.kept.get(number, ()):
                 if kept.ranks == ranks:
                     return self._answer(stream, number, attempt, kept)
-            effects = self._start_timeout(now, stream, number)
-            return effects + self._begin_part(stream, message, payload, ranks)
+            begun = self._begin_part(stream, message, payload, ranks)
+            return self._start_timeout(now, stream, number) + begun
         if wave.wanted:  # one answer is for both; the parent does not ask twice for the same
             new = ranks - wave.scope()
         else:  # another parent asked for what is under way here
@@ -962,8 +966,15 @@ class TimedWaves(GeneralWaves):
         late above.
         """
         stream.deadlines.append((now + stream.timeout, wave))
-        first = len(stream.deadlines) == 1
-        return [ev.Wake(stream.spec.stream, stream.timeout)] if first else []
+        return self._wake(now, stream)
+
+    def _wake(self, now: float, stream: NodeStream) -> Effects:
+        """Ask to be woken when the time of the next wave is over, unless that is under way."""
+        due = stream.next_deadline()
+        if due == math.inf or now < stream.wake_at <= due:
+            return []
+        stream.wake_at = due
+        return [ev.Wake(stream.spec.stream, max(0.0, due - now))]
 
     def time_up(self, now: float, stream: NodeStream) -> Effects:
         """Pass on the waves whose time is over."""
@@ -972,9 +983,7 @@ class TimedWaves(GeneralWaves):
             wave = stream.waves.get(stream.deadlines.popleft()[1])
             if wave is not None and not wave.filtering:
                 effects += self.complete(stream, wave)
-        if stream.deadlines:
-            effects.append(ev.Wake(stream.spec.stream, stream.deadlines[0][0] - now))
-        return effects
+        return effects + self._wake(now, stream)
 
     def complete(self, stream: NodeStream, wave: Wave) -> Effects:
         """Pass a wave on with what has come, and note who is missing."""

@@ -464,6 +464,7 @@ class NodeStream:
         carried: Root: late contributions, and why there is none, that wait for a wave.
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
+        wake_at: When the wake-up that is under way is due; minus infinity without one.
         outbox: What waits behind user-defined filters; where there are none, nothing does.
         filters: User-defined filters of this place in the newest version; in all versions they
             are for the same ways, up or down.
@@ -520,6 +521,7 @@ class NodeStream:
         "timeout",
         "version",
         "waits",
+        "wake_at",
         "wave_versions",
         "waves",
     )
@@ -561,6 +563,7 @@ class NodeStream:
         self.late_waves: dict[int, Wave] = {}
         self.carried: list[tuple[Up | Failed, Payload | None]] = []
         self.deadlines: deque[tuple[float, int]] = deque()
+        self.wake_at = -math.inf
         self.detained: list[ev.Event] = []
         self.lent: list[tuple[int, Payload]] = []
         self.jobs: dict[int, Wave | Up | tuple[Down, int]] = {}
@@ -773,6 +776,13 @@ class NodeStream:
         quiet, latest = max(0.0, now - self.quiet_since), now + self.timeout
         self.quiet_since = math.inf
         self.deadlines = deque((min(due + quiet, latest), wave) for due, wave in self.deadlines)
+
+    def next_deadline(self) -> float:
+        """Return when the time of the first open wave is over; forget those that are complete."""
+        deadlines = self.deadlines
+        while deadlines and deadlines[0][1] not in self.waves:
+            deadlines.popleft()
+        return deadlines[0][0] if deadlines else math.inf
 
     def parent_changed(self) -> None:
         """What the former parent asked for is kept, until the new one asks for it."""

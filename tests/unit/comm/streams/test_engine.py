@@ -19,6 +19,7 @@ from sapwood.comm.messages import (
     NO_WAIT,
     PARTIAL,
     REPLACE,
+    TIME_OUT,
     FilterAt,
     StreamSpec,
     Synchronisation,
@@ -699,3 +700,19 @@ def test_a_contribution_of_no_agent_cuts_off_who_sent_it(
     assert [from_ranges(lost.ranks) for lost in network.observed(ev.PlacesLost)] == [{1}]
     network.run()
     assert network.places[ROOT].node.streams.keys() == {1}
+
+
+def test_waves_that_are_complete_leave_no_deadlines() -> None:
+    """A stream of a thousand waves a second with a time-out of minutes keeps none of them."""
+    network = Network(kary(4, 2), 1, lambda rank, _value: rank)
+    network.start()
+    opened(network, sync=Synchronisation(TIME_OUT, 300.0))
+    for _ in range(200):
+        network.broadcast(1, None)
+        network.run()
+        let_pass(network, 0.01)
+    assert len(network.observed(ev.WaveCompleted)) == 200
+    kept = [len(node.streams[1].deadlines) for node in network.nodes.values()]
+    assert max(kept) <= 1
+    # One wake-up at a time is under way at each place that waits.
+    assert len(network.observed(ev.Wake)) <= 3
