@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -107,9 +108,11 @@ class Operations:
 def descendants(pid: int) -> Iterator[int]:
     """Return a process and all below it."""
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from descendants(int(child))
+    with contextlib.suppress(FileNotFoundError):  # the process has ended meanwhile
+        for task in list(Path(f"/proc/{pid}/task").iterdir()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # so has this thread
+                for child in (task / "children").read_text().split():
+                    yield from descendants(int(child))
 
 
 class Held:
@@ -128,10 +131,11 @@ class Held:
         self.memory: dict[int, int] = {}
         for pid in descendants(os.getpid()):
             folder = Path(f"/proc/{pid}")
-            counts = [len(list((folder / name).iterdir())) for name in ("fd", "task")]
-            self.counts[pid] = (counts[0], counts[1])
-            pages = int((folder / "statm").read_text().split()[1])
-            self.memory[pid] = pages * os.sysconf("SC_PAGE_SIZE") // 1024
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                counts = [len(list((folder / name).iterdir())) for name in ("fd", "task")]
+                pages = int((folder / "statm").read_text().split()[1])
+                self.counts[pid] = (counts[0], counts[1])
+                self.memory[pid] = pages * os.sysconf("SC_PAGE_SIZE") // 1024
         self.tables = tables_of(root)
 
     def more_than(self, before: Held, times: int) -> list[str]:
