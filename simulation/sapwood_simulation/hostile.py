@@ -212,6 +212,54 @@ class HostilePeer:
             payload = self.chance.choice((b"abc", bytes(100)))
         return _framed(msgspec.msgpack.encode([tag, *fields]), payload)
 
+    # --- bodies of requests ----
+
+    def value(self, depth: int = 0) -> Any:
+        """Return what a request may carry, and no handler expects."""
+        chance = self.chance
+        match chance.randrange(7 if depth < 3 else 5):
+            case 0:
+                return chance.choice(INTEGERS)
+            case 1:
+                return chance.choice(FLOATS)
+            case 2:
+                return chance.choice(TEXTS)
+            case 3:
+                return chance.choice(BLOBS)
+            case 4:
+                return chance.choice((None, True, False, [], {}))
+            case 5:
+                return [self.value(depth + 1) for _ in range(chance.choice((1, 2, 3, 8)))]
+            case _:
+                names = chance.choices((*PLAUSIBLE, "x", ""), k=chance.choice((1, 3)))
+                return {name: self.value(depth + 1) for name in names}
+
+    def body(self, valid: Any = None) -> bytes:
+        """Return an encoded body: hostile, damaged, or a valid one with one part replaced.
+
+        Args:
+            valid: The value of a valid body, if one is known.
+        """
+        chance = self.chance
+        if chance.random() < 0.1:
+            return chance.choice(BLOBS) + chance.randbytes(chance.randrange(8))
+        whole = self.value() if valid is None else self._changed(valid)
+        return msgspec.msgpack.encode(whole)
+
+    def _changed(self, value: Any) -> Any:
+        """Return a value with one part of it replaced, missing, or one too many."""
+        chance = self.chance
+        if isinstance(value, list) and value and chance.random() < 0.8:
+            place = chance.randrange(len(value))
+            rest = [self._changed(value[place])] if chance.random() < 0.8 else []
+            return [*value[:place], *rest, *value[place + 1 :]]
+        if isinstance(value, dict) and value and chance.random() < 0.8:
+            name = chance.choice(list(value))
+            if chance.random() < 0.2:
+                return {key: one for key, one in value.items() if key != name}
+            return {**value, name: self._changed(value[name])}
+        return self.value()
+
     # --- wrong in one way each -------------------------------------------------------------------
 
     def _changed_message(self) -> bytes:
