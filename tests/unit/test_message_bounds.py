@@ -25,6 +25,7 @@ from sapwood.comm.messages.groups import MAX_NAME as GROUP_NAME
 from sapwood.comm.streams.control import MAX_PROBLEM
 from sapwood.contexts import orders, runner_factory, spawner
 from sapwood.core import errors
+from sapwood.roots import wire
 from sapwood.session.streams import MAX_PARAMETERS
 
 NUMBER = 9
@@ -204,6 +205,14 @@ def test_a_field_without_a_bound_fails() -> None:
 def test_what_a_stream_keeps_of_its_filters_fits_into_its_opening() -> None:
     """A place that comes back is told of the filters, those staged and those that follow."""
     assert 3 * MAX_CODE + 4 * MAX_PARAMETERS <= SPEC
+
+
+def test_what_a_front_end_sends_into_the_tree_fits_there() -> None:
+    """The root passes events of front ends on: it refuses those that no link of the tree takes."""
+    assert BODY < wire.MAX_EVENT
+    assert wire.MAX_EVENT + 2**16 <= frames.MAX_HEADER
+    events = {kind for kind in wire.TO_ROOT.values() if kind.__module__.endswith("events")}
+    assert events == {wire.TO_ROOT[code] for code in wire.TO_ROOT if code >= wire.FIRST_EVENT}
 
 
 def test_what_names_a_program_fits_beside_a_value() -> None:

@@ -76,6 +76,7 @@ from sapwood.core.errors import (
 from sapwood.core.failures import new_thread
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
+from sapwood.core.topology import ROOT
 from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
@@ -662,7 +663,11 @@ class Run(StaysHere):
         replace = self._options.on_agent_loss == "replace"
         handlers = build_crash_handlers(self._cache, built)
         content = self._offered.code(image, handlers)
-        self._code = _Code(encoded, handlers, content)
+        at_places = encoded
+        if has_reducers(self.program.reduce) and not self._session.shares_machine(ROOT):
+            # The root fetches nothing: it gets the program itself, not the file that has it.
+            at_places = msgspec.msgpack.encode(make_image(self.program, built))
+        self._code = _Code(at_places, handlers, content)
 
         def order(rank: int, part: range) -> agent_requests.OpenRun:
             self._go_on()

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm import events as ev
+from sapwood.comm import plain
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
@@ -35,6 +36,12 @@ VERSION = 2
 
 MAX_MESSAGE = 64 * 2**20
 """Bytes of one message, without its payload."""
+
+MAX_EVENT = plain.MAX_BODY + 2**19
+"""Bytes of an event that a front end sends into the tree: it has to fit into a message there."""
+
+FIRST_EVENT = 16
+"""The first kind of message that is an event."""
 
 MAX_PAYLOAD = 2**40
 """Bytes of one payload of a root; those of front ends are bounded by ``comm.max_payload``."""
@@ -370,7 +377,7 @@ class WireReader:
         start = 0
         while len(buffer) - start >= _HEADER.size:
             kind, size, nbytes = _HEADER.unpack_from(buffer, start)
-            if size > min(MAX_MESSAGE, self.limit) or nbytes > self.limit:
+            if size > min(self._longest(kind), self.limit) or nbytes > self.limit:
                 raise ProtocolError(
                     f"a message of {size} bytes with a payload of {nbytes}, and the most here is "
                     f"{self.limit}"
@@ -385,6 +392,10 @@ class WireReader:
             start = end
         del buffer[:start]
         return found
+
+    def _longest(self, kind: int) -> int:
+        is_event = self._kinds is TO_ROOT and kind >= FIRST_EVENT
+        return MAX_EVENT if is_event else MAX_MESSAGE
 
     def _read(self, kind: int, body: bytes, behind: bytes) -> msgspec.Struct:
         decode = self._decoders.get(kind)

@@ -9,6 +9,8 @@ import pytest
 
 import sapwood
 from sapwood.code.image import INLINE_BYTES
+from sapwood.environment.settings import Settings
+from sapwood_simulation.root_here import attach_here, root_here
 
 ROOTS = ["embedded", "attached"]
 
@@ -42,6 +44,17 @@ def test_a_file_of_any_size_runs(
     cluster = make_cluster(2)
     program = sapwood.load_program(str(path))
     assert cluster.run(program, data=range(10)).result() == {"n": 10 * size}
+
+
+def test_a_front_end_on_another_machine_sends_its_large_program(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.py"
+    path.write_text(FILE.format(blob="x" * 2**20, reduce="joined"))
+    settings = Settings()
+    with root_here(settings, agents=2) as address, attach_here(address, settings) as cluster:
+        session: Any = cluster.session
+        session._sharing = False  # as if it saw neither memory nor files of the root
+        program = sapwood.load_program(str(path))
+        assert cluster.run(program, data=range(10)).result() == {"n": 10 * 2**20}
 
 
 def test_a_class_and_its_globals_may_hold_arrays(

@@ -129,6 +129,18 @@ def test_agents_forget_the_runs_of_a_front_end_that_is_gone(until: Until) -> Non
         lost.close()
 
 
+def test_a_front_end_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
+    settings = Settings()
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        with attach_here(address, settings, FrontEndRole.USER) as bad:
+            session: Any = bad.session
+            large = bytes(wire.MAX_EVENT + 1)
+            session.call(lambda: session._write(ev.Ask(1, "ping", 77, large, None)))
+            with pytest.raises(SapwoodError, match="the most here is"):
+                bad.submit(pow, 2, 2).result(PATIENCE)
+        assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
 def place_of(address: RootAddress) -> str:
     return str(Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock")
 
