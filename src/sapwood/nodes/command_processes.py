@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -78,9 +78,9 @@ class CommandProcess:
         ended: Ended,
     ) -> None:
         self._number = order.command
-        self._arguments = [word.decode(errors="replace") for word in order.arguments]
+        self._arguments = shown_words(order.arguments)
         self._since = time.time()
-        self._window = max(1, order.window)
+        self._window = min(max(1, order.window), messages.MAX_WINDOW)
         self._mark = f"{mark}{order.command}."
         self._loop = loop
         self._wrote = wrote
@@ -508,3 +508,16 @@ def _refusal(
 
 def _nothing() -> None:
     pass
+
+
+def shown_words(arguments: Sequence[bytes]) -> list[str]:
+    """Return the words of a command as a node reports them: its status is one message.
+
+    Example:
+        >>> shown_words([b"echo", b"x" * 300])[1][-5:]
+        'xxxx…'
+    """
+    words = [word.decode(errors="replace") for word in arguments[: messages.MAX_WORDS]]
+    most = messages.MAX_WORD
+    shown = [word if len(word) <= most else word[: most - 1] + "…" for word in words]
+    return shown if len(arguments) <= messages.MAX_WORDS else [*shown[:-1], "…"]

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 OUTPUT_MEMORY = 64 * 2**20
 """Bytes of output that all nodes of a command together may have on their way to the front end."""
 
-MAX_WINDOW = 8
-"""Pieces of output that one node may have on its way."""
-
 INPUT_WINDOW = 4
 """Pieces of standard input that one node may have on its way."""
 
@@ -150,7 +147,7 @@ class Commands:
         running = RunningCommand(self._carrier, next(self._numbers), meant, self._forget)
         with self._lock:
             self._running[running.number] = running
-        window = max(1, min(MAX_WINDOW, OUTPUT_MEMORY // (CHUNK * len(meant))))
+        window = max(1, min(messages.MAX_WINDOW, OUTPUT_MEMORY // (CHUNK * len(meant))))
         for number, name in meant.items():
             running.start(
                 number,

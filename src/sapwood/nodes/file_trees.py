@@ -21,6 +21,12 @@ from sapwood.core.errors import DataMissingError, InputError, ProtocolError
 MAX_ENTRIES: Final = 40_000
 """Files, folders and links of one tree: the list of them is one message."""
 
+MAX_LISTED: Final = 6 * 2**20
+"""Bytes of that list: less than a message carries."""
+
+ENTRY_COST: Final = 96
+"""Bytes of an entry besides its path and the target of a link: hash, kind and sizes."""
+
 MAX_NAME: Final = 255
 """Bytes of the name of a file."""
 
@@ -145,12 +151,14 @@ def read_tree(path: Path, ended: Callable[[], bool] = bool) -> FileTree:
     """
     name = path.name or path.resolve().name or "root"
     entries: list[FileEntry] = []
+    listed = 0
     try:
         for one in _entries_of(path, os.fsencode(name), ended):
             entries.append(one)
-            if len(entries) > MAX_ENTRIES:
+            listed += ENTRY_COST + len(one.path) + len(one.target)
+            if len(entries) > MAX_ENTRIES or listed > MAX_LISTED:
                 raise InputError(
-                    f"this folder has more than {MAX_ENTRIES} files",
+                    f"this folder has more than {MAX_ENTRIES} files, or too long paths",
                     where=str(path),
                     hint="pack it into one file first, for example with tar",
                 )

@@ -99,6 +99,12 @@ COMMAND_ENDED = "command.ended"
 ZYGOTES = "zygotes"
 """The component of a node without which sessions begin nothing there."""
 
+MAX_WINDOW = 8
+"""Pieces of output that one node may have on its way."""
+
+MAX_WORDS, MAX_WORD = 64, 256
+"""How many words of a command a node reports, and how many characters of each."""
+
 T = TypeVar("T")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.nodes import messages
-from sapwood.nodes.command_processes import CHUNK, CommandProcesses, Done
+from sapwood.nodes.command_processes import CHUNK, CommandProcesses, Done, shown_words
 from sapwood.session.shared_reactor import SharedReactor
 
 PATIENCE = 30.0
@@ -146,3 +146,13 @@ def test_root_does_not_enter_folders_for_others(head: Head, tmp_path: Path) -> N
         )
         head.ask(messages.COMMAND_START, order)
         assert head.ends.pop().reason.endswith(": Permission denied")
+
+
+def test_the_words_of_a_command_that_a_node_reports_are_bounded() -> None:
+    words = [b"run", b"x" * 2**20, *[b"y"] * 1000]
+    shown = shown_words(words)
+    assert shown[0] == "run"
+    assert len(shown[1]) == messages.MAX_WORD
+    assert len(shown) == messages.MAX_WORDS
+    assert shown[-1] == "…"
+    assert shown_words([b"echo", b"\xff"]) == ["echo", "\N{REPLACEMENT CHARACTER}"]
