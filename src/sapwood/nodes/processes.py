@@ -170,6 +170,7 @@ class NodeProcesses:
         self._lock = Lock()
         self._there = False
         self._away = False  # as long as it lasts, orders wait
+        self._sending = False  # the same: other orders are sent before them
         self._specs: dict[int, orders.ProcessSpec] = {}
         self._waiting: list[tuple[str, Any]] = []
         self._over = False
@@ -187,8 +188,7 @@ class NodeProcesses:
         with self._lock:
             if self._there or self._over:
                 return
-            self._there = True
-            waiting, self._waiting = self._waiting, []
+            self._there = self._sending = True
         opening = messages.OpenProcesses(
             session=self.name,
             host=self.host,
@@ -198,9 +198,19 @@ class NodeProcesses:
             life=self._life,
         )
         self._ask(messages.OPEN, messages.to_value(opening))
-        for handler, value in waiting:
-            self._ask(handler, value)
+        self._send_waiting()
         self._on_loop(self._setup.node_opened, self.host)
+
+    def _send_waiting(self) -> None:
+        """Send the orders that waited, and those that other threads give meanwhile, in order."""
+        while True:
+            with self._lock:
+                waiting, self._waiting = self._waiting, []
+                if not waiting or self._away or self._over:
+                    self._sending, self._waiting = False, waiting
+                    return
+            for handler, value in waiting:
+                self._ask(handler, value)
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
@@ -330,8 +340,8 @@ class NodeProcesses:
         with self._lock:
             if self._over or not self._away:
                 return
-            self._away = False
-            waiting, self._waiting = self._waiting, []
+            self._away, self._sending = False, True
+            waiting = list(self._waiting)
         coming = {spec for handler, value in waiting for spec in _begun(handler, value)}
         living = {(one.rank, one.incarnation) for one in found.living}
         for one in found.living:
@@ -341,8 +351,7 @@ class NodeProcesses:
                 gone = "it ended while the head was away"
                 ended = orders.Exited(spec.rank, spec.incarnation, 0, 0, gone)
                 self._on_loop(self._on_report, ended)
-        for handler, value in waiting:
-            self._ask(handler, value)
+        self._send_waiting()
 
     def node_removed(self, reason: str) -> None:
         """Take in that the node has left for good."""
@@ -400,7 +409,7 @@ class NodeProcesses:
         with self._lock:
             if self._over:
                 return
-            if not self._there or self._away:
+            if not self._there or self._away or self._sending:
                 self._waiting.append((handler, value))
                 return
         self._ask(handler, value)

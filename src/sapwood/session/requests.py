@@ -16,6 +16,7 @@ from sapwood.comm import plain, values
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
+from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
@@ -155,6 +156,7 @@ class PendingRequests:
         self._pool = pool
         self._limiter = limiter
         self._open: dict[int, PendingRequest] = {}
+        self._blocks: dict[int, SharedBlock] = {}  # what the agents of open requests read
         self._handlers: dict[str, Callable[[int, Any], None]] = {}
         self._served: dict[str, Callable[[ServedRequest], None]] = {}
         self._numbers = itertools.count(1)
@@ -220,12 +222,15 @@ class PendingRequests:
         """Answer what is open, and all that comes, with an error; on the loop's thread."""
         self._closed = reason
         self._limiter.close(reason)
+        for number in tuple(self._blocks):
+            self._read(number)
         requests, self._open = self._open, {}
         for request in requests.values():
             request.end(None, reason)
 
     def answered(self, effect: ev.Answered) -> None:
         """Take an answer in; on the loop's thread."""
+        self._read(effect.number)
         request = self._open.pop(effect.number, None)
         if request is None:
             return
@@ -239,6 +244,7 @@ class PendingRequests:
 
     def not_answered(self, effect: ev.Answered, error: SapwoodError) -> None:
         """Fail a request whose answer could not be taken in; on the loop's thread."""
+        self._read(effect.number)
         request = self._open.pop(effect.number, None)
         if request is not None:
             request.end(None, error)
@@ -265,6 +271,15 @@ class PendingRequests:
         handler(effect.source, values.decode(effect.body, view))
         self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, None))
 
+    def _read(self, number: int) -> None:
+        """Use the memory of a request again: its agent has answered, or never will.
+
+        The future may have ended before: a user may cancel it on any thread, while the agent reads.
+        """
+        block = self._blocks.pop(number, None)
+        if block is not None:
+            self._pool.give_back(block)
+
     def _withdraw(self, number: int) -> None:
         if number in self._open:
             self._post(mev.CancelRequest(number))
@@ -275,11 +290,11 @@ class PendingRequests:
                 raise ClosedError(self._closed.what)
             payload = self._pool.place(request.arrays)
             self._open[request.number] = request
-            if payload is not None and payload.owner is not None:
-                owner = payload.owner
-                request.future.add_done_callback(lambda _: self._pool.give_back(owner))
+            if payload is not None and isinstance(payload.owner, SharedBlock):
+                self._blocks[request.number] = payload.owner
             event = ev.Ask(request.rank, request.handler, request.number, request.body, payload)
             self._post(event)
         except Exception as exception:  # noqa: BLE001 - it is about this request only
             self._open.pop(request.number, None)
+            self._read(request.number)
             request.end(None, as_error(exception, f"request '{request.handler}'"))

@@ -109,7 +109,7 @@ def test_an_agent_survives_whatever_it_is_asked(
 def test_the_session_survives_whatever_an_agent_asks(
     handler: str, make_cluster: Callable[..., sapwood.Cluster]
 ) -> None:
-    """An invited agent may be anybody's."""
+    """Any user may run an invited agent."""
     cluster = make_cluster(1)
     session, source = embedded(cluster.session), HostilePeer(7)
     bodies = [source.body() for _ in range(200)]

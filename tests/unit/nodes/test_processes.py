@@ -135,6 +135,39 @@ def find(way: Way, session: Session) -> None:
     session.processes.way_back()
 
 
+class BusyWay(Way):
+    """A way on which another thread gives an order while the session is opened or resumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] | None = None
+
+    def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().ask(host, handler, value)
+
+
+def test_no_order_of_another_thread_comes_before_the_session_is_open() -> None:
+    """It was refused, and counted as a failure of all places of the node."""
+    way = BusyWay()
+    way.ready = False
+    session = Session(way)
+    session.processes.spawn([orders.ProcessSpec("", 1, 1)])
+    way.ready = True
+    way.meanwhile = lambda: session.processes.spawn([orders.ProcessSpec("", 2, 1)])
+    session.processes.node_changed(there=True, reason="")
+    assert way.taken() == [messages.OPEN, messages.SPAWN, messages.SPAWN]
+    session.processes.way_lost()
+    session.processes.spawn([orders.ProcessSpec("", 3, 1)])
+    session.processes.way_back()
+    way.meanwhile = lambda: session.processes.kill(7)
+    way.resumed()
+    assert way.taken() == [messages.SPAWN, messages.KILL]
+    session.loop.close()
+
+
 def test_orders_wait_while_the_way_is_lost(way: Way, session: Session) -> None:
     lose(way, session)
     session.processes.kill(41)

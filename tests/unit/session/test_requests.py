@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sapwood.comm import events as ev
@@ -14,7 +15,7 @@ from sapwood.comm.pool import BlockPool
 from sapwood.comm.shared_memory import MappedBlocks, SharedBlock
 from sapwood.core.errors import AgentLostError, DataValueError, InternalError
 from sapwood.session.back_pressure import ByteLimiter
-from sapwood.session.requests import PendingRequests
+from sapwood.session.requests import PendingRequests, RequestFuture
 
 
 class Requests:
@@ -111,3 +112,23 @@ def test_a_request_that_does_not_fit_into_a_message_is_an_error_of_its_call() ->
     with pytest.raises(DataValueError, match="cannot travel between processes"):
         requests.ask(1, "test", bytes(plain.MAX_BODY + 1), values.encode(None))
     assert posted == []
+
+
+def test_memory_is_used_again_when_the_request_is_over_and_not_when_its_future_is() -> None:
+    """A user cancels the future on any thread, while the agent reads the arguments."""
+    requests = Requests()
+    thread: Any = SimpleNamespace(post=lambda function, *args: function(*args), is_current=False)
+    pool = BlockPool(0)
+    try:
+        pending = PendingRequests(thread, requests.posted.append, pool, ByteLimiter(2**20, thread))
+        future = pending.ask(1, "test", b"", values.encode(np.arange(1000)), RequestFuture())
+        (asked,) = requests.posted
+        assert isinstance(asked, ev.Ask)
+        assert asked.payload is not None
+        assert future.cancel()
+        other = pool.take(8000)
+        assert other is not asked.payload.owner
+        pending.answered(ev.Answered(asked.number, values.encode(1).body, None, None))
+        assert pool.take(8000) is asked.payload.owner
+    finally:
+        pool.close()

@@ -19,6 +19,12 @@ BACKLOG = 1024
 ACCEPT_PAUSE = 0.1
 """Seconds until a process that had no descriptors left looks for connections again."""
 
+BUSY_PAUSE = 0.02
+"""Seconds until a place is tried again whose queue of connections is full."""
+
+BUSY_PATIENCE = 30.0
+"""Seconds for which such a place is tried."""
+
 MAX_PATH = 107
 """Bytes of a Unix socket's path (``sun_path`` without its end)."""
 
@@ -59,18 +65,24 @@ class UnixTransport:
 
     def connect(self, address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
         """Connect to a path; see :meth:`~sapwood.comm.transport.base.Transport.connect`."""
-        loop.call_soon(_connect, address, handler, loop, failed)
+        loop.call_soon(_connect, address, handler, loop, failed, loop.time() + BUSY_PATIENCE)
 
 
-def _connect(address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
+def _connect(
+    address: str, handler: ConnectionHandler, loop: Loop, failed: Failed, until: float
+) -> None:
     try:
         sock = socket.socket(socket.AF_UNIX)
         try:
-            sock.connect(address)  # the kernel takes it in; nobody need accept it first
+            sock.settimeout(0)  # a process that is stopped, and accepts nothing, must not stop this
+            sock.connect(address)  # the kernel takes it in before it is accepted
         except OSError:
             sock.close()
             raise
     except OSError as error:
+        if isinstance(error, BlockingIOError) and loop.time() < until:  # its queue is full
+            loop.call_later(BUSY_PAUSE, _connect, address, handler, loop, failed, until)
+            return
         failure = CommunicationError(f"cannot connect: {error.strerror or error}", where=address)
         failure.__cause__ = error
         failed(failure)

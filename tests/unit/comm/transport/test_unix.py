@@ -85,3 +85,44 @@ def test_a_listener_that_pauses_can_be_closed(
         reactor.call_later(0.2, reactor.stop)
         reactor.run()
         client.close()
+
+
+class Connected(Opened):
+    """Notes what connects, and stops the loop then."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        super().__init__()
+        self.reactor = reactor
+
+    def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
+        assert initiator
+        self.connections.append(connection)
+        self.reactor.stop()
+        return 1
+
+
+def test_a_place_that_accepts_nothing_does_not_stop_the_loop_of_others(tmp_path: Path) -> None:
+    """Its process may be stopped; what connects to it has other neighbours, too."""
+    address = str(tmp_path / "a.sock")
+    with closing(Reactor()) as reactor, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(0)
+        waiting = [socket.socket(socket.AF_UNIX)]
+        waiting[0].connect(address)  # its queue is full now
+        connected, errors, turns = Connected(reactor), list[Exception](), list[int]()
+        UnixTransport().connect(address, connected, reactor, errors.append)
+
+        def turn() -> None:
+            turns.append(1)
+            if len(turns) == 5:
+                waiting.append(listening.accept()[0])
+            reactor.call_later(0.01, turn)
+
+        turn()
+        reactor.run()
+        assert len(connected.connections) == 1
+        assert len(turns) >= 5
+        assert errors == []
+        connected.connections[0].abort()
+        for sock in waiting:
+            sock.close()
