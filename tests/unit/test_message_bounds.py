@@ -7,7 +7,6 @@ bounds name the constants that producers check, so that a change of one is compa
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -15,16 +14,22 @@ import msgspec
 import pytest
 from msgspec import inspect as kinds
 
+from sapwood.activity import agent_requests
+from sapwood.activity.agent_calls import MAX_METERS, RECENT_CALLS
 from sapwood.client.stream_opening import MAX_CODE
 from sapwood.code.image import INLINE_BYTES
 from sapwood.code.pickling import MAX_EXCEPTION
 from sapwood.code.runner import calls
 from sapwood.comm import frames, messages, plain
 from sapwood.comm.array_types import MAX_DTYPE_TEXT
+from sapwood.comm.content import CHUNK
 from sapwood.comm.messages.groups import MAX_NAME as GROUP_NAME
 from sapwood.comm.streams.control import MAX_PROBLEM
 from sapwood.contexts import orders, runner_factory, spawner
 from sapwood.core import errors
+from sapwood.nodes import messages as node_messages
+from sapwood.nodes import stage_messages
+from sapwood.nodes.file_trees import MAX_ENTRIES
 from sapwood.roots import wire
 from sapwood.session.streams import MAX_PARAMETERS
 
@@ -130,10 +135,68 @@ FORKS: dict[str, int] = {"options": 3 * PATH, "reason": PATH}
 """The fields of what a process asks its zygote."""
 
 
-def _structs(module: ModuleType) -> Iterator[type[msgspec.Struct]]:
-    for found in vars(module).values():
-        if isinstance(found, type) and issubclass(found, msgspec.Struct):
-            yield found
+ENVIRONMENT = 16 * 1024
+"""Bytes of the variables that a session exports to its processes."""
+
+NODE_REQUESTS: dict[str, int] = {
+    "session": NAME,
+    "plan": 2 * PATH,
+    "configuration": 128 * 1024,
+    "environment": ENVIRONMENT,
+    "credential": 16 * NAME,
+    "user": NAME,
+    "living": AGENTS * (WORD + 3 * NUMBER),
+    "listen": NAME,
+    "processes": AGENTS * (WORD + 6 * NUMBER),
+    "report": 2 * PATH + 4 * NUMBER,
+    "reason": errors.MAX_RECORD_TEXT,
+    "data": CHUNK,
+    "arguments": node_messages.MAX_WORDS * 4 * node_messages.MAX_WORD,  # as they are reported
+    "component": NAME,
+    "components": 64 * 4 * NAME,
+    "closed": PATH,
+    "sha256": WORD,
+    "digest": WORD,
+    "pieces": CHUNK + 64 * (2 * WORD + 3 * NUMBER),
+    "parts": MAX_ENTRIES * (WORD + 5 * NUMBER),
+    "address": PATH,
+    "name": NAME,
+    "path": PATH,
+    "inner": PATH,
+}
+"""The fields of what nodes and the head ask of each other, by name."""
+
+AGENT_REQUESTS: dict[str, int] = {
+    "recent": RECENT_CALLS * 6 * (NUMBER + WORD),
+    "node": NAME,
+    "kind": NAME,
+    "statistics": MAX_METERS * 8 * NAME,
+    "pulse": RECENT_CALLS * 6 * (NUMBER + WORD),
+    "runner": 8 * PATH,
+    "content_folder": PATH,
+}
+"""The fields of what a front end and its agents ask of each other, by name."""
+
+WHOLE = {
+    *("StartCommand", "CommandInput"),  # ControlTree.ask
+    *("SessionActivity", "NodeActivity", "StageFacts"),  # ActiveMessages.answer
+    *("OpenRun", "HelpRun", "DeliverRun", "CallTask"),  # PendingRequests.ask
+    "UserCode",  # check_spec
+    "FilterCall",  # in shared memory where it is long
+}
+"""What is made of things that users give, or of many: its sender checks all of it together."""
+
+
+def _structs(module: ModuleType) -> tuple[type[msgspec.Struct], ...]:
+    """Return the messages that a module defines, but for those that are checked as a whole."""
+    return tuple(
+        found
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and issubclass(found, msgspec.Struct)
+        and found.__module__ == module.__name__
+        and found.__name__ not in WHOLE
+    )
 
 
 CHANNELS: dict[str, tuple[tuple[Any, ...], dict[str, int], int]] = {
@@ -143,6 +206,12 @@ CHANNELS: dict[str, tuple[tuple[Any, ...], dict[str, int], int]] = {
         ORDERS,
         orders.MAX_ORDER,
     ),
+    "requests of nodes": (
+        (*_structs(node_messages), *_structs(stage_messages)),
+        NODE_REQUESTS,
+        BODY,
+    ),
+    "requests of agents": (_structs(agent_requests), AGENT_REQUESTS, BODY),
     "runner calls": ((calls.Call, calls.Result), RUNNER_CALLS, calls.MAX_DATAGRAM),
     "forks": (
         (runner_factory.Fork, *typing.get_args(runner_factory.News)),
@@ -163,6 +232,8 @@ def _is_fixed(kind: kinds.Type) -> bool:
         return all(map(_is_fixed, kind.item_types))
     if isinstance(kind, kinds.StructType):
         return all(_is_fixed(field.type) for field in kind.fields)
+    if isinstance(kind, kinds.EnumType | kinds.LiteralType):
+        return True  # a word of this program
     numbers = (kinds.IntType, kinds.FloatType, kinds.BoolType, kinds.NoneType)
     return isinstance(kind, numbers)
 
