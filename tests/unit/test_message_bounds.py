@@ -27,6 +27,7 @@ from sapwood.comm.messages.groups import MAX_NAME as GROUP_NAME
 from sapwood.comm.streams.control import MAX_PROBLEM
 from sapwood.contexts import orders, runner_factory, spawner
 from sapwood.core import errors
+from sapwood.core.topology import kary
 from sapwood.nodes import messages as node_messages
 from sapwood.nodes import stage_messages
 from sapwood.nodes.file_trees import MAX_ENTRIES
@@ -184,7 +185,7 @@ WHOLE = {
     "UserCode",  # check_spec
     "FilterCall",  # in shared memory where it is long
 }
-"""What is made of things that users give, or of many: its sender checks all of it together."""
+"""Messages that hold values of users, or many entries: the sender checks the whole message."""
 
 
 def _structs(module: ModuleType) -> tuple[type[msgspec.Struct], ...]:
@@ -233,7 +234,7 @@ def _is_fixed(kind: kinds.Type) -> bool:
     if isinstance(kind, kinds.StructType):
         return all(_is_fixed(field.type) for field in kind.fields)
     if isinstance(kind, kinds.EnumType | kinds.LiteralType):
-        return True  # a word of this program
+        return True  # this program defines the values
     numbers = (kinds.IntType, kinds.FloatType, kinds.BoolType, kinds.NoneType)
     return isinstance(kind, numbers)
 
@@ -284,6 +285,15 @@ def test_what_a_front_end_sends_into_the_tree_fits_there() -> None:
     assert wire.MAX_EVENT + 2**16 <= frames.MAX_HEADER
     events = {kind for kind in wire.TO_ROOT.values() if kind.__module__.endswith("events")}
     assert events == {wire.TO_ROOT[code] for code in wire.TO_ROOT if code >= wire.FIRST_EVENT}
+
+
+def test_an_order_has_room_for_the_ranks_that_a_session_may_give() -> None:
+    """Ranks are never used again; the documentation says how many there may be."""
+    tree = kary(28_000, 16)
+    assert tree.size > 29_800
+    hosts = tuple(rank % 200 for rank in range(tree.size))
+    encoded = [msgspec.msgpack.encode(part) for part in (tree, hosts)]
+    assert sum(map(len, encoded)) + ORDERS["environment"] < orders.MAX_ORDER
 
 
 def test_what_names_a_program_fits_beside_a_value() -> None:
