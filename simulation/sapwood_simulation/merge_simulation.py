@@ -191,6 +191,9 @@ class _Thread:
         """Call a function."""
         function(*args)
 
+    def refuse_own_thread(self) -> None:
+        """All is one thread."""
+
     def post_for(self, _failed: Any, function: Callable[..., Any], *args: Any) -> None:
         """Call a function; what it raises ends the simulation."""
         function(*args)

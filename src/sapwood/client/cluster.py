@@ -468,9 +468,17 @@ class Cluster(TreeWork, Messaging, Submitting):
         """Cancel what runs, end all processes, leave nothing behind.
 
         A process that was forked from the cluster's owner closes nothing.
+
+        Raises:
+            SapwoodError: This is the cluster's own thread, which cannot wait for it.
         """
         if self._session.in_forked_child:
             return
+        if self._session.on_loop_thread:
+            raise SapwoodError(
+                "the cluster's own thread cannot close the cluster",
+                hint="close it outside of callbacks of futures and runs",
+            )
         if self.allocation is not None:
             self.allocation.close()
         for watch in self._watches:

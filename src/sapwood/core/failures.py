@@ -9,7 +9,7 @@ Every thread and event loop of Sapwood has one handler of exceptions, at its top
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sapwood.core.errors import REPORT_HINT, InternalError, SapwoodError
@@ -156,6 +156,32 @@ def start_thread(
     thread = new_thread(name, work, *args, failed=failed, daemon=daemon)
     thread.start()
     return thread
+
+
+def run_all(doing: str, steps: Iterable[Callable[[], Any]]) -> None:
+    """Run each step, also after one that fails; then raise what the first failure was.
+
+    Args:
+        doing: The operation, for the log.
+        steps: Functions without arguments.
+
+    Example:
+        >>> done = []
+        >>> run_all("the end", [lambda: done.append(1), lambda: 1 / 0, lambda: done.append(3)])
+        Traceback (most recent call last):
+        ZeroDivisionError: division by zero
+        >>> done
+        [1, 3]
+    """
+    first: Exception | None = None
+    for step in steps:
+        try:
+            step()
+        except Exception as exception:  # noqa: BLE001 - the other steps are done all the same
+            log_failure(doing, exception)
+            first = first or exception
+    if first is not None:
+        raise first
 
 
 def fail(doing: str, failed: Callable[..., Any], *args: Any) -> None:

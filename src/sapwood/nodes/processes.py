@@ -202,7 +202,7 @@ class NodeProcesses:
         self._on_loop(self._setup.node_opened, self.host)
 
     def _send_waiting(self) -> None:
-        """Send the orders that waited, and those that other threads give meanwhile, in order."""
+        """Send the orders that waited, then the orders that other threads give meanwhile."""
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, []

@@ -233,6 +233,7 @@ class AttachedSession:
         with self._lock:
             if self._closed:
                 return
+            self._thread.refuse_own_thread()  # before it counts as closed: it can be closed later
             self._closed = True
         with contextlib.suppress(SapwoodError, TimeoutError):
             self.ask_root(last_call).result(CALL_TIMEOUT)

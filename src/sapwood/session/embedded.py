@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any
 
 from sapwood.comm import events as ev
@@ -21,6 +22,7 @@ from sapwood.comm.pool import BlockPool
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.failures import run_all
 from sapwood.core.optional import fastpath
 from sapwood.core.rankset import fold, to_ranges
 from sapwood.core.request import Request
@@ -254,26 +256,44 @@ class EmbeddedSession:
 
         What agents have sent of themselves before arrives first, if that takes no longer than
         :data:`CLOSING`.
+
+        Raises:
+            SapwoodError: This is the session's own thread, which cannot wait for it.
         """
         with self._lock:
             if self._closed:
                 return
+            self._thread.refuse_own_thread()  # before it counts as closed: it can be closed later
             self._closed = True
-        if self.life.state is State.READY and not self.on_loop_thread:
+        run_all(
+            "closing the session",
+            (
+                self._drain_pushes,
+                self._close_invitations,
+                self._end_on_loop,
+                self.host.close,
+                self.content.close,
+                self._thread.stop,
+                self.shortcut.close,
+                self.host.remove,
+                partial(self.life.move, State.STOPPED),
+            ),
+        )
+        _log.debug("closed")
+
+    def _drain_pushes(self) -> None:
+        if self.life.state is State.READY:
             self.drain(self.streams.pushing(), CLOSING)
+
+    def _close_invitations(self) -> None:
         if self.invited is not None:
             self.invited.close()
+
+    def _end_on_loop(self) -> None:
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:
             self._thread.call(self._end)
-        self.host.close()
-        self.content.close()
-        self._thread.stop()
-        self.shortcut.close()
-        self.host.remove()
-        self.life.move(State.STOPPED)
-        _log.debug("closed")
 
     def _announce_readiness(self) -> None:
         """Tell every agent that all are there; nobody waits for their answers."""
@@ -523,12 +543,15 @@ class EmbeddedSession:
 
     def _end(self) -> None:
         reason = ClosedError("the cluster was closed")
-        self.streams.refuse(reason)
-        self.requests.abandon(reason)
-        self.groups.abandon(reason)
-        self.mailbox.abandon(reason)
-        self._abandon_expansions(reason)
-        self.host.end()
+        parts = (
+            self.streams.refuse,
+            self.requests.abandon,
+            self.groups.abandon,
+            self.mailbox.abandon,
+            self._abandon_expansions,
+        )
+        ends = [partial(part, reason) for part in parts]
+        run_all("the end of the session", (*ends, self.host.end))
 
     def _abandon_expansions(self, reason: SapwoodError) -> None:
         for expansion in tuple(self._expansions):

@@ -111,17 +111,21 @@ class LoopThread:
             self._failed(exception)
             fail(f"a callback of '{self._name}'", failed, as_error(exception))
 
+    def refuse_own_thread(self) -> None:
+        """Raise SapwoodError on the loop's thread, which cannot wait for itself."""
+        if self.is_current:
+            raise SapwoodError(
+                "the cluster's own thread cannot wait for the cluster",
+                hint="do this outside of callbacks of futures and runs",
+            )
+
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Have a function called on the loop's thread and return its result.
 
         Raises:
             SapwoodError: This is the loop's thread, which cannot wait for itself.
         """
-        if self.is_current:
-            raise SapwoodError(
-                "the cluster's own thread cannot wait for the cluster",
-                hint="do this outside of callbacks of futures and runs",
-            )
+        self.refuse_own_thread()
         future: Future[T] = Future()
 
         def run() -> None:

@@ -1,11 +1,12 @@
 """Sessions of real processes that echo: streams, requests, faults, ends."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from sapwood.core.errors import (
     DataValueError,
     ExecutionError,
     InputError,
+    InternalError,
     ProtocolError,
     ResourceError,
+    SapwoodError,
 )
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import plan
@@ -373,6 +376,81 @@ def test_what_is_under_way_fails_when_the_session_closes(make_session: MakeSessi
     for future in (asked, wave):
         with pytest.raises(ClosedError):
             future.result(TIMEOUT)
+
+
+def test_a_session_that_its_own_thread_cannot_close_is_closed_later(
+    make_session: MakeSession,
+) -> None:
+    """It counted as closed, and its processes stayed for good."""
+    session = make_session(1)
+    with pytest.raises(SapwoodError, match="own thread cannot wait"):
+        session.call(session.close)
+    assert not session.closed
+    assert session.ask(1, "ping", 1).result(TIMEOUT) == 1
+    session.close()
+    assert session.closed
+
+
+@pytest.mark.parametrize("part", ["streams", "requests", "groups", "mailbox"])
+def test_a_part_that_cannot_be_ended_does_not_keep_the_others(
+    part: str, make_session: MakeSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The processes of the session once stayed; a second close did nothing."""
+    session = make_session(1)
+    pid = session.supervisor.places[1].pid
+    waiting = session.receive(1, 5)
+
+    def broken(_reason: SapwoodError) -> None:
+        raise KeyError(part)
+
+    owner = getattr(session, part)
+    setattr(owner, "refuse" if part == "streams" else "abandon", broken)
+    with pytest.raises(KeyError):
+        session.close()
+    assert f"KeyError: '{part}'" in caplog.text
+    if part != "mailbox":
+        with pytest.raises(ClosedError):
+            waiting.result(TIMEOUT)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("kind", [KeyError, SystemExit])
+def test_a_mistake_while_an_answer_is_taken_in_fails_that_request_only(
+    kind: type[BaseException], make_session: MakeSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It once ended all that was under way in the session, for good."""
+    session = make_session(1)
+    original = session.requests._read
+    broken: list[int] = []
+
+    def read(number: int) -> None:
+        if number in broken:
+            broken.remove(number)
+            raise kind("mistake")
+        original(number)
+
+    session.requests._read = read  # type: ignore[method-assign]
+    with session_paused(session):
+        bad, good = session.ask(1, "ping", 1), session.ask(1, "ping", 2)
+        broken.append(bad.number)
+    with pytest.raises(InternalError, match=f"{kind.__name__}: .*mistake") as failed:
+        bad.result(TIMEOUT)
+    assert "in read" in failed.value.details["traceback"]
+    assert good.result(TIMEOUT) == 2
+    assert "effect Answered failed" in caplog.text
+    assert session.ask(1, "ping", 3).result(TIMEOUT) == 3
+
+
+@contextlib.contextmanager
+def session_paused(session: EmbeddedSession) -> Iterator[None]:
+    """Keep the session's thread from doing anything meanwhile."""
+    goes_on = threading.Event()
+    session.on_loop(goes_on.wait)
+    try:
+        yield
+    finally:
+        goes_on.set()
 
 
 def test_a_closed_session_takes_nothing(make_session: MakeSession) -> None:

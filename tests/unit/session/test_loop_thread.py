@@ -1,5 +1,4 @@
 import contextlib
-import os
 import threading
 from collections.abc import Iterator
 
@@ -109,7 +108,11 @@ def test_a_loop_that_cannot_continue_refuses_what_comes(
     """A caller does not wait for a thread that has ended."""
     thread = LoopThread("test-loop")
     thread.start()
-    os.close(thread.call(thread.loop.fileno))
+
+    def broken() -> float:
+        raise OSError("no such descriptor")
+
+    thread.call(setattr, thread.loop, "_patience", broken)
     with contextlib.suppress(ClosedError):
         while True:  # until the thread has noticed
             thread.call(lambda: 1)
