@@ -52,7 +52,7 @@ from sapwood.store.opening import is_shared
 START_TIMEOUT = 120.0
 """Seconds until a head that starts in the background must be ready."""
 
-END_TIMEOUT = 90.0
+END_TIMEOUT = 120.0
 """Seconds until a head that ends must be gone: more than its runs, sessions and nodes may take."""
 
 HTTP_TIMEOUT = 20.0

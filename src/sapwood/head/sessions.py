@@ -49,7 +49,7 @@ MAX_RESTARTS = 4
 RESTART_PAUSE = 0.5
 """Seconds between two tries to begin it."""
 
-END_TIMEOUT = 20.0
+END_TIMEOUT = 40.0
 """Seconds that a root gets to end by itself."""
 
 _read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
