@@ -1,5 +1,6 @@
 """The thread that runs a front end's event loop, so that the user's threads stay their own."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -140,7 +141,8 @@ class LoopThread:
     def stop(self) -> None:
         """End the loop and the thread."""
         if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            with contextlib.suppress(ClosedError):  # it ends because of a failure
+                self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
         self.loop.close()
 
