@@ -7,8 +7,10 @@ import os
 import signal
 import socket
 import struct
+import threading
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -139,6 +141,30 @@ def test_a_front_end_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
             with pytest.raises(SapwoodError, match="the most here is"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
+
+
+def test_patient_contracts_delay_no_revocation_and_no_expansion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = Settings()
+    over = threading.Event()
+    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+        root, session = root_of(cluster), cluster.session
+        assert isinstance(session, AttachedSession)
+        invited: Any = SimpleNamespace(revoke=lambda _id: False, close=lambda: None)
+        monkeypatch.setattr(root, "invited", invited)
+        monkeypatch.setattr(root, "contract", lambda *_args: over.wait(PATIENCE))
+        removing = [session.ask_root(root_calls.CONTRACT, [[1], 60.0, ""]) for _ in range(8)]
+        try:
+            revoked = session.ask_root(root_calls.REVOKE_INVITATION, "none")
+            assert revoked.result(PATIENCE / 2) is False
+            added = session.ask_root(root_calls.EXPAND, [{"parent": 0, "host": 0}])
+            assert added.result(PATIENCE / 2) == [2]
+            assert not any(one.done() for one in removing)
+        finally:
+            over.set()
+        for one in removing:
+            one.result(PATIENCE)
 
 
 def place_of(address: RootAddress) -> str:
