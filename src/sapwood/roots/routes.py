@@ -18,6 +18,8 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messages.groups import NO_GROUP, GroupNumber, Key
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.point_to_point import TAGGED
+from sapwood.core.errors import ErrorRecord, SapwoodError
+from sapwood.core.failures import as_error, log_failure
 
 _Own = Mapping[type[ev.Effect], Callable[[Any], None]]
 
@@ -124,17 +126,20 @@ class EffectRoutes:
 
     def _stream_effect(self, own: _Own, effect: Any) -> None:
         known, part = self.of_stream.get(effect.stream), self.of_part.get(effect.stream)
-        if part is not None:
-            part(effect)
-        elif known is not None:
-            hearer, number = known
-            hearer.hear(number, msgspec.structs.replace(effect, stream=number))
-        else:
+        if part is None and known is None:
             own[type(effect)](effect)
             return
-        payload = getattr(effect, "payload", None)
-        if payload is not None:
-            own[ev.Released](ev.Released(payload))
+        try:
+            if part is not None:
+                part(effect)
+            elif known is not None:
+                hearer, number = known
+                mine = msgspec.structs.replace(effect, stream=number)
+                tell_or_fail(partial(hearer.hear, number), mine)
+        finally:
+            payload = getattr(effect, "payload", None)
+            if payload is not None:
+                own[ev.Released](ev.Released(payload))
 
     def _request_effect(self, own: _Own, effect: ev.Answered) -> None:
         known = self.of_request.pop(effect.number, None)
@@ -143,7 +148,7 @@ class EffectRoutes:
             return
         front_end, number, _ = known
         front_end.asked.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
+        tell_or_fail(front_end.tell, msgspec.structs.replace(effect, number=number))
 
     def _receive_effect(self, own: _Own, effect: Any) -> None:
         known = self.of_receive.pop(effect.number, None)
@@ -152,7 +157,7 @@ class EffectRoutes:
             return
         front_end, number = known
         front_end.receives.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
+        tell_or_fail(front_end.tell, msgspec.structs.replace(effect, number=number))
 
     def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
         known = self.of_send.get(effect.number)
@@ -207,3 +212,35 @@ class EffectRoutes:
             owner.front_end.give_back(effect)
         else:
             own[type(effect)](effect)
+
+
+def tell_or_fail(tell: Callable[[Any], None], effect: Any) -> None:
+    """Tell a front end of an effect; where that fails, have what the effect is for fail there.
+
+    Its arrays may have gone with the process that made them, or be too large to be copied.
+
+    Args:
+        tell: Tells the front end.
+        effect: The result of its request, wave or message.
+    """
+    try:
+        tell(effect)
+    except Exception as exception:
+        doing = f"telling a front end of {type(effect).__name__}"
+        instead = _failed(effect, as_error(exception, doing).to_record())
+        if instead is None:
+            raise
+        if not isinstance(exception, SapwoodError):
+            log_failure(doing, exception)
+        tell(instead)
+
+
+def _failed(effect: Any, error: ErrorRecord) -> Any:
+    """Return the effect that fails what another one is for; None if there is none."""
+    if isinstance(effect, ev.Answered):
+        return ev.Answered(effect.number, b"", None, error)
+    if isinstance(effect, ev.WaveCompleted | ev.Contributed):
+        return ev.WaveFailed(effect.stream, effect.wave, 0, error)
+    if isinstance(effect, mev.TaggedArrived):
+        return mev.ReceiveFailed(effect.number, error)
+    return None
