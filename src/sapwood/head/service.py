@@ -42,6 +42,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.failures import as_error, log_failure
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
@@ -410,9 +411,9 @@ class ServiceServer:
             self._reply(caller, Reply(call.number, error=error.to_record()))
             return
         except Exception as error:  # noqa: BLE001 - a mistake here must not end the head
-            _log.exception("call failed", call=call.name)
-            problem = SapwoodError(f"the head could not do this: {error!r}")
-            self._reply(caller, Reply(call.number, error=problem.to_record()))
+            doing = f"call '{call.name}'"
+            log_failure(doing, error)
+            self._reply(caller, Reply(call.number, error=as_error(error, doing).to_record()))
             return
         if isinstance(answer, Future):
             caller.waiting += 1
@@ -441,12 +442,8 @@ class ServiceServer:
             error = ClosedError("the head ends")
         if error is None:
             reply = Reply(number, answer.result())
-        elif isinstance(error, SapwoodError):
-            reply = Reply(number, error=error.to_record())
         else:
-            reply = Reply(
-                number, error=SapwoodError(f"the head could not do this: {error!r}").to_record()
-            )
+            reply = Reply(number, error=as_error(error, "a call of the head").to_record())
 
         def write() -> None:
             caller.waiting -= 1

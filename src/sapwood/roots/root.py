@@ -40,6 +40,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.failures import as_error, log_failure
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
@@ -299,6 +300,10 @@ class ServedFrontEnd:
             error = problem.to_record()
         except msgspec.ValidationError as problem:
             error = ProtocolError(f"a malformed call: {problem}").to_record()
+        except Exception as problem:  # noqa: BLE001 - it is about this call only
+            doing = f"call '{call.name}'"
+            log_failure(doing, problem)
+            error = as_error(problem, doing).to_record()
         if isinstance(value, Future):
             value.add_done_callback(partial(self._answer_later, call.number))
         elif call.number:
@@ -310,11 +315,8 @@ class ServedFrontEnd:
 
     def _answer_later(self, number: int, answer: Future[Any]) -> None:
         error = answer.exception()
-        if isinstance(error, SapwoodError):
-            reply = wire.AnswerOfRoot(number, None, error.to_record())
-        elif error is not None:
-            problem = SapwoodError(f"the root could not do this: {error!r}")
-            reply = wire.AnswerOfRoot(number, None, problem.to_record())
+        if error is not None:
+            reply = wire.AnswerOfRoot(number, None, as_error(error, "a call").to_record())
         else:
             reply = wire.AnswerOfRoot(number, answer.result())
         with contextlib.suppress(ClosedError):  # the session has ended meanwhile
@@ -845,8 +847,9 @@ class RootServer:
         except SapwoodError as error:
             self._cut_off(front_end, error)
         except Exception as error:  # noqa: BLE001 - what one front end says must not end the session
-            _log.exception("front end said what cannot be done", number=number)
-            self._cut_off(front_end, ProtocolError(f"the root could not do this: {error!r}"))
+            doing = f"a message of front end {number}"
+            log_failure(doing, error)
+            self._cut_off(front_end, as_error(error, doing))
 
     def _cut_off(self, front_end: ServedFrontEnd, error: SapwoodError) -> None:
         """End a connection, and tell the front end why."""
