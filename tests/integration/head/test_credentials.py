@@ -454,7 +454,7 @@ def test_places_of_another_user_cannot_join_as_their_node(up: UpHead) -> None:
     assert node
     asked = JoinRequest("", b"", NodeFacts.here("n1"))
     with pytest.raises(SecurityError, match="that was never here needs a join token"):
-        up.head.control._by_certificate(asked, places_id(node))
+        up.head.control._admitted(asked, places_id(node))
 
 
 @pytest.mark.row("C5-RES")
