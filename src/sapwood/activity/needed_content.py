@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -113,8 +112,8 @@ class NeededContent:
 
 def content_folder(settings: AgentSettings) -> str:
     """Return where this node keeps content."""
-    # Without pathlib, which agents do not load.
+    # Imported here: an agent that shares the machine of the root loads no pathlib.
+    from sapwood.environment.folders import cache_folder, expand_user  # noqa: PLC0415
+
     chosen = settings.content_folder
-    if not chosen:
-        chosen = f"{os.environ.get('XDG_CACHE_HOME', '') or '~/.cache'}/sapwood/content"
-    return os.path.abspath(os.path.expanduser(chosen))  # noqa: PTH100, PTH111 - see above
+    return str(expand_user(chosen).absolute() if chosen else cache_folder() / "content")

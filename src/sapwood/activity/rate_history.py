@@ -21,6 +21,8 @@ import msgspec
 
 from sapwood.activity.delegation import is_rate
 from sapwood.core import typed
+from sapwood.core.errors import SecurityError
+from sapwood.environment.folders import make_private
 from sapwood.environment.logs import logger
 
 VERSION: Final = 1
@@ -212,11 +214,11 @@ class FileHistory:
         file = self._file(key)
         half = file.with_name(f".{key}.{os.getpid()}.{next(_numbers)}")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private(self._folder)
             half.write_bytes(history)
             half.replace(file)
             self._bound()
-        except OSError as error:
+        except (OSError, SecurityError) as error:
             _log.warning("history of rates not kept", place=self.place, reason=str(error))
             with contextlib.suppress(OSError):
                 half.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from sapwood.core.errors import (
 )
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.folders import make_private
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
 from sapwood.head.folder import (
@@ -350,7 +351,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
         _refuse_second(request.name)
     _ = request.http_listen
     folder = head_folder(request.name)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
     words.append("--node" if request.own_node else "--no-node")
     words += ["--announce"] if request.announce else []

@@ -37,6 +37,7 @@ from sapwood.contexts.process import die_with_parent
 from sapwood.core.errors import NodeLostError, SapwoodError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 
@@ -226,11 +227,11 @@ def run_client(request: ClientRequest) -> None:
         _programs(settings, keep=request.keep) as programs,
     ):
         devices = find_devices() if request.gpu else []
-        agents = request.agents or settings.cluster.agents or len(devices) or _cores()
+        agents = request.agents or settings.cluster.agents or len(devices) or usable_cores()
         hardware = {
             "gpus": [msgspec.to_builtins(each) for each in devices],
             "block_size": recommended_block(devices[0] if devices else None),
-            "cores": _cores(),
+            "cores": usable_cores(),
         }
         asked = {"hardware": hardware, "client_port": place.port, "agents": agents}
         answer = remote.ask("POST", "/clients", asked)
@@ -335,10 +336,6 @@ class _JoinedAgents:
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(LEAVING)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _use_cuda(request: ClientRequest) -> None:

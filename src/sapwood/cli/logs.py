@@ -17,6 +17,7 @@ from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import expand_hosts
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.folders import expand_user
 from sapwood.environment.log_files import LogFile, Wanted, merged
 from sapwood.environment.logs import LEVELS
 from sapwood.environment.units import parse_duration
@@ -103,4 +104,4 @@ def _configured(settings: list[str] | None) -> list[Path]:
             "there is no log file",
             hint="name files, set log.file in the configuration, or say --name CLUSTER",
         )
-    return [Path(configured).expanduser()]
+    return [expand_user(configured)]

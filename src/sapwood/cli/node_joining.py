@@ -14,7 +14,7 @@ from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.environment import background
-from sapwood.environment.state import state_folder
+from sapwood.environment.folders import make_private, state_folder
 from sapwood.security.tokens import JoinToken
 
 MAX_LINE = 64 * 1024
@@ -124,7 +124,7 @@ def _join_behind(line: str, words: list[str], places: str) -> None:
         starting.wait(f"waiting for the head at {places}", seconds)
 
     folder = state_folder() / "nodes"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     log = folder / f"{os.getpid()}.log"
     said = background.start(words, log, line.encode(), READY_TIMEOUT, waiting)
     show_ready(_read_ready(said))

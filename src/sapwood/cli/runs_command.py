@@ -22,6 +22,7 @@ from sapwood.cli.run_report import RunAnswer, show_answer
 from sapwood.cli.work_tables import show_work
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns
 from sapwood.core import typed
+from sapwood.environment.folders import expand_user
 from sapwood.head import calls
 from sapwood.head.runs import ANSWER
 
@@ -53,7 +54,7 @@ def whole_source(data: str) -> str:
         >>> whole_source("https://example.org/a.csv"), whole_source("/data/*.csv")
         ('https://example.org/a.csv', '/data/*.csv')
     """
-    return data if "://" in data else str(Path(data).expanduser().absolute())
+    return data if "://" in data else str(expand_user(data).absolute())
 
 
 def words_of(request: RunRequest) -> list[str]:

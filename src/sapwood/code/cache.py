@@ -30,6 +30,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ResourceError
+from sapwood.environment.folders import cache_folder, check_private, make_private
 
 DEFAULT_SIZE_LIMIT: Final = 2 * 2**30
 """Bytes that all entries together may take."""
@@ -131,7 +132,7 @@ class BuildCache:
     """
 
     def __init__(self, folder: Path | None = None, *, size_limit: int = DEFAULT_SIZE_LIMIT) -> None:
-        self.folder = (folder or default_cache_folder()).absolute()
+        self.folder = (folder or cache_folder()).absolute()
         self.size_limit = size_limit
         self.counters = CacheCounters()
 
@@ -201,6 +202,7 @@ class BuildCache:
     def _open(self, key: str) -> CacheEntry | None:
         folder = self.folder / "entries" / key
         try:
+            check_private(self.folder)
             descriptor = os.open(folder / _MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -233,6 +235,7 @@ class BuildCache:
         place = self.folder / "building" / f"{key}-{os.urandom(4).hex()}"
         entry, scratch = place / "entry", place / "scratch"
         try:
+            make_private(self.folder)
             entry.mkdir(parents=True)
             scratch.mkdir()
             started = time.monotonic()
@@ -245,7 +248,7 @@ class BuildCache:
             )
             (entry / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
             final = self.folder / "entries" / key
-            final.parent.mkdir(parents=True, exist_ok=True)
+            make_private(final.parent)
             self._discard(final)  # a damaged entry that somebody still uses
             entry.rename(final)
         finally:
@@ -263,7 +266,7 @@ class BuildCache:
     @contextlib.contextmanager
     def _building(self, key: str) -> Iterator[None]:
         path = self.folder / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)
         descriptor = _lock_file(path, fcntl.LOCK_EX)
         try:
             yield
@@ -274,8 +277,9 @@ class BuildCache:
     def _evict(self, key: str) -> bool:
         folder = self.folder / "entries" / key
         try:
-            descriptor = os.open(folder / _MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            # Writable: NFS locks exclusively only through such a descriptor.
+            descriptor = os.open(folder / _MANIFEST, os.O_RDWR | os.O_CLOEXEC)
+        except (FileNotFoundError, PermissionError):  # removed meanwhile, or another user's
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -289,7 +293,7 @@ class BuildCache:
     def _discard(self, folder: Path) -> None:
         # Renamed first: nobody meets half an entry, and a new one can take its place.
         trash = self.folder / "trash"
-        trash.mkdir(parents=True, exist_ok=True)
+        make_private(trash)
         gone = trash / f"{folder.name}-{os.urandom(8).hex()}"
         with contextlib.suppress(FileNotFoundError):
             folder.rename(gone)
@@ -339,13 +343,6 @@ class BuildCache:
 
 class _DamagedError(Exception):
     """An entry's files are not what its manifest says."""
-
-
-def default_cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/sapwood`` or ``~/.cache/sapwood``."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return root / "sapwood"
 
 
 def _lock_file(path: Path, operation: int) -> int:

@@ -21,6 +21,7 @@ from sapwood.code.program import Program
 from sapwood.code.python_module import import_main, python_files
 from sapwood.core.errors import ProgramError
 from sapwood.core.suggest import suggest
+from sapwood.environment.folders import expand_user
 
 _P = TypeVar("_P", bound=Program)
 
@@ -112,7 +113,7 @@ def _class_of_folder(bundle: Bundle) -> type[Program]:
 
 def _read_bundle(text: str) -> Bundle:
     path_text, _, class_name = text.partition("::")
-    path = Path(path_text).expanduser().resolve()
+    path = expand_user(path_text).resolve()
     if path.is_dir():
         path /= MAIN_FILE
         if not path.is_file():

@@ -24,6 +24,7 @@ from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import ProgramError, ResourceError, SapwoodError
 from sapwood.core.failures import new_thread
+from sapwood.environment.folders import expand_user
 
 QUIET_MILLISECONDS: Final = 10
 """A change counts once no other came for this long: editors write in several steps."""
@@ -230,7 +231,7 @@ class Watch:
         """Return the folders to watch: those of the files, or of the program when it is broken."""
         folders = {path.parent for path in self._files}
         if isinstance(self.source, str | Path):
-            named = Path(str(self.source).partition("::")[0]).expanduser().resolve()
+            named = expand_user(str(self.source).partition("::")[0]).resolve()
             folders.add(named if named.is_dir() else named.parent)
         return sorted(folder for folder in folders if folder.is_dir()) or [Path.cwd()]
 

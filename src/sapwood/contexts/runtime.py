@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import ResourceError
+from sapwood.environment.folders import expand_user
 
 LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "psutil", "cryptography", "cffi")
 """Libraries that nodes use; parsers of languages, tables and colours stay at the head."""
@@ -172,7 +173,7 @@ def folder_for(python: PythonBuild, folders: Sequence[str]) -> Path | None:
         raise ResourceError(
             f"its {python} is no ordinary build of CPython: name another one in nodes.python"
         )
-    known = [Path(one).expanduser() for one in folders]
+    known = [expand_user(one) for one in folders]
     return next((one for one in known if [*(one / "msgspec").glob(f"*.{python.abi}.so")]), None)
 
 

@@ -18,6 +18,7 @@ from sapwood.data.dataset import Dataset
 from sapwood.data.formats import format_of
 from sapwood.data.stored_sources import is_pattern, is_url, load_stored
 from sapwood.data.tables import CSR_PARTS, frame_columns, is_frame, is_sparse, sparse_columns
+from sapwood.environment.folders import expand_user
 
 MAX_INDEX = 2**63 - 1
 """Native functions get indices of items as 64-bit numbers."""
@@ -169,7 +170,7 @@ def _from_path(source: str, fields: Sequence[str], columns: Sequence[str] | None
     source = source.removeprefix("file://")
     if is_url(source) or is_pattern(source):
         return load_stored(source, fields, columns)
-    path = Path(source).expanduser()
+    path = expand_user(source)
     if os.path.isdir(path):  # noqa: PTH112 - is_dir() raises where the folder is closed to us
         return load_stored(source, fields, columns)
     path = _readable_file(path)
@@ -179,7 +180,7 @@ def _from_path(source: str, fields: Sequence[str], columns: Sequence[str] | None
 
 
 def _from_file(given: Path, fields: Sequence[str]) -> Dataset:
-    path = _readable_file(given.expanduser())
+    path = _readable_file(expand_user(given))
     decoded = codec_for(path).read(path, fields)
     if not decoded.named:
         _require_one(

@@ -20,6 +20,7 @@ from sapwood.data.opened_file import opened
 from sapwood.data.scanned import ColumnType, Scanned
 from sapwood.data.stored import MAX_FILES, MAX_PIECES, StoredField, StoredFile, StoredRows
 from sapwood.data.stored_dataset import StoredDataset
+from sapwood.environment.folders import expand_user
 
 PATTERN = frozenset("*?[")
 """Signs that make a path a pattern."""
@@ -34,7 +35,7 @@ def is_pattern(source: str) -> bool:
     """Whether a source stands for several files; what exists under this name does not."""
     if is_url(source):
         return "*" in source
-    return bool(PATTERN & set(source)) and not os.path.lexists(Path(source).expanduser())
+    return bool(PATTERN & set(source)) and not os.path.lexists(expand_user(source))
 
 
 def load_stored(
@@ -101,7 +102,7 @@ def _files(source: str) -> list[StoredFile]:
 
         found = url_source.files_at(source) if is_pattern(source) else [source]
         return [url_source.file_at(url) for url in _some(found, url_source.shown(source))]
-    path = Path(source).expanduser()
+    path = expand_user(source)
     if is_pattern(source):
         found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - the pattern may be absolute
         names = [name for name in found if Path(name).is_file()]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.environment.folders import expand_user
 from sapwood.environment.schema import Key, find_setting, is_section
 from sapwood.environment.toml_text import key_lines, line_of
 
@@ -147,7 +148,7 @@ class _Source:
         """Make the paths of a setting absolute: they are relative to the file they stand in."""
         if isinstance(value, list):
             return [self.beside(one) for one in value]
-        return str(self.path.absolute().parent / Path(value).expanduser()) if value else value
+        return str(self.path.absolute().parent / expand_user(value)) if value else value
 
 
 def _matches(hostname: str, pattern: str) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.environment.folders import expand_user
 from sapwood.environment.settings import LogSettings
 
 ROOT = "sapwood"
@@ -167,7 +168,7 @@ def configure_logging(settings: LogSettings) -> LogOutput:
     if settings.file:
         file = _levels(settings, "file", LEVELS[settings.file_level])
         least = {name: min(file[name], level) for name, level in console.items()}
-        handlers.append(_file_handler(Path(settings.file).expanduser()))
+        handlers.append(_file_handler(expand_user(settings.file)))
         handlers[1].addFilter(_by_component(file))
     return LogOutput(handlers, least)
 

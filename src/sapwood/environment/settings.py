@@ -5,7 +5,6 @@ the commented ``defaults.toml`` follow from it. Annotations are types here and n
 be compiled one by one whenever a cluster starts.
 """
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ from msgspec import Meta
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.host_tree import parse_shape
+from sapwood.environment.folders import cache_folder, expand_user
 
 Level = Literal["debug", "info", "warning", "error", "critical", "off"]
 """From which severity on messages are shown; ``off`` shows none."""
@@ -393,9 +393,8 @@ class CacheSettings(Section, frozen=True):
     def path(self) -> Path:
         """Return the folder of the build cache, absolute; it may not exist yet."""
         if self.folder:
-            return Path(self.folder).expanduser().absolute()
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        return (Path(base) if base else Path.home() / ".cache").absolute() / "sapwood"
+            return expand_user(self.folder).absolute()
+        return cache_folder()
 
 
 class LevelPair(Section, frozen=True):

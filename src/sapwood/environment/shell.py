@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.environment.folders import expand_user
 
 SHELL = "/bin/sh"
 
@@ -45,7 +46,7 @@ def source_files(
     """
     if not files:
         return {}
-    paths = [Path(file).expanduser().absolute() for file in files]
+    paths = [expand_user(file).absolute() for file in files]
     for path in paths:
         if not path.is_file():
             raise ConfigurationError(

@@ -13,7 +13,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
-from sapwood.environment.state import state_folder
+from sapwood.environment.folders import check_private, make_private, state_folder
 from sapwood.session.folder import PREFIX
 
 DEFAULT = "default"
@@ -63,7 +63,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
 
 def write_info(folder: Path, info: HeadInfo, file: str = _INFO) -> None:
     """Tell front ends where the head is."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     temporary = folder / f".{file}.{os.getpid()}"
     temporary.touch(mode=0o600)
     temporary.write_bytes(msgspec.json.encode(info))
@@ -105,7 +105,10 @@ def find_head(name: str = DEFAULT) -> HeadInfo:
         ConfigurationError: A cluster cannot be called so.
         NodeLostError: No head runs, or it does so on another machine.
     """
-    file = head_folder(name) / _INFO
+    folder = head_folder(name)
+    with contextlib.suppress(FileNotFoundError):
+        check_private(folder)  # else another user could name a socket of theirs
+    file = folder / _INFO
     up = "sapwood up" if name == DEFAULT else f"sapwood up --name {name}"
     try:
         info = _read(file.read_bytes())

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from sapwood.core import typed
+from sapwood.environment.folders import make_private
 from sapwood.head.folder import head_folder
 
 
@@ -42,7 +43,7 @@ _read: Callable[[bytes], SessionNotice] = typed.json_reader(SessionNotice)
 def write_notice(cluster: str, notice: SessionNotice) -> None:
     """Tell where a root is."""
     folder = head_folder(cluster) / "sessions"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     temporary = folder / f".{notice.id}.{os.getpid()}"
     temporary.touch(mode=0o600)
     temporary.write_bytes(msgspec.json.encode(notice))

@@ -26,6 +26,7 @@ import msgspec
 
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
 from sapwood.environment.component import ComponentContext, ComponentEvent
+from sapwood.environment.folders import make_private
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import wanted
@@ -227,7 +228,7 @@ class HttpService:
         if self._process is not None:
             return
         log = self._log_file
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(log.parent)
         log.touch(mode=0o600)
         with log.open("wb") as file:
             self._process = subprocess.Popen(

@@ -16,7 +16,6 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ from sapwood.environment.component import (
     ComponentView,
 )
 from sapwood.environment.component_entry import EntryComponent
+from sapwood.environment.folders import home_folder
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import Settings
 from sapwood.environment.supervisor import ALL_READY, Supervisor
@@ -365,7 +365,8 @@ def main(told: dict[str, Any]) -> None:
             stack.close()
             _say(error=str(error))
             sys.exit(error.exit_code)
-        os.chdir(Path.home() if Path.home().is_dir() else "/")
+        home = home_folder()
+        os.chdir(home if home is not None and home.is_dir() else "/")
         _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
         watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
         signal.signal(signal.SIGTERM, lambda *_: daemon.end())

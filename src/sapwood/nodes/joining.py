@@ -45,6 +45,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.core.failures import start_thread
+from sapwood.environment.cores import usable_cores
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
@@ -145,7 +146,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
             user=str(os.geteuid()),
             python=platform.python_version(),
             architecture=platform.machine(),
-            cores=len(os.sched_getaffinity(0)),
+            cores=usable_cores(),
             clock=time.time(),
             c_library=c_library(),
         )

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.environment.component import ComponentContext, ComponentEvent
+from sapwood.environment.folders import cache_folder, expand_user, home_folder, make_private
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
@@ -59,14 +60,13 @@ class StageFolder:
     """
 
     def __init__(self, chosen: str, authority: bytes, label: str) -> None:
-        cache = os.environ.get("XDG_CACHE_HOME", "") or "~/.cache"
-        folder = Path(chosen or f"{cache}/sapwood/stage").expanduser()
+        folder = expand_user(chosen) if chosen else cache_folder() / "stage"
         name = "".join(one if one.isalnum() or one in "-_" else "_" for one in label) or "node"
         self._descriptor = -1
         for number in range(1, MAX_FOLDERS):
             self.path = folder / f"{name}-{pin_of(authority)[:12]}-{number}"
             try:
-                self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(self.path)
                 self._descriptor = os.open(
                     self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
                 )
@@ -304,7 +304,7 @@ def _refuse_others(user: str) -> None:
 
 def _path_of(text: str) -> Path:
     """Return a path of this node; it may begin with ``~`` or a variable, or in the home folder."""
-    try:
-        return Path.home() / Path(os.path.expandvars(text)).expanduser()
-    except RuntimeError as error:  # there is no such user
-        raise InputError(f"there is no path {text!r}: {error}") from error
+    path = expand_user(os.path.expandvars(text))
+    if str(path).startswith("~"):
+        raise InputError(f"there is no path {text!r}: this node has no user '{path.parts[0][1:]}'")
+    return (home_folder() or Path("/")) / path

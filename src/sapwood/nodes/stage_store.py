@@ -44,6 +44,7 @@ from sapwood.core.errors import (
     ResourceError,
     SapwoodError,
 )
+from sapwood.environment.folders import make_private
 from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name
 from sapwood.nodes.stage_messages import (
     MissingPart,
@@ -247,14 +248,7 @@ class StageStore:
 
     def _make(self) -> None:
         for one in (self.folder, self._objects, self._parts, self._trees, self._names):
-            one.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = self.folder.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise ResourceError(
-                "the folder for staged files is one that others may write to",
-                where=str(self.folder),
-                hint="choose another one by nodes.stage_folder, or chmod 700",
-            )
+            make_private(one)
         if not self._cleaned:
             self._cleaned = True
             self._remove_leftovers()

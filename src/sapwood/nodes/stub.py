@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import platform
+import pwd
 import shutil
+import stat
 import sys
 import sysconfig
 import tarfile
@@ -94,6 +96,35 @@ def receive(folder: Path) -> None:
                 raise
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder, as ``sapwood.environment.folders`` does."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if base.startswith("/"):
+        return Path(base, "sapwood")
+    home = os.environ.get("HOME", "")
+    if not home.startswith("/"):
+        try:
+            home = pwd.getpwuid(os.geteuid()).pw_dir
+        except KeyError:
+            home = ""
+    if home:
+        folder = Path(home, ".cache", "sapwood")
+        existing = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+        if os.access(existing, os.W_OK | os.X_OK, effective_ids=True):
+            return folder
+    return Path(tempfile.gettempdir(), f"sapwood-of-{os.geteuid()}", ".cache", "sapwood")
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder and its missing parents, which must be this user's alone."""
+    missing = [one for one in (folder, *folder.parents) if not os.path.lexists(one)]
+    for one in reversed(missing):
+        one.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid not in {os.geteuid(), 0} or status.st_mode & stat.S_IWOTH:
+        fail(f"other users may write to {folder}, so the runtime is not kept there")
+
+
 def main() -> None:
     """Get what is missing, then become the daemon."""
     offer = hear()
@@ -109,13 +140,12 @@ def main() -> None:
         path = offer["path"]
         say(runtime="shared", **facts)
     else:
-        cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-        folder = Path(cache, "sapwood", "runtime", offer["identity"])
+        folder = cache_folder() / "runtime" / offer["identity"]
         try:
             if folder.is_dir():
                 say(runtime="kept", **facts)
             else:
-                folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder.parent)
                 say(runtime="wanted", **facts)
                 receive(folder)
                 say(runtime="received")

@@ -26,6 +26,7 @@ from sapwood.core.rankset import parse_ranks
 from sapwood.core.topology import ROOT, by_host, flat, plan
 from sapwood.core.whole import whole
 from sapwood.environment.cores import usable_cores
+from sapwood.environment.folders import expand_user
 from sapwood.environment.memory import available_memory
 from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
@@ -313,7 +314,7 @@ def machines_above(shares: Sequence[int], names: Sequence[str], shape: str) -> l
         ConfigurationError: There is no such shape, or its file is wrong.
     """
     if shape.startswith("file:"):
-        path = Path(parse_shape(shape)[1]).expanduser()
+        path = expand_user(parse_shape(shape)[1])
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:

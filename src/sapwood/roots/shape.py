@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.suggest import suggest
 from sapwood.core.topology import Tree, flat, kary, knomial
 from sapwood.core.topology_file import PlannedTopology, parse_topology
+from sapwood.environment.folders import expand_user
 
 SHAPES = ("flat", "kary", "knomial", "file")
 
@@ -71,7 +70,7 @@ def read_topology(path: str, *, spares: bool = False) -> PlannedTopology:
         ConfigurationError: It cannot be read, or a line is wrong.
     """
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8")
+        text = expand_user(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
             f"this file cannot be read: {error}", where=path, hint="name a file with a tree"

@@ -40,6 +40,7 @@ from sapwood.comm.content import CHUNK, GET, NAME, RELAY, ContentRef, checked_sh
 from sapwood.comm.loop import Loop, Timer
 from sapwood.core.errors import DataValueError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
+from sapwood.environment.folders import make_private
 
 UNDER_WAY: Final = 4
 """Chunks that one process has asked for and not got."""
@@ -150,17 +151,10 @@ class ContentCache:
         """Make the folder, for this user only.
 
         Raises:
-            ResourceError: It is another user's.
+            SecurityError: It is another user's, or others may write to it.
             OSError: It cannot be made.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = self.folder.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise ResourceError(
-                "the content cache is a folder that others may write to",
-                where=str(self.folder),
-                hint="choose another one by cluster.content_folder, or chmod 700",
-            )
+        make_private(self.folder)
 
     def hold(self, sha256: str, nbytes: int) -> int | None:
         """Return a locked descriptor of content that is here; None if it is not.
@@ -287,7 +281,8 @@ class ContentCache:
                 continue  # nothing is gained; it may be somebody's who has just begun
             path = self.folder / name
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                # Writable: NFS locks exclusively only through such a descriptor.
+                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 return True
             try:

@@ -32,6 +32,7 @@ from sapwood.core.errors import (
     StoreInUseError,
 )
 from sapwood.core.failures import new_thread
+from sapwood.environment.folders import make_private
 from sapwood.store.base import (
     MAX_LEASES,
     MAX_PAGE,
@@ -547,7 +548,7 @@ def _prepare(folder: Path) -> None:
         StoreError: It cannot be made, is no folder, or others may enter it.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         status = folder.stat()
     except OSError as error:
         raise StoreError(

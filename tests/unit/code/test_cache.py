@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.code.cache import BuildCache, CacheEntry, Fill, default_cache_folder
+from sapwood.code.cache import BuildCache, CacheEntry, Fill
 from sapwood.core.errors import BuildError, ResourceError
 
 
@@ -160,11 +160,3 @@ def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> Non
     with pytest.raises(ResourceError) as caught:
         BuildCache(tmp_path / "file" / "cache").get_or_build("k1", writes("a"))
     assert "XDG_CACHE_HOME" in caught.value.hint
-
-
-def test_the_default_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache_folder() == tmp_path / "sapwood"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/home/someone")
-    assert default_cache_folder() == Path("/home/someone/.cache/sapwood")

@@ -20,6 +20,7 @@ from sapwood.core.errors import (
     DataValueError,
     ProtocolError,
     ResourceError,
+    SecurityError,
 )
 from sapwood.nodes import stage_store
 from sapwood.nodes.file_trees import FileEntry, FileTree, read_tree
@@ -254,7 +255,7 @@ def test_others_get_what_is_here_while_it_comes(store: StageStore) -> None:
 def test_a_folder_of_somebody_else_is_refused(store: StageStore) -> None:
     store.folder.mkdir()
     store.folder.chmod(0o777)
-    with pytest.raises(ResourceError, match="others may write to"):
+    with pytest.raises(SecurityError, match="other users may write to"):
         store.look(file_tree("a", b"x"))
 
 

@@ -22,7 +22,13 @@ from sapwood.comm import plain
 from sapwood.comm.content import CHUNK, GET, NAME, ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import ReactorTimer
-from sapwood.core.errors import ClosedError, DataValueError, ResourceError, SapwoodError
+from sapwood.core.errors import (
+    ClosedError,
+    DataValueError,
+    ResourceError,
+    SapwoodError,
+    SecurityError,
+)
 from sapwood.session.content_cache import PART, UNDER_WAY, ContentCache, HeldContent
 
 PATIENCE = 30.0
@@ -344,7 +350,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, by: str, is_full: Callable[[], bo
 def test_a_folder_that_others_write_to_is_refused(root: Root) -> None:
     root.folder.mkdir(parents=True)
     root.folder.chmod(0o777)
-    with pytest.raises(ResourceError, match="others may write"):
+    with pytest.raises(SecurityError, match="other users may write"):
         root.fetch(root.offer(b"abc"))
 
 

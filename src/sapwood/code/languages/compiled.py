@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sapwood.code.cache import default_cache_folder
 from sapwood.code.interface import Interface
 from sapwood.code.interruption import run_to_end
 from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
@@ -18,6 +17,7 @@ from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import host_target
 from sapwood.code.toolchain import Compiler, find_compiler, processor_flags
 from sapwood.core.errors import BuildError, ConfigurationError, ResourceError
+from sapwood.environment.folders import cache_folder
 
 _MISSING_SYMBOL: Final = re.compile(
     r"(?:undefined reference to|undefined symbol:) [`'\"]?([\w:~<>(), *&]+?)[`'\"]?$", re.MULTILINE
@@ -196,7 +196,7 @@ def run_compiler(
     # Temporary files go where the cache cleans up after a kill; messages are in English.
     scratch = str(request.folder.absolute())
     own = {"TMPDIR": scratch, "LC_ALL": "C", "ZIG_LOCAL_CACHE_DIR": f"{scratch}/.zig"}
-    kept = {"ZIG_GLOBAL_CACHE_DIR": str(default_cache_folder().with_name("zig"))}
+    kept = {"ZIG_GLOBAL_CACHE_DIR": str(cache_folder().with_name("zig"))}
     variables = {**kept, **request.environment, **own}
     try:
         status, output = run_to_end(command, request.folder, variables, COMPILE_SECONDS)

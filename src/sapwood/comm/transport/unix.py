@@ -1,6 +1,7 @@
 """Unix stream sockets of the same user, on any loop that watches descriptors."""
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -76,6 +77,9 @@ def _connect(
         try:
             sock.settimeout(0)  # a process that is stopped, and accepts nothing, must not stop this
             sock.connect(address)  # the kernel takes it in before it is accepted
+            own = os.geteuid()
+            if own != 0 and _peer_user(sock) not in {own, 0}:
+                raise PermissionError(errno.EACCES, "another user listens there")
         except OSError:
             sock.close()
             raise

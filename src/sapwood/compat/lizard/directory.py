@@ -25,6 +25,7 @@ from sapwood.compat.lizard.registration import (
 )
 from sapwood.core.errors import DataMissingError, ProgramError
 from sapwood.core.suggest import suggest
+from sapwood.environment.folders import expand_user
 
 
 def read_directory(folder: Path) -> Registration:
@@ -185,7 +186,7 @@ def existing_directory(text: str) -> Path:
     Raises:
         DataMissingError: There is none.
     """
-    path = Path(text).expanduser()
+    path = expand_user(text)
     if path.name == CONFIGURATION and path.is_file():
         path = path.parent
     if not path.exists():

@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.suggest import suggest
+from sapwood.environment.folders import expand_user
 
 FUNCTIONS: Final = ("init_global_params", "init_dataset", "print_result")
 
@@ -195,7 +196,7 @@ def find_runner(module: str) -> tuple[Path, str]:
         ProgramError: There is no such module.
     """
     if module.endswith(".py") or "/" in module:
-        path = Path(module).expanduser()
+        path = expand_user(module)
         path = path / "runner.py" if path.is_dir() else path
         if not path.is_file():
             raise ProgramError("there is no such runner module", where=str(path))

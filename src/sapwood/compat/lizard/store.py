@@ -12,6 +12,7 @@ import msgspec
 from sapwood.compat.lizard.registration import Registration, parse_checksum
 from sapwood.core import typed
 from sapwood.core.errors import ProgramError, ResourceError
+from sapwood.environment.folders import data_folder, make_private
 
 MAX_PROGRAMS: Final = 1024
 """Programs that may be registered at a time."""
@@ -43,7 +44,7 @@ class ProgramStore:
                 hint="remove some: sapwood lizard remove CHECKSUM",
             )
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private(self.folder)
             # Written beside and renamed: nobody meets half a program.
             descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".")
             with os.fdopen(descriptor, "wb") as file:
@@ -110,6 +111,4 @@ class ProgramStore:
 
 def default_folder() -> Path:
     """Return where programs are kept by default."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
-    return root / "sapwood" / "lizard"
+    return data_folder() / "lizard"

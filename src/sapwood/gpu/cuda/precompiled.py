@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from sapwood.code.bundle import digest
-from sapwood.code.cache import BuildCache, CacheEntry, default_cache_folder
+from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import run_compiler
 from sapwood.code.toolchain import Compiler
+from sapwood.environment.folders import cache_folder
 
 SHIM: Final = Path(__file__).parent / "shim"
 """Where the headers are that stand in the place of CUDA's."""
@@ -77,8 +78,7 @@ def precompiled_headers(
 
     The entry has to be kept while they are used.
     """
-    base = request.environment.get("XDG_CACHE_HOME", "")
-    folder = Path(base) / "sapwood" if base.startswith("/") else default_cache_folder()
+    folder = cache_folder(request.environment)
     key = digest(
         [
             ("precompiled", compiler.identity.encode()),
