@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions import make_reduction
 from sapwood.comm.reductions.chunked import ElementwiseReduction, chunked
 from sapwood.comm.streams.wave import Advertised
-from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError
+from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError, SapwoodError
+from sapwood.core.failures import text_of
 
 WHOLE = ""
 """Name of the only field of a contribution that is reduced as it is."""
@@ -58,6 +61,10 @@ class Accumulator:
                 where=f"agent {rank}",
                 hint="return a dictionary with exactly the fields that 'reduce' names",
             )
+        with np.errstate(all="ignore"):  # that of the caller changes no result
+            self._add_fields(value, rank, weight)
+
+    def _add_fields(self, value: dict[str, Any], rank: int, weight: float) -> None:
         for field, reduction in self._fields.items():
             try:
                 reduction.add(value[field], rank, weight)
@@ -66,17 +73,17 @@ class Accumulator:
                     f"cannot reduce {_named(field)}: a dictionary is neither a number nor an array",
                     where=f"agent {rank}",
                 ) from error
-            except (ExecutionError, TypeError, ValueError) as error:
-                raise ExecutionError(
-                    f"cannot reduce {_named(field)}: {getattr(error, 'what', error)}",
-                    where=f"agent {rank}",
-                ) from error
+            except Exception as error:
+                raise _failed(field, error, f"agent {rank}") from error
 
     def partial(self) -> Any:
-        """Return what a junction sends on."""
-        if self._whole:
-            return self._fields[WHOLE].partial()
-        return {field: reduction.partial() for field, reduction in self._fields.items()}
+        """Return what a junction sends on.
+
+        Raises:
+            ExecutionError: The contributions to a field do not fit together.
+        """
+        partials = self._each("partial")
+        return partials[WHOLE] if self._whole else partials
 
     def total(self) -> Any:
         """Return the result at the root.
@@ -84,16 +91,19 @@ class Accumulator:
         Raises:
             ExecutionError: The contributions to a field do not fit together.
         """
-        totals: dict[str, Any] = {}
+        totals = self._each("total")
+        return totals[WHOLE] if self._whole else totals
+
+    def _each(self, method: str) -> dict[str, Any]:
+        """Return what a method of each reduction returns, by field."""
+        results: dict[str, Any] = {}
         for field, reduction in self._fields.items():
             try:
-                totals[field] = reduction.total()
-            except (ExecutionError, TypeError, ValueError) as error:
-                raise ExecutionError(
-                    f"cannot reduce {_named(field)}: {getattr(error, 'what', error)}",
-                    where=getattr(error, "where", ""),
-                ) from error
-        return totals[WHOLE] if self._whole else totals
+                with np.errstate(all="ignore"):
+                    results[field] = getattr(reduction, method)()
+            except Exception as error:
+                raise _failed(field, error) from error
+        return results
 
 
 class ValueGathering:
@@ -119,18 +129,37 @@ class ValueGathering:
         self._place = place
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
-        """Take one more contribution."""
-        value = self._decode(body, payload.view if payload is not None else b"")
-        self._accumulator.add(value, rank, weight)
+        """Take one more contribution.
+
+        Raises:
+            ProtocolError: It is malformed.
+            SapwoodError: It does not fit the others, or memory is short.
+        """
+        try:
+            value = self._decode(body, payload.view if payload is not None else b"")
+            self._accumulator.add(value, rank, weight)
+        except SapwoodError:
+            raise
+        except Exception as error:
+            raise _failed(WHOLE, error, f"agent {rank}") from error
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on."""
         return self.placed(self._accumulator.partial())
 
     def placed(self, value: Any) -> tuple[bytes, Payload | None]:
-        """Return a value encoded, to be sent on."""
-        encoded = values.encode(value)
-        return encoded.body, self._place(encoded)
+        """Return a value encoded, to be sent on.
+
+        Raises:
+            SapwoodError: It cannot travel, or memory is short.
+        """
+        try:
+            encoded = values.encode(value)
+            return encoded.body, self._place(encoded)
+        except SapwoodError:
+            raise
+        except Exception as error:
+            raise _failed(WHOLE, error) from error
 
     def chunked(self, offers: Sequence[Advertised]) -> ElementwiseReduction | None:
         """Return how large contributions are put together piece by piece; None if they cannot."""
@@ -138,12 +167,23 @@ class ValueGathering:
 
     def outcome(self) -> tuple[bytes, Payload | None]:
         """Return the result, encoded, to be sent down."""
-        encoded = values.encode(self._accumulator.total())
-        return encoded.body, self._place(encoded)
+        return self.placed(self._accumulator.total())
 
     def total(self) -> Any:
         """Return the result at the root."""
         return self._accumulator.total()
+
+
+def _failed(field: str, error: Exception, where: str = "") -> ExecutionError:
+    """Return the error of a wave whose contributions cannot be reduced."""
+    if isinstance(error, ExecutionError):
+        what, where = error.what, where or error.where
+    elif isinstance(error, (TypeError, ValueError)):
+        what = text_of(error)
+    else:
+        what = f"{type(error).__name__}: {text_of(error)}"
+    hint = error.hint if isinstance(error, ExecutionError) else ""
+    return ExecutionError(f"cannot reduce {_named(field)}: {what}", where=where, hint=hint)
 
 
 def _named(field: str) -> str:

@@ -42,7 +42,7 @@ def as_error(exception: BaseException, doing: str = "") -> SapwoodError:
     """
     if isinstance(exception, SapwoodError):
         return exception
-    text = _text_of(exception)
+    text = text_of(exception)
     kind = type(exception).__name__
     error = InternalError(
         f"{kind}: {text}" if text else kind,
@@ -192,7 +192,8 @@ def fail(doing: str, failed: Callable[..., Any], *args: Any) -> None:
         log_failure(f"the handler of the failure of {doing}", exception)
 
 
-def _text_of(exception: BaseException) -> str:
+def text_of(exception: BaseException) -> str:
+    """Return the text of an exception; it never raises."""
     try:
         return str(exception)
     except BaseException:  # noqa: BLE001 - exceptions of users may do anything when printed

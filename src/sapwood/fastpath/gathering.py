@@ -251,7 +251,8 @@ def gather(
             weight += answer[2]
             nbytes += answer[3]
             if answer[0]:
-                result.add(answer)
+                with np.errstate(all="ignore"):
+                    result.add(answer)
                 brought = True
     total = result.total()
     if not brought and not spec.counted:

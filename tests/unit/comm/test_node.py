@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
+from sapwood.comm.reductions.elementwise import Sum
 from sapwood.comm.streams import opening
 from sapwood.core.errors import ExecutionError, ProtocolError
 from sapwood.core.rankset import from_ranges
@@ -326,8 +327,21 @@ def test_contributions_that_do_not_fit_fail_the_wave_and_nothing_else(tree: Tree
     assert network.problems == []
 
 
-def test_a_partial_result_that_cannot_travel_fails_the_wave() -> None:
-    network = Network(kary(4, 2), 0, lambda _rank, _value: {"x": 2**63})
+def test_a_sum_beyond_64_bits_is_exact_in_a_tree() -> None:
+    network = Network(kary(4, 2), 0, lambda _rank, _value: {"x": -(2**63)})
+    network.start()
+    network.open_stream(1, {"x": "sum"})
+    network.broadcast(1, None)
+    network.run()
+    (done,) = network.observed(ev.WaveCompleted)
+    assert done.total == {"x": -(2**65)}
+
+
+def test_a_partial_result_that_cannot_travel_fails_the_wave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Sum, "partial", lambda _self: object())
+    network = Network(kary(4, 2), 0, lambda _rank, _value: {"x": 1})
     network.start()
     network.open_stream(1, {"x": "sum"})
     network.broadcast(1, None)

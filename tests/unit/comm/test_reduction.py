@@ -247,3 +247,86 @@ def test_nothing_to_reduce_is_an_empty_result() -> None:
     accumulator = Accumulator({})
     accumulator.add({}, 1, 1.0)
     assert accumulator.total() == {}
+
+
+INTEGERS = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.booleans(),
+    *(
+        st.integers(np.iinfo(one).min, np.iinfo(one).max).map(np.dtype(one).type)
+        for one in ("i1", "u1", "i4", "u4", "i8", "u8")
+    ),
+)
+
+
+@given(st.lists(INTEGERS, min_size=1, max_size=9), st.data())
+def test_a_sum_of_integers_is_exact_in_any_tree_and_order(
+    numbers: list[Any], cuts: st.DataObject
+) -> None:
+    parts = [(rank, 1.0, number) for rank, number in enumerate(numbers, start=1)]
+    total = reduce_in_tree("sum", parts, cuts)
+    exact = sum(int(number) for number in numbers)
+    assert total == exact
+    kinds = {int if isinstance(one, bool) else type(one) for one in numbers}
+    kind = kinds.pop() if len(kinds) == 1 else int
+    if kind is not int and not np.iinfo(kind).min <= exact <= np.iinfo(kind).max:
+        kind = int
+    assert type(total) is kind
+
+
+@given(st.lists(INTEGERS | st.floats(width=32).map(np.float32), min_size=1, max_size=9), st.data())
+def test_the_type_of_a_sum_does_not_depend_on_the_tree(
+    numbers: list[Any], cuts: st.DataObject
+) -> None:
+    parts = [(rank, 1.0, number) for rank, number in enumerate(numbers, start=1)]
+    totals = [reduce_in_tree("sum", parts, cuts) for _ in range(2)]
+    assert type(totals[0]) is type(totals[1])
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("min", "-0.0"), ("max", "0.0")])
+def test_the_sign_of_zero_does_not_depend_on_the_order(kind: str, expected: str) -> None:
+    for numbers in ([0.0, -0.0], [-0.0, 0.0], [0, -0.0], [-0.0, 0]):
+        accumulator = Accumulator({"x": kind})
+        for rank, number in enumerate(numbers, start=1):
+            accumulator.add({"x": number}, rank, 1.0)
+        assert str(float(accumulator.total()["x"])) == expected
+
+
+@pytest.mark.parametrize(
+    "value", [np.str_("a"), np.bytes_(b"a"), np.array(["a"]), np.zeros(1, [("a", "f8")])]
+)
+@pytest.mark.parametrize("kind", ["sum", "min", "max", "mean"])
+def test_texts_and_records_are_not_numbers(kind: str, value: Any) -> None:
+    with pytest.raises(ExecutionError, match="neither a number nor an array of numbers"):
+        Accumulator({"x": kind}).add({"x": value}, 1, 1.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_error_settings_of_the_caller_change_no_sum() -> None:
+    with np.errstate(all="raise"):
+        for values_ in ([np.float64("inf"), np.float64("-inf")], [np.float16(6e4)] * 2):
+            accumulator = Accumulator({"x": "sum"})
+            for rank, value in enumerate(values_, start=1):
+                accumulator.add({"x": value}, rank, 1.0)
+            assert not np.isfinite(accumulator.total()["x"])
+        accumulator = Accumulator({"x": "mean"})
+        accumulator.add({"x": np.array([np.inf])}, 1, 1.0)
+        accumulator.add({"x": np.array([-np.inf])}, 2, 1.0)
+        assert np.isnan(accumulator.total()["x"]).all()
+
+
+class Strange(np.ndarray[Any, Any]):
+    """An array whose arithmetic fails as nothing of numpy's does."""
+
+    def __add__(self, other: Any) -> Any:
+        raise LookupError("no such thing")
+
+    def __array_ufunc__(self, *_arguments: Any, **_options: Any) -> Any:
+        raise LookupError("no such thing")
+
+
+def test_an_exception_of_any_type_names_the_field_and_the_agent() -> None:
+    accumulator = Accumulator({"x": "sum"})
+    accumulator.add({"x": np.ones(2).view(Strange)}, 1, 1.0)
+    with pytest.raises(ExecutionError, match=r"field 'x': LookupError: no such thing \(agent 2\)"):
+        accumulator.add({"x": np.ones(2).view(Strange)}, 2, 1.0)

@@ -16,7 +16,7 @@ WITHOUT_HOME = Path(tempfile.gettempdir()) / f"sapwood-of-{os.geteuid()}"
 
 @pytest.fixture
 def without_passwd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this user have neither an entry in passwd nor HOME."""
+    """Remove HOME and the entry of this user in passwd."""
 
     def missing(uid: int) -> pwd.struct_passwd:
         raise KeyError(uid)
@@ -58,7 +58,7 @@ def test_a_home_that_cannot_be_written_is_passed_over(
 
     monkeypatch.setattr(os, "access", access)
     assert folders.cache_folder(environment) == WITHOUT_HOME / ".cache/sapwood"
-    (tmp_path / "home/.cache/sapwood").mkdir(parents=True)  # somebody made it for the user
+    (tmp_path / "home/.cache/sapwood").mkdir(parents=True)  # the administrator made it for the user
     assert folders.cache_folder(environment) == tmp_path / "home/.cache/sapwood"
 
 

@@ -111,10 +111,11 @@ class ElementwiseReduction:
             count, offset = (last - first) // one.dtype.itemsize, first - start
             sum_so_far = np.frombuffer(target, one.dtype, count, offset)
             more = np.frombuffer(view, one.dtype, count, offset)
-            if one.combine is not None:
-                one.combine(sum_so_far, more, out=sum_so_far)
-            else:
-                sum_so_far += (more - sum_so_far) * (weight / (before + weight))
+            with np.errstate(all="ignore"):
+                if one.combine is not None:
+                    one.combine(sum_so_far, more, out=sum_so_far)
+                else:
+                    sum_so_far += (more - sum_so_far) * (weight / (before + weight))
 
     def total(self, result: bytearray) -> Any:
         """Return the result; its arrays are views into the bytes."""
@@ -152,9 +153,12 @@ def chunked(
             merged[field] = first
         elif all(isinstance(one, NUMBER) for one in alike):
             reduction = make_reduction(kind)
-            for number, part in zip(alike, parts, strict=True):
-                reduction.add(number, part.rank, part.weight)
-            merged[field] = reduction.partial()
+            with np.errstate(all="ignore"):
+                for number, part in zip(alike, parts, strict=True):
+                    reduction.add(number, part.rank, part.weight)
+                merged[field] = reduction.partial()
+            if isinstance(merged[field], dict):  # what only another reduction can read
+                return None
         else:
             return None
         if kind == "mean" and any(part.weight <= 0 for part in parts):

@@ -8,10 +8,46 @@ from typing import Any
 import numpy as np
 
 from sapwood.comm.reductions.numbers import check_alike, counted, is_nan, number
+from sapwood.comm.reductions.partials import marked, partial_of
+from sapwood.core.errors import ExecutionError
+
+INT = "int"
+"""Kind of Python's integers, and of the sum of integers of different types."""
+
+TRAVELS = range(-(2**63), 2**64)
+"""Integers that a message carries as such."""
 
 
-class Sum:
-    """Adds up."""
+class ExactIntegers:
+    """Adds up integers of any type and size exactly, in any order.
+
+    Attributes:
+        value: The sum.
+        kind: Name of the numpy type of all summands; :data:`INT` if they differ.
+    """
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.kind = ""
+
+    def add(self, value: int, kind: str) -> None:
+        """Add an integer."""
+        self.kind = kind if self.kind in {"", kind} else INT
+        self.value += value
+
+    def result(self) -> Any:
+        """Return the sum: of the type of the summands if it fits, else an int."""
+        if self.kind == INT:
+            return self.value
+        limits = np.iinfo(self.kind)
+        fits = limits.min <= self.value <= limits.max
+        return np.dtype(self.kind).type(self.value) if fits else self.value
+
+
+class Elementwise:
+    """Combines arrays element by element, and numbers; the base of sums, minima and maxima."""
 
     __slots__ = ("_private", "value")
 
@@ -32,7 +68,10 @@ class Sum:
                 self.value = np.asarray(self.combine(total, value))
                 self._private = True
             return
-        value = self.prepare(value)
+        self.add_prepared(self.prepare(value))
+
+    def add_prepared(self, value: Any) -> None:
+        """Take one more contribution as :meth:`prepare` returns it."""
         if self.value is None:
             self.value = value  # a view of the contributor's memory: not written to
         elif isinstance(value, np.ndarray) or isinstance(self.value, np.ndarray):
@@ -47,13 +86,13 @@ class Sum:
 
     def prepare(self, value: Any) -> Any:
         """Return a contribution as it is put together with others."""
-        return counted(number(value))
+        return number(value)
 
-    combine: Callable[..., Any] = staticmethod(np.add)
+    combine: Callable[..., Any]
 
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        return left + right
+        raise NotImplementedError
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
@@ -66,31 +105,108 @@ class Sum:
         return self.value
 
 
-class Minimum(Sum):
+class Sum(Elementwise):
+    """Adds up.
+
+    Integers are added exactly and apart from other numbers, so that neither the order in which
+    contributions arrive nor the shape of the tree changes their sum or its type.
+    """
+
+    __slots__ = ("_integers",)
+    combine = staticmethod(np.add)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._integers: ExactIntegers | None = None
+
+    def prepare(self, value: Any) -> Any:
+        """Return a contribution as it is put together with others."""
+        return counted(number(value))
+
+    def add(self, value: Any, rank: int, weight: float) -> None:
+        """Take one more contribution: a value, or the sum of a subtree."""
+        if isinstance(value, int) or (isinstance(value, np.generic) and value.dtype.kind in "biu"):
+            self._add_integer(value)
+            return
+        if self._integers is not None and isinstance(value, np.ndarray):
+            self._refuse(value)
+        partial = partial_of(value)
+        if partial is None:
+            super().add(value, rank, weight)
+            return
+        kind, digits, rest = partial
+        if kind != INT and (not isinstance(kind, str) or kind not in np.sctypeDict):
+            raise ExecutionError(f"a sum of unknown type {kind!r}")
+        self._add_exact(int(digits), kind)
+        if rest is not None:
+            self.add_prepared(self.prepare(rest))
+
+    def combine_scalars(self, left: Any, right: Any) -> Any:
+        """Combine two numbers."""
+        return left + right
+
+    def partial(self) -> Any:
+        """Return what travels on to the next vertex."""
+        integers = self._integers
+        if integers is None:
+            return self.value
+        whole = integers.result()
+        if self.value is None and int(whole) in TRAVELS and type(whole).__name__ == integers.kind:
+            return whole
+        return marked([integers.kind, str(integers.value), self.value])
+
+    def total(self) -> Any:
+        """Return the result; never a view of a contributor's memory."""
+        if self._integers is None:
+            return super().total()
+        whole = self._integers.result()
+        return whole if self.value is None else self.value + whole
+
+    def _add_integer(self, value: Any) -> None:
+        plain = isinstance(value, (int, np.bool_))
+        self._add_exact(int(value), INT if plain else value.dtype.name)
+
+    def _add_exact(self, value: int, kind: str) -> None:
+        if isinstance(self.value, np.ndarray):
+            self._refuse(self.value)
+        if self._integers is None:
+            self._integers = ExactIntegers()
+        self._integers.add(value, kind)
+
+    def _refuse(self, array: np.ndarray[Any, Any]) -> None:
+        check_alike(array, 0)
+
+
+class Minimum(Elementwise):
     """Keeps the smallest."""
 
     __slots__ = ()
     combine = staticmethod(np.minimum)
 
-    def prepare(self, value: Any) -> Any:
-        """Return a contribution as it is put together with others."""
-        return number(value)
-
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        return right if right < left or is_nan(right) else left
+        if is_nan(left) or is_nan(right):
+            return left if is_nan(left) else right
+        if left == right:
+            return min(left, right, key=_place_among_equals)
+        return min(left, right)
 
 
-class Maximum(Sum):
+class Maximum(Elementwise):
     """Keeps the largest."""
 
     __slots__ = ()
     combine = staticmethod(np.maximum)
 
-    def prepare(self, value: Any) -> Any:
-        """Return a contribution as it is put together with others."""
-        return number(value)
-
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        return right if right > left or is_nan(right) else left
+        if is_nan(left) or is_nan(right):
+            return left if is_nan(left) else right
+        if left == right:
+            return max(left, right, key=_place_among_equals)
+        return max(left, right)
+
+
+def _place_among_equals(value: Any) -> tuple[bool, str]:
+    """Order equal numbers, so that the order of arrival does not: -0.0 is below 0.0."""
+    return str(value)[:1] != "-", type(value).__name__

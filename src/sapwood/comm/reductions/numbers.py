@@ -8,9 +8,17 @@ import numpy as np
 
 from sapwood.core.errors import ExecutionError
 
+NUMBERS = "biufcmM"
+"""Kinds of numpy types that can be reduced: numbers, dates and durations."""
+
 
 def number(value: Any) -> Any:
     """Return a number or array in native byte order; raise ExecutionError for anything else."""
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in NUMBERS:
+        raise ExecutionError(
+            f"{described(value)} is neither a number nor an array of numbers",
+            hint="'gather' and 'concat' keep values of any type",
+        )
     if isinstance(value, np.ndarray):
         return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if isinstance(value, (np.generic, int, float, complex)):

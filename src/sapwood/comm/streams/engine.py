@@ -493,7 +493,11 @@ class PlainWaves(BaseWaves):
         """Large contributions have been put together here."""
         if self._near.rank == ROOT:
             return self._wave_completed(stream, wave, total)
-        return self._send_result(stream, wave, *wave.gathering.placed(total))
+        try:
+            body, payload = wave.gathering.placed(total)
+        except SapwoodError as error:
+            return self._fail_for(stream, wave, self._near.rank, error)
+        return self._send_result(stream, wave, body, payload)
 
     def _send_result(
         self,
