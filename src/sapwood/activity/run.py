@@ -120,6 +120,7 @@ class RunOptions(msgspec.Struct, frozen=True):
         resume: File with a checkpoint from which the run goes on; empty to begin anew.
         delegation: How items are given to agents.
         history: Where it is kept what agents were measured to do; None to keep and know nothing.
+        copy: Whether the caller may change its arrays once the run is made.
     """
 
     chunk: int | None = None
@@ -135,6 +136,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     resume: str = ""
     delegation: DelegationOptions = DelegationOptions()
     history: RateHistory | None = None
+    copy: bool = False
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -166,6 +168,9 @@ class Run(StaysHere):
     Attributes:
         files: Where checkpoints lie.
         page: What a dashboard shows of it, or of its session.
+
+    Raises:
+        ResourceError: The machine has not enough memory for a copy of the data.
     """
 
     files: CheckpointFiles = DISK
@@ -182,7 +187,7 @@ class Run(StaysHere):
         self.name = f"{program.name}-{next(_numbers)}"
         self._token = secrets.token_hex(TOKEN_BYTES)
         self.program = program
-        self.data = data
+        self._data_of_caller, self.data = data, _taken(program, data) if options.copy else data
         self._session = session
         self._cache = cache
         self._options = options
@@ -384,7 +389,10 @@ class Run(StaysHere):
 
     def _work(self) -> None:
         try:
-            result = self._execute()
+            try:
+                result = self._execute()
+            finally:
+                self.data = self._data_of_caller  # the copy is not needed any more
         except SapwoodError as problem:
             error = problem
             if self._stopped is not None and isinstance(error, CancelledError):
@@ -974,6 +982,11 @@ def _bounded(planned: int | None, most: int) -> int | None:
     if planned is None or not most:
         return planned or most or None
     return min(planned, most)
+
+
+def _taken(program: Program, data: Dataset) -> Dataset:
+    """Return the data with copies of the fields that the program wants, as far as they exist."""
+    return data.taken([name for name in program.inputs if name in data])
 
 
 def _wanted_fields(program: Program, data: Dataset) -> list[str] | None:

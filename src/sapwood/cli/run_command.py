@@ -187,6 +187,7 @@ def run_once(
         allow_nan=request.allow_nan,
         checkpoint=request.checkpoint,
         resume=request.resume,
+        copy=False,  # nothing else has these arrays
     )
     if begun is not None:
         begun(run)

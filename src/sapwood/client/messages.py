@@ -183,7 +183,7 @@ class Messaging:
                 f"the handler '{question}' takes one argument, not {len(args)}",
                 hint="put them into a list or a dictionary",
             )
-        encoded = values.encode(args[0] if args else None)
+        encoded = values.encode(args[0] if args else None).owned()
         ask = self._session.ask_encoded
         return {rank: ask(rank, question, encoded.body, encoded) for rank in ranks}
 

@@ -31,17 +31,26 @@ class PersistentDataset(Dataset):
     Args:
         session: Whose agents keep it.
         data: What they keep.
+        copy: Whether the caller may change its arrays once this is made.
     """
 
-    __slots__ = ("__weakref__", "_data", "_finalizer", "_kept")
+    __slots__ = ("__weakref__", "_data", "_data_of_caller", "_finalizer", "_kept")
 
-    def __init__(self, session: SessionPort, data: Dataset, kept: _Kept | None = None) -> None:
+    def __init__(
+        self,
+        session: SessionPort,
+        data: Dataset,
+        kept: _Kept | None = None,
+        *,
+        copy: bool = False,
+    ) -> None:
         self._kept = _Kept(session) if kept is None else kept
         if isinstance(data, StoredDataset):
             stored = msgspec.structs.replace(data.stored, handle=self._kept.handle)
             data = StoredDataset(stored, origin=data.origin, meta=data.meta, named=data.named)
         super().__init__({}, items=data.items, origin=data.origin, meta=data.meta, named=data.named)
-        self._data = data
+        self._data_of_caller = data
+        self._data = data.taken() if copy else data
         if kept is None:
             self._finalizer = weakref.finalize(self, self._kept.release_later)
             self._finalizer.atexit = False
@@ -49,6 +58,7 @@ class PersistentDataset(Dataset):
     def release(self) -> None:
         """Let the agents drop the data; a run over them that goes on keeps them to its end."""
         self._kept.release()
+        self._data = self._data_of_caller  # the copy is not needed any more
 
     @property
     def released(self) -> bool:
@@ -114,6 +124,11 @@ class PersistentDataset(Dataset):
         found = PersistentDataset(self._kept.session, renamed, self._kept)
         self._kept.keep_alive(found, self)
         return found
+
+    def taken(self, fields: Sequence[str] | None = None) -> Dataset:
+        """Return this dataset: what was in memory was copied when it was made."""
+        _ = fields
+        return self
 
     def published_for(self, fields: Sequence[str] | None, *, finite: bool) -> Published:
         """Make the data visible to agents until they are released."""

@@ -99,8 +99,11 @@ class TreeWork(StaysHere, abc.ABC):
         checkpoint: str | Path | None = None,
         resume: str | Path | None = None,
         delegate: Literal["measured", "static"] | None = None,
+        copy: bool = True,
     ) -> Run:
         """Start a program over data and return at once.
+
+        Arrays are copied before this returns: afterwards you may change yours.
 
         Args:
             program: A program, its class, or the folder or file it is in.
@@ -126,6 +129,8 @@ class TreeWork(StaysHere, abc.ABC):
                 program, its parameters and the data must be the same.
             delegate: How items are given to agents: ``"measured"`` by their rates, ``"static"`` in
                 equal parts that stay. By default ``runs.delegate``.
+            copy: Whether arrays are copied before this returns. ``False`` returns sooner; then
+                you must not change them until the run has begun its first iteration.
 
         Raises:
             InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
@@ -179,6 +184,7 @@ class TreeWork(StaysHere, abc.ABC):
             resume=_path(resume),
             delegation=_delegation(self.settings.runs, delegate),
             history=self.history,
+            copy=copy,
         )
         with inside(self._span):
             run = Run(self._session, loaded, loaded_data, self._cache, options)
@@ -194,22 +200,30 @@ class TreeWork(StaysHere, abc.ABC):
         return run
 
     def persist(
-        self, data: Any, *, fields: Sequence[str] = ("data",), columns: Sequence[str] | None = None
+        self,
+        data: Any,
+        *,
+        fields: Sequence[str] = ("data",),
+        columns: Sequence[str] | None = None,
+        copy: bool = True,
     ) -> PersistentDataset:
         """Have data stay split on the agents from one run to the next.
 
         What lies in files is read by the first run that wants it, each part by its agent, which
         keeps it until it is released. An agent that is replaced reads its part again. What lies
-        in memory is copied for agents once instead of for each run.
+        in memory is copied for agents before this returns, instead of for each run.
 
         Args:
             data: As for :meth:`run`.
             fields: The fields that the programs want; data without names of their own get the
                 first.
             columns: The columns of a table that may be used.
+            copy: Whether arrays are copied before this returns. With ``False`` they are copied by
+                the first run, and you must not change them before.
 
         Raises:
             DataError: The data cannot be used.
+            ResourceError: The machine has not enough memory.
             ClosedError: The cluster is closed.
 
         Example:
@@ -220,7 +234,8 @@ class TreeWork(StaysHere, abc.ABC):
                     second = cluster.run(KMeans(k=16), points).result()  # nothing is read
         """
         self._must_be_open()
-        return PersistentDataset(self._session, load(data, fields=fields, columns=columns))
+        loaded = load(data, fields=fields, columns=columns)
+        return PersistentDataset(self._session, loaded, copy=copy)
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:
         """Have a function called with each run that begins from now on, when it has ended."""

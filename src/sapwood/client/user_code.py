@@ -141,7 +141,7 @@ class CodeMaker:
         if trace:
             argument["trace"] = trace
         try:
-            encoded = values.encode(argument)
+            encoded = values.encode(argument).owned()
         except DataValueError:
             return None
         return TaskCall(procedure, name, encoded, limit, debug_files, self.pickle, content)
@@ -175,7 +175,7 @@ class CodeMaker:
         )
         pickling.check_versions(pickled.data, name, self._pythons())
         argument = {"code": code, "arguments": pickled}
-        encoded = values.encode({**argument, "trace": trace} if trace else argument)
+        encoded = values.encode({**argument, "trace": trace} if trace else argument).owned()
         return TaskCall(self._procedure, name, encoded, limit, {}, self.pickle)
 
     @property

@@ -101,6 +101,14 @@ class Encoded:
         self.offsets = offsets
         self.nbytes = nbytes
 
+    def owned(self) -> Encoded:
+        """Return the same value with arrays of its own: the caller may change those it gave.
+
+        Bytes and texts cannot change, and are not copied.
+        """
+        arrays = [one if _is_constant(one) else one.copy() for one in self.arrays]
+        return Encoded(self.body, arrays, self.offsets, self.nbytes)
+
     def write_into(self, target: memoryview) -> None:
         """Copy the payload into a buffer of at least ``nbytes`` bytes."""
         for array, offset in zip(self.arrays, self.offsets, strict=True):
@@ -129,6 +137,10 @@ class Encoded:
         buffer = bytearray(self.nbytes)
         self.write_into(memoryview(buffer))
         return buffer
+
+
+def _is_constant(array: np.ndarray[Any, Any]) -> bool:
+    return isinstance(array.base, bytes)
 
 
 def encode(value: Any, locate: Locate | None = None) -> Encoded:

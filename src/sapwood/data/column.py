@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import DataShapeError
 from sapwood.data.slice import FilePlace
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class SharedCopy:
+    """A block of shared memory that lives as long as somebody has this object."""
+
+    __slots__ = ("__weakref__", "block")
+
+    def __init__(self, nbytes: int) -> None:
+        self.block = SharedBlock(nbytes)
+        weakref.finalize(self, self.block.close).atexit = False  # the kernel frees it then
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,12 +38,14 @@ class Column:
             None where each item is one row of the array.
         fence: Whether this is such an array of bounds itself: of *n* items *n* + 1 numbers, which
             begin with 0 in each slice.
+        copy: The shared memory that the array is in already, with its offset there.
     """
 
     array: Array
     place: FilePlace | None = None
     bounds: Array | None = None
     fence: bool = False
+    copy: tuple[SharedCopy, int] | None = None
 
     @property
     def per_item(self) -> bool:

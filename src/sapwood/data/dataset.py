@@ -15,7 +15,7 @@ from sapwood.core.suggest import suggestion
 from sapwood.data.checks import find_not_finite, require_kind
 from sapwood.data.chunks import split_range
 from sapwood.data.column import Array, Column
-from sapwood.data.publish import Published
+from sapwood.data.publish import Published, in_shared_memory
 
 
 class Dataset:
@@ -162,6 +162,27 @@ class Dataset:
     def per_item(self) -> bool:
         """Whether each field has one row an item; those of sparse matrices have not."""
         return all(column.per_item for column in self._columns.values())
+
+    def taken(self, fields: Sequence[str] | None = None) -> Dataset:
+        """Return the same data, of which later changes of the caller's arrays change nothing.
+
+        Fields in memory are copied into shared memory, where agents read them. Files stay files.
+
+        Args:
+            fields: The fields to copy; None for all.
+
+        Raises:
+            ResourceError: The machine has not enough memory.
+        """
+        names = self.fields if fields is None else fields
+        columns = in_shared_memory({name: self._column(name) for name in names})
+        return Dataset(
+            {**self._columns, **columns},
+            items=self.items,
+            origin=self.origin,
+            meta=self.meta,
+            named=self.named,
+        )
 
     def publish(self, fields: Sequence[str] | None = None) -> Published:
         """Make the data visible to the processes of this machine until the result is closed.

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.array_types import dtype_text
-from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock
+from sapwood.comm.shared_memory import ALIGNMENT
 from sapwood.core.errors import ClosedError, DataShapeError, ResourceError
-from sapwood.data.column import Column
+from sapwood.data.column import Column, SharedCopy
 from sapwood.data.slice import FieldRef, FilePlace, MemoryPlace, SliceRef
 from sapwood.environment.memory import available_memory
 
@@ -37,6 +37,8 @@ class _Field(msgspec.Struct, frozen=True):
     """Where the values of each item begin, if it is not one a row."""
     fence: bool = False
     """Whether an item has a number at its begin, and the last one at its end."""
+    copy: Any = None
+    """The shared memory in which the column was before it was published."""
 
 
 class Published:
@@ -59,7 +61,10 @@ class Published:
         for name, column in columns.items():
             dtype = column.array.dtype
             place: FilePlace | int
-            if column.place is None:
+            copy = None
+            if column.copy is not None:
+                copy, place = column.copy
+            elif column.place is None:
                 dtype, place = dtype.newbyteorder("="), nbytes
                 copies.append((nbytes, column))
                 nbytes += -(-column.array.nbytes // ALIGNMENT) * ALIGNMENT
@@ -68,12 +73,14 @@ class Published:
             shape = tuple(column.array.shape[1:])
             row = math.prod(shape) * dtype.itemsize
             fields.append(
-                _Field(name, dtype_text(dtype), shape, row, place, column.bounds, column.fence)
+                _Field(
+                    name, dtype_text(dtype), shape, row, place, column.bounds, column.fence, copy
+                )
             )
         self._fields = tuple(fields)
         self.nbytes = nbytes
         """Bytes of shared memory that this dataset takes."""
-        self._block = _copy(copies, nbytes) if nbytes else None
+        self._copy = copied(copies, nbytes) if nbytes else None
 
     def ref(self, start: int, stop: int) -> SliceRef:
         """Return what an agent needs to open the items ``start`` to ``stop``.
@@ -107,17 +114,19 @@ class Published:
             offset = field.place.offset + first * field.row
             place = msgspec.structs.replace(field.place, offset=offset, nbytes=nbytes)
         else:
-            if self._block is None:
+            copy = field.copy or self._copy
+            if copy is None:
                 raise ClosedError("the dataset is not published any more")
-            place = MemoryPlace(self._block.ref(field.place + first * field.row, nbytes))
+            place = MemoryPlace(copy.block.ref(field.place + first * field.row, nbytes))
         return FieldRef(field.name, field.dtype, field.item_shape, place, own_count, field.fence)
 
     def close(self) -> None:
         """Withdraw the dataset; slices that agents have open stay valid."""
         self._closed = True
-        if self._block is not None:
-            self._block.close()
-            self._block = None
+        self._fields = ()
+        if self._copy is not None:
+            self._copy.block.close()
+            self._copy = None
 
     def __enter__(self) -> Self:
         return self
@@ -130,7 +139,46 @@ class Published:
         return f"<Published {self._items.start}:{self._items.stop}, {state}>"
 
 
-def _copy(copies: list[tuple[int, Column]], nbytes: int) -> SharedBlock:
+def in_shared_memory(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """Return columns whose arrays are copies in shared memory; those in files stay as they are.
+
+    Raises:
+        ResourceError: The machine has not enough memory.
+    """
+    in_memory = {
+        name: column
+        for name, column in columns.items()
+        if column.place is None and column.copy is None and column.array.nbytes
+    }
+    if not in_memory:
+        return dict(columns)
+    offsets: dict[str, int] = {}
+    nbytes = 0
+    for name, column in in_memory.items():
+        offsets[name] = nbytes
+        nbytes += -(-column.array.nbytes // ALIGNMENT) * ALIGNMENT
+    copy = copied([(offsets[name], column) for name, column in in_memory.items()], nbytes)
+    found = dict(columns)
+    for name, column in in_memory.items():
+        array, offset = column.array, offsets[name]
+        view = np.frombuffer(copy.block.view, array.dtype.newbyteorder("="), array.size, offset)
+        bounds = None if column.bounds is None else np.array(column.bounds)
+        found[name] = Column(
+            view.reshape(array.shape), bounds=bounds, fence=column.fence, copy=(copy, offset)
+        )
+    return found
+
+
+def copied(copies: list[tuple[int, Column]], nbytes: int) -> SharedCopy:
+    """Copy arrays into shared memory.
+
+    Args:
+        copies: The arrays, each with its offset there.
+        nbytes: The size of all of it.
+
+    Raises:
+        ResourceError: The machine has not enough memory.
+    """
     free = available_memory()
     if nbytes > free - MEMORY_RESERVE:
         raise ResourceError(
@@ -138,9 +186,9 @@ def _copy(copies: list[tuple[int, Column]], nbytes: int) -> SharedBlock:
             f"{free / 2**20:.1f} MiB are free ({MEMORY_RESERVE / 2**20:.0f} MiB must stay free)",
             hint="save them as an .npy file, which agents map instead of copying, or use less",
         )
-    block = SharedBlock(nbytes)
+    copy = SharedCopy(nbytes)
     for offset, column in copies:
         array = column.array
-        target = np.frombuffer(block.view, array.dtype.newbyteorder("="), array.size, offset)
+        target = np.frombuffer(copy.block.view, array.dtype.newbyteorder("="), array.size, offset)
         target.reshape(array.shape)[...] = array
-    return block
+    return copy

@@ -373,7 +373,7 @@ class AttachedSession:
 
     def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
         """Have a handler called at an agent; the future is its answer."""
-        encoded = values.encode(value)
+        encoded = values.encode(value).owned()
         return self.ask_encoded(rank, handler, encoded.body, encoded)
 
     def ask_encoded(

@@ -452,7 +452,7 @@ class EmbeddedSession:
             DataValueError: The value cannot travel.
             ClosedError: The session is closed.
         """
-        encoded = values.encode(value)
+        encoded = values.encode(value).owned()
         return self.ask_encoded(rank, handler, encoded.body, encoded)
 
     def ask_encoded(

@@ -63,11 +63,11 @@ class FrontEndGroups:
         """Make a call; the request is its converted result."""
         request = Request()
         if isinstance(value, tuple):  # the rows of a scatter: a body, and its arrays as one
-            body, arrays = value[0], values.encode(value[1])
+            body, arrays = value[0], values.encode(value[1]).owned()
         elif value is None:
             body, arrays = b"", values.encode(None)
         else:
-            arrays = values.encode(value)
+            arrays = values.encode(value).owned()
             body = arrays.body
 
         def done(result: bytes, payload: Payload | None) -> None:

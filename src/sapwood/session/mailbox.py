@@ -93,7 +93,7 @@ class Mailbox:
         """
         destinations = to_ranks(destination)
         check_tag(tag)
-        encoded = values.encode(value)
+        encoded = values.encode(value).owned()
         check_size(encoded.nbytes, self.largest)
         number = self.new_number()
         request = Request(lambda _: self._withdraw(number, destinations))

@@ -231,6 +231,7 @@ class StreamHandle:
         begin: Callable[[values.Encoded, "Future[WaveResult]"], None],
     ) -> "Future[WaveResult]":
         self.limiter.enter(_size(encoded))
+        encoded = encoded.owned()
         future = self.new_future()
         future.set_running_or_notify_cancel()  # a wave cannot be taken back; its stream can
         self._thread.post_for(self.abandon, begin, encoded, future)
