@@ -29,9 +29,10 @@ def is_frame(value: object) -> bool:
     """Whether a value is a table: it has named columns, as data frames and Arrow tables have."""
     if hasattr(value, "columns") and hasattr(value, "to_numpy"):
         return True
-    return any(hasattr(value, method) for method in ARROW_METHODS) and not hasattr(
-        value, "__array__"
-    )
+    if not any(hasattr(value, method) for method in ARROW_METHODS):
+        return False
+    # Arrow's arrays are no tables; its tables and record batches can be made an array, too.
+    return hasattr(value, "column_names") or not hasattr(value, "__array__")
 
 
 def is_sparse(value: object) -> bool:

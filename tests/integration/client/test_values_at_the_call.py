@@ -37,6 +37,8 @@ def echo_total(values: Any) -> float:
 def cluster(nothing_is_left_behind_by_all: None) -> Iterator[sapwood.Cluster]:
     del nothing_is_left_behind_by_all  # it looks when the cluster is closed
     with sapwood.local(agents=2) as made:
+        with made.stream(abs, reduce="sum") as stream:  # both agents have runners then
+            stream.broadcast(0).result(PATIENCE)
         yield made
 
 

@@ -79,3 +79,14 @@ def test_arguments_of_native_functions_become_arrays(frame: Any, matrix: Any) ->
     assert list(found) == ["A_data", "A_indices", "A_indptr", "x", "n"]
     assert type(found["x"]) is np.ndarray
     assert found["n"] == 3
+
+
+@pytest.mark.parametrize("kind", ["table", "batch", "slice"])
+def test_an_arrow_table_is_a_table_although_it_can_be_made_an_array(kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"x": [1, 2, 3], "other": [10.0, 20.0, 30.0], "name": ["a", "b", "c"]})
+    source: Any = {"table": table, "batch": table.to_batches()[0], "slice": table.slice(1, 2)}[kind]
+    data = load(source, fields=["x", "other"])
+    first = 1 if kind == "slice" else 0
+    assert data["x"].tolist() == [1, 2, 3][first:]
+    assert data["other"].tolist() == [10.0, 20.0, 30.0][first:]

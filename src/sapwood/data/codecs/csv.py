@@ -23,6 +23,9 @@ SAMPLE_ROWS = 32
 
 ENCODING = "utf-8-sig"
 
+EXACT = 2.0**53
+"""From here on a float64 does not hold each integer."""
+
 BLANKS = " \t\n\r\v\f"
 """What a line may have that is none."""
 
@@ -64,6 +67,8 @@ class CsvCodec:
             layout = find_layout(path)
             names = layout.header or ()
             by_name = bool(names) and all(field in names for field in fields)
+            if by_name:
+                require_different(names, fields, str(path))
             wanted = [names.index(field) for field in fields] if by_name else None
             table = _parse(path, layout, wanted)
         except UnicodeDecodeError as error:
@@ -121,6 +126,8 @@ def layout_of(file: Iterable[str], where: str) -> tuple[Layout, int]:
     texts = [line for _number, line in lines]
     delimiter = max(DELIMITERS, key=lambda one: _fitness(texts, one))
     first = [cell.strip() for cell in _cells(texts[0], delimiter)]
+    if texts[0].lstrip().startswith("#") and not first[0].lstrip("#").strip().isidentifier():
+        raise _comment(where, lines[0][0])
     if any(_is_number(cell) for cell in first):
         return Layout(delimiter, None, 0), len(first)
     if len(lines) == 1:
@@ -149,24 +156,29 @@ def parse_lines(
         DataShapeError: A line has more or fewer cells.
         DataValueError: A wanted cell is not a number; the message has its line and column.
     """
+    table: Array | None
     try:
         table = _load(io.StringIO(text), layout, None)
-        if table.shape[1] == width:
-            return table[:, wanted]
     except ValueError:
-        pass
+        table = None
+    if table is not None and table.shape[1] == width:
+        table = table[:, wanted]
+        if not ((table >= EXACT) | (table <= -EXACT)).any():
+            return table
     lines = enumerate(io.StringIO(text, newline=None), line)
     rows = [(number, one) for number, one in lines if one.strip(BLANKS)]
-    cells = ((number, _cells(one, layout.delimiter)) for number, one in rows)
+    cells = [(number, _cells(one, layout.delimiter)) for number, one in rows]
     _explain(where, cells, layout, wanted, width)
     try:
-        return _load(io.StringIO("".join(one for _number, one in rows)), layout, wanted)
+        table = _load(io.StringIO("".join(one for _number, one in rows)), layout, wanted)
     except ValueError as error:
         raise DataValueError(
             f"the lines cannot be read as numbers: {error}",
             where=f"{where}:{line}",
             hint="every cell must be a number",
         ) from error
+    _require_exact(table, where, cells, layout, wanted)
+    return table
 
 
 def _fitness(lines: list[str], delimiter: str) -> tuple[float, float, bool, bool]:
@@ -208,16 +220,70 @@ def _parse(path: Path, layout: Layout, wanted: list[int] | None) -> Array:
         raise
     except ValueError as error:
         _explain(str(path), _rows(path, layout), layout, wanted, len(layout.header or ()))
-        if wanted is not None:
-            return _load(path, layout, wanted)
-        raise DataValueError(
-            f"the file cannot be read as a table of numbers: {error}",
-            where=str(path),
-            hint="every cell must be a number",
-        ) from error
+        table = _columns(path, layout, wanted, error)
+        _require_exact(table, str(path), _rows(path, layout), layout, wanted)
+        return table
     if layout.header is not None and table.shape[1] != len(layout.header):
         raise _ragged(str(path), layout.skip + 1, table.shape[1], len(layout.header))
-    return table if wanted is None else table[:, wanted]
+    table = table if wanted is None else table[:, wanted]
+    _require_exact(table, str(path), _rows(path, layout), layout, wanted)
+    return table
+
+
+def _columns(path: Path, layout: Layout, wanted: list[int] | None, error: ValueError) -> Array:
+    """Return columns of a file of which others hold no numbers."""
+    try:
+        if wanted is not None:
+            return _load(path, layout, wanted)
+    except ValueError as found:
+        error = found
+    raise DataValueError(
+        f"the file cannot be read as a table of numbers: {error}",
+        where=str(path),
+        hint="every cell must be a number",
+    ) from error
+
+
+def require_different(names: Sequence[str], fields: Sequence[str], where: str) -> None:
+    """Check that each wanted column has a name of its own.
+
+    Raises:
+        DataShapeError: Several columns have the name of a field.
+    """
+    several = next((field for field in fields if names.count(field) > 1), None)
+    if several is not None:
+        raise DataShapeError(
+            f"the file has several columns {several!r}",
+            where=where,
+            hint="write it with names that differ",
+        )
+
+
+def _require_exact(
+    table: Array,
+    where: str,
+    rows: Iterable[tuple[int, list[str]]],
+    layout: Layout,
+    wanted: list[int] | None,
+) -> None:
+    """Check that no integer loses digits as a float64.
+
+    Raises:
+        DataValueError: One does; the message has its line and column.
+    """
+    if not ((table >= EXACT) | (table <= -EXACT)).any():
+        return
+    for number, cells in rows:
+        for column in range(len(cells)) if wanted is None else wanted:
+            cell = cells[column].strip()
+            if cell.lstrip("+-").isdecimal() and int(cell) != int(float(cell)):
+                name = f" ({layout.header[column]!r})" if layout.header else ""
+                raise DataValueError(
+                    f"the integer in column {column + 1}{name} has more digits than a float64 "
+                    f"holds: {cell[:40]}",
+                    where=f"{where}:{number}",
+                    hint="save integers above 2**53 as .npy or .parquet, which keep their type",
+                )
 
 
 def _load(file: Path | io.StringIO, layout: Layout, columns: list[int] | None) -> Array:
@@ -255,6 +321,14 @@ def _rows(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
         for number, line in enumerate(file, 1):
             if number > layout.skip and line.strip():
                 yield number, _cells(line, layout.delimiter)
+
+
+def _comment(where: str, line: int) -> DataValueError:
+    return DataValueError(
+        "the file begins with a comment",
+        where=f"{where}:{line}",
+        hint="remove the lines that begin with #; the first line is the header or a row of numbers",
+    )
 
 
 def _ragged(path: str, line: int, found: int, expected: int) -> DataShapeError:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sapwood.core.errors import DataValueError
 from sapwood.data.byte_source import ByteSource, SourceStream
-from sapwood.data.codecs.csv import ENCODING, Layout, layout_of, parse_lines
+from sapwood.data.codecs.csv import ENCODING, Layout, layout_of, parse_lines, require_different
 from sapwood.data.formats.choice import Choose
 from sapwood.data.scanned import ColumnType, Scanned
 from sapwood.data.stored import StoredPiece
@@ -43,6 +43,7 @@ class CsvFormat:
         names = layout.header or tuple(map(str, range(width)))
         chosen = choose(layout.header or ())
         columns = names if chosen is None else tuple(chosen)
+        require_different(names, columns, source.where)
         number = np.dtype(np.float64)
         return Scanned(
             tuple(_blocks(source, layout.skip)),
