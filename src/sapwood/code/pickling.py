@@ -8,13 +8,14 @@ import io
 import pickle
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable
-from types import CodeType
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
 import numpy as np
 
+from sapwood.code.user_modules import is_made_at_run_time, reference_to
 from sapwood.comm.values import LONG, Pickled
 from sapwood.core.errors import DataValueError, SapwoodError, put_together, taken_apart
 
@@ -85,10 +86,32 @@ def _reduce_code(code: CodeType) -> Any:
     return code_of_one_version, (_MINOR, maker, *kept)
 
 
+def _with_parents(name: str) -> Iterator[str]:
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     dispatch_table: ClassVar = ChainMap(
         {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
     )
+
+    def reducer_override(self, value: Any) -> Any:
+        """Refer to the user's modules by name and version, and copy what no file holds."""
+        kind = type(value)
+        if kind is ModuleType:
+            by_value = cloudpickle.list_registry_pickle_by_value()
+            if not by_value.isdisjoint(_with_parents(value.__name__)):
+                return NotImplemented
+            return reference_to(value) or NotImplemented
+        if kind is not FunctionType and not issubclass(kind, type):
+            return NotImplemented
+        module = sys.modules.get(getattr(value, "__module__", None) or "")
+        if module is not None and is_made_at_run_time(module):
+            cloudpickle.register_pickle_by_value(module)
+        reduced = super().reducer_override(value)
+        return reference_to(value) or reduced if reduced is NotImplemented else reduced
 
 
 def pickle_of(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from sapwood.code import call_record, guarded, result_memory, transfers
+from sapwood.code import call_record, guarded, result_memory, transfers, user_modules
 from sapwood.code.native_call import NativeCall
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.affinity import CoreAffinity
@@ -117,6 +117,7 @@ def main(
         _limit(options)
         faulthandler.enable(file=_crash_report.fd, all_threads=False)
         gc.enable()
+        user_modules.be_runner()
         blocks = MappedBlocks()
         affinity = CoreAffinity(options.ordinal, options.bound_agents)
         procedures = make_procedures(blocks, affinity, ContentFolder(options.content))
