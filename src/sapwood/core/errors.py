@@ -52,6 +52,7 @@ import concurrent.futures
 import contextlib
 import functools
 import itertools
+from types import MemberDescriptorType
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -488,7 +489,21 @@ def taken_apart(exception: BaseException) -> tuple[tuple[Any, ...], dict[str, An
     """
     reduced: Any = nearest_builtin(type(exception)).__reduce__(exception)
     _, args, *state = reduced
-    return args, state[0] if state and isinstance(state[0], dict) else {}
+    attributes = state[0] if state and isinstance(state[0], dict) else {}
+    return args, {**_in_slots(exception), **attributes}
+
+
+def _in_slots(exception: BaseException) -> dict[str, Any]:
+    """Return the attributes that classes of an exception keep in ``__slots__``."""
+    found: dict[str, Any] = {}
+    for kind in type(exception).__mro__:
+        if kind.__module__ == "builtins":
+            break
+        for name, member in list(vars(kind).items()):
+            if type(member) is MemberDescriptorType:
+                with contextlib.suppress(AttributeError):  # it was never set
+                    found[name] = member.__get__(exception)
+    return found
 
 
 def put_together(kind: type[Any], args: tuple[Any, ...], attributes: dict[str, Any]) -> Any:

@@ -337,7 +337,19 @@ def _shortened(result: calls.Result) -> bytes:
 
 
 def _as_error(problem: BaseException, *, pickles: bool = False) -> SapwoodError:
-    """Return what user code raised as an error that can travel."""
+    """Return what user code raised as an error that can travel; it never raises."""
+    try:
+        return _error_of(problem, pickles=pickles)
+    except BaseException:  # noqa: BLE001 - exceptions of users may do anything when looked at
+        name = type(problem).__qualname__
+        return UserCodeError(
+            name,
+            hint="the exception could not be looked at: its own methods raise",
+            details={EXCEPTION_TYPE: nearest_builtin(type(problem)).__name__},
+        )
+
+
+def _error_of(problem: BaseException, *, pickles: bool) -> SapwoodError:
     if isinstance(problem, SystemExit):
         return UserCodeError(
             f"user code called sys.exit({problem.code!r})",
@@ -374,7 +386,7 @@ def _one_line(problem: BaseException) -> str:
     name = type(problem).__qualname__
     try:
         text = str(problem)
-    except Exception:  # noqa: BLE001 - user code; that it failed is reported all the same
+    except BaseException:  # noqa: BLE001 - user code; that it failed is reported all the same
         return name
     return f"{name}: {text}" if text else name
 
@@ -384,4 +396,8 @@ def _traceback(problem: BaseException) -> str:
     frame = problem.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
         frame = frame.tb_next
-    return "".join(traceback.format_exception(type(problem), problem, frame))
+    try:
+        return "".join(traceback.format_exception(type(problem), problem, frame))
+    except BaseException:  # noqa: BLE001 - what it looks at may be code of the user's
+        lines = traceback.format_tb(frame)
+        return "".join(["Traceback (most recent call last):\n", *lines, _one_line(problem), "\n"])

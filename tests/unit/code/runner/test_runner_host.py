@@ -718,3 +718,70 @@ def _sleep(seconds: float) -> None:
     import time  # noqa: PLC0415 - it runs in the runner
 
     time.sleep(seconds)
+
+
+class Slotted(Exception):  # noqa: N818 - as users name theirs
+    __slots__ = ("place",)
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"at {self.place}"
+
+
+class Hostile(Exception):  # noqa: N818 - as above
+    """Fails in everything that can be asked of an exception."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        raise SystemExit(name_of_the_exit)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> str:
+        raise KeyboardInterrupt
+
+    def __eq__(self, other: object) -> bool:
+        raise RecursionError
+
+    __hash__ = None  # type: ignore[assignment] # on purpose
+
+
+name_of_the_exit = "nobody may see this"
+
+
+def in_a_circle() -> Exception:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    return first
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Slotted("here"), "Slotted: at here"),
+        (lambda: Hostile("x"), "Hostile"),
+        (in_a_circle, "ValueError: first"),
+        (lambda: ExceptionGroup("several", [Hostile("x")]), "ExceptionGroup: several"),
+        (
+            lambda: BaseExceptionGroup("several", [KeyboardInterrupt()]),
+            "BaseExceptionGroup: several",
+        ),
+        (lambda: GeneratorExit("out"), "GeneratorExit: out"),
+    ],
+    ids=["slots", "hostile", "circle", "group", "base group", "generator exit"],
+)
+def test_any_exception_is_the_error_of_its_call(
+    bench: Any, make: Callable[[], BaseException], what: str
+) -> None:
+    def fail() -> None:
+        raise make()
+
+    error = bench.error(fail)
+    assert error.what.startswith(what)
+    assert "fail" in error.details["traceback"]
+    assert bench.host.crashes == 0
+    assert bench.call(pow, 2, 2) == 4
