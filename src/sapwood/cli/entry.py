@@ -1,7 +1,9 @@
 """The console script: an interrupt is an answer of its own, even while modules are imported."""
 
 import codecs
+import contextlib
 import io
+import os
 import sys
 
 from sapwood.cli import starting
@@ -12,6 +14,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         write_anything(stream)
     try:
@@ -22,8 +25,21 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         starting.clear()
-        sys.stderr.write("sapwood: interrupted\n")
+        with contextlib.suppress(OSError):
+            sys.stderr.write("sapwood: interrupted\n")
         sys.exit(INTERRUPTED)
+
+
+def open_closed_streams() -> None:
+    """Open standard streams that are closed, as some supervisors leave them, on /dev/null.
+
+    Else the next file that is opened would be standard error.
+    """
+    for name, mode in (("stdin", os.O_RDONLY), ("stdout", os.O_WRONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, mode)
+            text_mode = "r" if mode == os.O_RDONLY else "w"
+            setattr(sys, name, os.fdopen(descriptor, text_mode, encoding="utf-8"))
 
 
 def write_anything(stream: object) -> None:

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from sapwood.core.rankset import fold
+from sapwood.environment.standard_error import stderr_writer
 
 MAX_LINE = 4096
 """Characters of one line that are shown."""
@@ -48,7 +49,7 @@ class OutputPrinter:
 
     def follow(self) -> None:
         """Print on behalf of whoever calls this, from now on."""
-        self.flush()
+        self._pass_on()
         self._caller = contextvars.copy_context()
 
     def take(self, rank: int, data: bytes) -> None:
@@ -64,15 +65,23 @@ class OutputPrinter:
             for line in lines:
                 self._add(rank, line[:MAX_LINE])
             if self._held and self._timer is None and self._hold:
-                self._timer = threading.Timer(self._hold, self.flush)
+                self._timer = threading.Timer(self._hold, self._pass_on)
                 self._timer.daemon = True
                 self._timer.start()
             full = len(self._held) >= MAX_HELD
         if full or not self._hold:
-            self.flush()
+            self._pass_on()
 
     def flush(self) -> None:
-        """Print at once what waits for the same lines of other agents."""
+        """Print what waits for the same lines of other agents, and wait a moment until it is.
+
+        Not on the event loop's thread: standard error may be slow.
+        """
+        self._pass_on()
+        stderr_writer.flush()
+
+    def _pass_on(self) -> None:
+        """Give what is held to the writer."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -81,7 +90,7 @@ class OutputPrinter:
             self._last.clear()
             if held:
                 text = "".join(f"{self._who(line.ranks)}: {line.text}\n" for line in held)
-                self._caller.copy().run(_show, text)
+                stderr_writer.write(text, self._caller)
 
     def close(self) -> None:
         """Print what is there; lines without an end, too."""
@@ -106,8 +115,3 @@ class OutputPrinter:
                 return
         self._last[rank] = len(self._held)
         self._held.append(_OutputLine(text, {rank}))
-
-
-def _show(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()

@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -20,6 +21,7 @@ from typing import Any, Self, TextIO
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.folders import expand_user
 from sapwood.environment.settings import LogSettings
+from sapwood.environment.standard_error import stderr_writer
 
 ROOT = "sapwood"
 
@@ -230,16 +232,28 @@ class _FileHandler(logging.FileHandler):
 
 
 class _ConsoleHandler(logging.StreamHandler[TextIO]):
-    """Writes to whatever standard error is at the moment of the message."""
+    """Writes to whatever standard error is at the moment of the message.
+
+    The main thread writes itself. Others, event loops of clients among them, do not wait.
+    """
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
         self.setFormatter(_StructuredFormatter(_console_renderer))
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        if threading.current_thread() is not threading.main_thread():
+            with contextlib.suppress(Exception):  # a message that cannot be rendered is lost
+                stderr_writer.write(self.format(record) + self.terminator)
+            return
+        with contextlib.suppress(OSError, ValueError):
+            stderr_writer.flush()  # in order
             self.stream = sys.stderr
             super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
+        if not isinstance(sys.exception(), OSError | ValueError):
+            super().handleError(record)
 
 
 class _StructuredFormatter(logging.Formatter):

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from sapwood.client.output import MAX_LINE, OutputPrinter
+from sapwood.environment.standard_error import stderr_writer
 
 
 def test_lines_are_shown_whole_with_their_agent(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +33,9 @@ def test_a_line_without_end_is_shown_in_parts_of_bounded_length(
 def test_bytes_that_are_no_text_are_shown_as_well_as_they_can_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    OutputPrinter(1).take(1, b"\xff\xfe ok\n")
+    printer = OutputPrinter(1)
+    printer.take(1, b"\xff\xfe ok\n")
+    printer.flush()
     assert capsys.readouterr().err.endswith(" ok\n")
 
 
@@ -56,6 +59,7 @@ def test_lines_belong_to_the_context_of_the_last_call(monkeypatch: pytest.Monkey
         thread = threading.Thread(target=printer.take, args=(1, b"hello\n"))  # as the loop's is
         thread.start()
         thread.join()
+    printer.flush()
     assert shown.getvalue() == "[first] agent 1: hello\n[second] agent 1: hello\n"
 
 
@@ -97,6 +101,7 @@ def test_what_waits_is_shown_after_a_moment_and_at_the_end(
     timer = printer._timer
     assert timer is not None
     timer.join()
+    assert stderr_writer.flush()
     assert capsys.readouterr().err == "agent 1: soon\n"
     printer.take(2, b"no end")
     printer.close()

@@ -1,0 +1,60 @@
+"""Standard streams that are closed, full or read by nobody."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TALK = """
+import sapwood
+
+class Talk(sapwood.Program):
+    reduce = {"n": "sum"}
+
+    def init(self, data):
+        return {"k": 0}
+
+    def map(self, slice, state):
+        print("line", state["k"], "x" * 200, flush=True)
+        return {"n": len(slice)}
+
+    def update(self, state, total):
+        return {"k": state["k"] + 1}
+
+    def done(self, state):
+        return state["k"] == 200
+"""
+
+SAPWOOD = str(Path(sys.executable).with_name("sapwood"))
+
+
+def run(tmp_path: Path, redirection: str) -> "subprocess.CompletedProcess[str]":
+    (tmp_path / "talk.py").write_text(TALK)
+    (tmp_path / "x.csv").write_text("\n".join(map(str, range(100))))
+    command = f'"{SAPWOOD}" run talk.py --data x.csv --agents 2 --output r.json {redirection}'
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "<&- >&- 2>&-", "2> >(head -n 2)"])
+def test_a_run_ends_with_its_result_whatever_standard_error_is(
+    tmp_path: Path, redirection: str
+) -> None:
+    done = run(tmp_path, redirection)
+    assert done.returncode == 0, done
+    assert json.loads((tmp_path / "r.json").read_text())["k"] == 200
+
+
+def test_a_run_into_a_pipe_that_nobody_reads_ends(tmp_path: Path) -> None:
+    done = run(tmp_path, "2>&1 | head -n 2")
+    assert done.returncode == 0, done  # that of head
+    assert "Traceback" not in done.stdout + done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["k"] == 200
