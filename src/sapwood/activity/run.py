@@ -74,6 +74,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.failures import new_thread
+from sapwood.core.futures import CallerFuture
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.topology import ROOT
@@ -191,7 +192,7 @@ class Run(StaysHere):
         self._session = session
         self._cache = cache
         self._options = options
-        self._future: Future[Any] = Future()
+        self._future: Future[Any] = CallerFuture()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
         self._draining = ""

@@ -10,6 +10,7 @@ import msgspec
 from sapwood.activity import agent_requests
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.core.rankset import fold
 from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
 
@@ -114,7 +115,7 @@ class RunParticipants:
         with self._changed:
             self._asked[rank] = future
             self._attached_again.discard(rank)
-        future.add_done_callback(lambda done: self._opened(rank, done))
+        when_done(future, lambda done: self._opened(rank, done))
 
     def _opened(self, rank: int, done: "Future[Any]") -> None:
         with self._changed:

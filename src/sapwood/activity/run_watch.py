@@ -37,6 +37,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import new_thread
+from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
 from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
@@ -366,7 +367,7 @@ class RunWatch:
             future = self._session.ask(rank, agent_requests.PULSE, self._run)
             with self._lock:
                 self._asked[rank] = future
-            future.add_done_callback(partial(self._answered, self._run, rank))
+            when_done(future, partial(self._answered, self._run, rank))
         with self._lock:
             return list(self._asked.values())
 
@@ -486,7 +487,7 @@ class RunWatch:
             with self._lock:
                 one.notes.append(note)
                 one.asked[piece.by] = future
-            future.add_done_callback(partial(self._mapped, one, piece))
+            when_done(future, partial(self._mapped, one, piece))
         _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
         if self._wave is not wave:
             self.wave_over()
@@ -528,7 +529,7 @@ class RunWatch:
         order = agent_requests.DeliverRun(self._run, one.wave, encoded.body)
         body = plain.encode(msgspec.to_builtins(order, builtin_types=(bytes,)))
         one.delivery = self._session.ask_encoded(one.rank, agent_requests.DELIVER, body, encoded)
-        one.delivery.add_done_callback(partial(self._delivered, one))
+        when_done(one.delivery, partial(self._delivered, one))
 
     def _delivered(self, one: Help, done: Future[Any]) -> None:
         """A late agent has said which answer was first; what it says is taken in once."""

@@ -25,6 +25,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.core.failures import log_failure, start_thread
+from sapwood.core.futures import when_done
 from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
 
 MAX_QUEUED_TASKS = 1_000_000
@@ -201,7 +202,7 @@ class TaskPool:
             self._must_accept()
             self._later.add(future)
         for one in awaited:
-            one.add_done_callback(done)
+            when_done(one, done)
         return future
 
     def submit_at(self, ranks: Sequence[int], call: TaskCall) -> "list[Future[Any]]":
@@ -365,7 +366,7 @@ class TaskPool:
             future.settle(None, error)
             return
         task.answer = answer
-        answer.add_done_callback(lambda done: self._answered(rank, task, done))
+        when_done(answer, lambda done: self._answered(rank, task, done))
         if future.was_cancelled:  # meanwhile, when there was no answer to withdraw
             self._session.withdraw(answer)
 
@@ -452,7 +453,7 @@ class TaskPool:
             reply = self._session.ask(rank, agent_requests.GIVE_BACK_TASK, answer.number)
         except ClosedError:
             return
-        reply.add_done_callback(self._taken_back)
+        when_done(reply, self._taken_back)
 
     def _taken_back(self, _reply: "Future[Any] | None" = None) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sapwood.activity.rate_history import RateHistory
 from sapwood.core.errors import SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class HeadHistory:
                 self._other.write(key, history)
 
         try:
-            self._head.keep_rates(key, history).add_done_callback(kept)
+            when_done(self._head.keep_rates(key, history), kept)
         except SapwoodError as error:
             self._refused(error)
             self._other.write(key, history)

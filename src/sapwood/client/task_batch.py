@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import CancelledError, Future
 from typing import Any, Final, Self
 
+from sapwood.core.futures import when_done
 from sapwood.environment.tracing import CALL_SPAN, Carrier, Tracer, TraceSpan
 
 MAX_CALL_SPANS: Final = 16
@@ -41,7 +42,7 @@ class TaskBatch:
         with self._lock:
             self._open += 1
             self._tasks += 1
-        future.add_done_callback(self._done)
+        when_done(future, self._done)
 
     def __enter__(self) -> Self:
         return self

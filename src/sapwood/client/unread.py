@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sapwood.core.errors import ResourceError, SapwoodError
+from sapwood.core.futures import CallerFuture
 from sapwood.session.port import WaveResult
 
 UNREAD = 256
@@ -152,7 +153,7 @@ class Unread:
             self._awaited -= 1
 
 
-class WaveFuture(Results):
+class WaveFuture(CallerFuture[WaveResult]):
     """The result of a wave; knows whether it was looked at."""
 
     told = False
@@ -170,7 +171,7 @@ class WaveFuture(Results):
         return error
 
 
-class EndFuture(Results):
+class EndFuture(CallerFuture[WaveResult]):
     """The end of a wave of a stream that does not wait: says when somebody waits for it.
 
     Args:

@@ -20,8 +20,13 @@ WHOLE = ""
 """Name of the only field of a contribution that is reduced as it is."""
 
 
+def quiet() -> np.errstate:
+    """Let numpy neither warn nor raise: the error settings of the caller change no result."""
+    return np.errstate(all="ignore")
+
+
 class Accumulator:
-    """Puts the contributions to one wave together, field by field.
+    """Puts the contributions to one wave together, field by field; to be used in :func:`quiet`.
 
     Args:
         reduce: Reduction of each field; of :data:`WHOLE` for contributions of any type.
@@ -61,10 +66,6 @@ class Accumulator:
                 where=f"agent {rank}",
                 hint="return a dictionary with exactly the fields that 'reduce' names",
             )
-        with np.errstate(all="ignore"):  # that of the caller changes no result
-            self._add_fields(value, rank, weight)
-
-    def _add_fields(self, value: dict[str, Any], rank: int, weight: float) -> None:
         for field, reduction in self._fields.items():
             try:
                 reduction.add(value[field], rank, weight)
@@ -99,8 +100,7 @@ class Accumulator:
         results: dict[str, Any] = {}
         for field, reduction in self._fields.items():
             try:
-                with np.errstate(all="ignore"):
-                    results[field] = getattr(reduction, method)()
+                results[field] = getattr(reduction, method)()
             except Exception as error:
                 raise _failed(field, error) from error
         return results
@@ -137,7 +137,8 @@ class ValueGathering:
         """
         try:
             value = self._decode(body, payload.view if payload is not None else b"")
-            self._accumulator.add(value, rank, weight)
+            with quiet():
+                self._accumulator.add(value, rank, weight)
         except SapwoodError:
             raise
         except Exception as error:
@@ -145,7 +146,8 @@ class ValueGathering:
 
     def partial(self) -> tuple[bytes, Payload | None]:
         """Return what a junction sends on."""
-        return self.placed(self._accumulator.partial())
+        with quiet():
+            return self.placed(self._accumulator.partial())
 
     def placed(self, value: Any) -> tuple[bytes, Payload | None]:
         """Return a value encoded, to be sent on.
@@ -167,11 +169,13 @@ class ValueGathering:
 
     def outcome(self) -> tuple[bytes, Payload | None]:
         """Return the result, encoded, to be sent down."""
-        return self.placed(self._accumulator.total())
+        with quiet():
+            return self.placed(self._accumulator.total())
 
     def total(self) -> Any:
         """Return the result at the root."""
-        return self._accumulator.total()
+        with quiet():
+            return self._accumulator.total()
 
 
 def _failed(field: str, error: Exception, where: str = "") -> ExecutionError:

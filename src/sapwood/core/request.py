@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
+
+from sapwood.core.futures import CallerFuture, dispatch
 
 
 class Message(NamedTuple):
@@ -24,7 +26,7 @@ class Message(NamedTuple):
     tag: int
 
 
-class Request(Future[Any]):
+class Request(CallerFuture[Any]):
     """An operation that is under way: a ``concurrent.futures.Future`` with more words.
 
     It can be waited for (:meth:`wait`, ``result``), asked (:meth:`test`, ``done``), taken back
@@ -88,7 +90,7 @@ class Request(Future[Any]):
     def on_progress(self, function: Callable[[int, int], None]) -> None:
         """Have ``function(arrived, total)`` called while a large message moves, in bytes.
 
-        It is called on the thread that takes messages in and must return at once.
+        It may do anything: an exception that it raises is logged, and the message moves on.
         """
         self._on_progress.append(function)
 
@@ -103,7 +105,7 @@ class Request(Future[Any]):
         """Note how much of a large message has arrived; for those who move it."""
         self._moved = (arrived, total)
         for function in self._on_progress:
-            function(arrived, total)
+            dispatch(function, arrived, total)
 
     def _progress(self, timeout: float | None) -> bool:
         """Wait for the end of the operation; those in a runner see to it themselves."""

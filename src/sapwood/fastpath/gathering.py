@@ -12,7 +12,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.frames import FLAG_SHARED, PREFIX_SIZE, FrameDecoder
 from sapwood.comm.messages import StreamSpec
-from sapwood.comm.reduction import WHOLE, Accumulator
+from sapwood.comm.reduction import WHOLE, Accumulator, quiet
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.rankset import Ranges
 from sapwood.fastpath.exchange_library import ExchangeLibrary, milliseconds
@@ -234,6 +234,18 @@ def gather(
     Raises:
         SapwoodError: The answers do not fit together, or one is malformed.
     """
+    with quiet():
+        return _gathered(library, spec, answers, first, owner, end)
+
+
+def _gathered(
+    library: ExchangeLibrary,
+    spec: StreamSpec,
+    answers: Answers,
+    first: int,
+    owner: int,
+    end: float | None,
+) -> Gathered | None:
     result = Total(spec.reduce)
     left, weight, nbytes, brought = len(answers.ranges), 0.0, 0, False
     while left:
@@ -251,8 +263,7 @@ def gather(
             weight += answer[2]
             nbytes += answer[3]
             if answer[0]:
-                with np.errstate(all="ignore"):
-                    result.add(answer)
+                result.add(answer)
                 brought = True
     total = result.total()
     if not brought and not spec.counted:

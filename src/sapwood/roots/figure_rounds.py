@@ -11,6 +11,7 @@ from sapwood.activity.agent_figures import BUCKETS, REDUCE
 from sapwood.comm.loop import Timer
 from sapwood.comm.messages import PARTIAL, TIME_OUT, Synchronisation
 from sapwood.core.errors import SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.head.calls import WorkFigures
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.port import StreamPort
@@ -66,7 +67,7 @@ class FigureRounds:
         try:
             stream = self._opened()
             if not stream.open_waves:
-                stream.broadcast({}).add_done_callback(self._came)
+                when_done(stream.broadcast({}), self._came)
         except SapwoodError:  # it is closed; agents have gone for good
             self._stream = None
 

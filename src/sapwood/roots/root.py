@@ -41,6 +41,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.failures import as_error, log_failure
+from sapwood.core.futures import when_done
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
@@ -305,7 +306,7 @@ class ServedFrontEnd:
             log_failure(doing, problem)
             error = as_error(problem, doing).to_record()
         if isinstance(value, Future):
-            value.add_done_callback(partial(self._answer_later, call.number))
+            when_done(value, partial(self._answer_later, call.number))
         elif call.number:
             self.tell(wire.AnswerOfRoot(call.number, value, error))
             if call.name == root_calls.DETACH:

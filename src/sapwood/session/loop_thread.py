@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.failures import as_error, fail, log_failure
+from sapwood.core.futures import be_loop_thread
 from sapwood.session.shared_reactor import SharedReactor
 
 T = TypeVar("T")
@@ -148,6 +149,7 @@ class LoopThread:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
+        be_loop_thread()
         try:
             self.loop.run()
         except BaseException as exception:  # noqa: BLE001 - the loop itself cannot continue

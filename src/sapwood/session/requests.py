@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import InvalidStateError
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,6 +26,7 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.core.failures import as_error, failing
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
@@ -33,7 +34,7 @@ SMALL_REQUEST = 4096
 """Bytes up to which a request never waits: the number of such requests is bounded instead."""
 
 
-class RequestFuture(Future[Any]):
+class RequestFuture(CallerFuture[Any]):
     """What comes of a request.
 
     Attributes:
@@ -191,7 +192,7 @@ class PendingRequests:
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
             self._limiter.enter(nbytes)
-            future.add_done_callback(lambda _: self._limiter.leave(nbytes))
+            when_done(future, lambda _: self._limiter.leave(nbytes))
         future.number = self.new_number()
         request = PendingRequest(rank, handler, future.number, body, arrays, future)
         self._thread.post(self._send, request)

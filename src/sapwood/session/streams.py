@@ -28,6 +28,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, DataValueError, SapwoodError
 from sapwood.core.failures import as_error
+from sapwood.core.futures import CallerFuture
 from sapwood.core.rankset import Ranges, from_ranges, to_ranges
 from sapwood.session.back_pressure import LARGEST, ByteLimiter
 from sapwood.session.loop_thread import LoopThread
@@ -140,7 +141,7 @@ class StreamHandle:
         self.spec = spec
         self.on_contribution: Callable[[WaveResult | SapwoodError], None] = _nobody
         self.explain: Callable[[SapwoodError], None] = _as_it_is
-        self.new_future: Callable[[], Future[WaveResult]] = Future
+        self.new_future: Callable[[], Future[WaveResult]] = CallerFuture
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -242,7 +243,7 @@ class StreamHandle:
 
         With ``stage``, all places load ``filters`` and report whether they can.
         """
-        future: Future[SweepResult] = Future()
+        future: Future[SweepResult] = CallerFuture()
         future.set_running_or_notify_cancel()
         self._thread.post_for(self.abandon, self._begin_sweep, action, filters, future)
         return future
@@ -333,7 +334,7 @@ class StreamHandle:
         """Note what was broadcast before; return what will come of the waves that are not over."""
         self._next_wave = begun + 1
         for wave in sorted(waiting):
-            future: Future[WaveResult] = Future()
+            future: Future[WaveResult] = CallerFuture()
             future.set_running_or_notify_cancel()
             self.limiter.enter(0)
             self._waves[wave] = (future, 0)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import values
-from sapwood.comm.reduction import Accumulator
+from sapwood.comm.payload import Payload
+from sapwood.comm.reduction import Accumulator, gathering
 from sapwood.core.errors import ExecutionError
 
 Contribution = tuple[int, float, Any]
@@ -302,17 +303,19 @@ def test_texts_and_records_are_not_numbers(kind: str, value: Any) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_error_settings_of_the_caller_change_no_sum() -> None:
+def test_error_settings_of_the_caller_change_no_result() -> None:
+    def total(kind: str, *contributions: Any) -> Any:
+        gathered = gathering()({"x": kind})
+        for rank, value in enumerate(contributions, start=1):
+            encoded = values.encode({"x": value})
+            payload = Payload(bytes(encoded.payload())) if encoded.nbytes else None
+            gathered.add(encoded.body, payload, rank, 1.0)
+        return gathered.total()["x"]
+
     with np.errstate(all="raise"):
-        for values_ in ([np.float64("inf"), np.float64("-inf")], [np.float16(6e4)] * 2):
-            accumulator = Accumulator({"x": "sum"})
-            for rank, value in enumerate(values_, start=1):
-                accumulator.add({"x": value}, rank, 1.0)
-            assert not np.isfinite(accumulator.total()["x"])
-        accumulator = Accumulator({"x": "mean"})
-        accumulator.add({"x": np.array([np.inf])}, 1, 1.0)
-        accumulator.add({"x": np.array([-np.inf])}, 2, 1.0)
-        assert np.isnan(accumulator.total()["x"]).all()
+        assert np.isnan(total("sum", np.float64("inf"), np.float64("-inf")))
+        assert np.isinf(total("sum", np.float16(6e4), np.float16(6e4)))
+        assert np.isnan(total("mean", np.array([np.inf]), np.array([-np.inf]))).all()
 
 
 class Strange(np.ndarray[Any, Any]):

@@ -20,6 +20,7 @@ from sapwood.core.errors import (
     InputError,
     SapwoodError,
 )
+from sapwood.core.futures import when_done
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.cores import usable_cores
 from sapwood.fastpath import native
@@ -178,7 +179,7 @@ def test_results_are_told_in_order(standing: EmbeddedSession, until: Until, flow
     for _ in range(25):
         futures = [stream.broadcast({"x": 1}) for _ in range(8)]
         for future in futures:
-            future.add_done_callback(lambda done: told.append(done.result().wave))
+            when_done(future, lambda done: told.append(done.result().wave))
         futures[-1].result(TIMEOUT)
     until(lambda: len(told) == 200)
     assert told == sorted(told)

@@ -1,0 +1,153 @@
+"""Futures that callers get: they can be cancelled at any moment, and callbacks may do anything.
+
+A future of the standard library raises ``InvalidStateError`` where it is completed after it was
+cancelled, and calls its callbacks on the thread that completes it. Here that is an event loop,
+which must neither end nor wait. So an event loop has callbacks of callers called on a separate
+thread, the *dispatcher*.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
+
+from sapwood.core.errors import SapwoodError
+from sapwood.core.failures import log_failure, new_thread
+
+T = TypeVar("T")
+
+IDLE = 0.05
+"""Seconds without a callback after which the dispatcher's thread ends."""
+
+_here = threading.local()
+
+
+def be_loop_thread() -> None:
+    """Note that this thread runs an event loop: no code of callers runs on it from now on."""
+    _here.runs_loop = True
+
+
+def on_loop_thread() -> bool:
+    """Return whether this thread runs an event loop."""
+    return getattr(_here, "runs_loop", False)
+
+
+class CallerFuture(Future[T]):
+    """A future for callers; see the module.
+
+    Example:
+        >>> future = CallerFuture()
+        >>> future.cancel()
+        True
+        >>> future.set_result(7)  # too late, and no error
+        >>> future.cancelled()
+        True
+    """
+
+    def set_result(self, result: T) -> None:
+        """Complete the future, unless it was cancelled; never raises."""
+        self._complete(super().set_result, result)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Fail the future, unless it was cancelled; never raises."""
+        self._complete(super().set_exception, exception)
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Have a function called with this future when it is done; never on an event loop."""
+        if getattr(fn, "__module__", "") == "asyncio.futures":  # it only wakes another loop
+            super().add_done_callback(fn)
+            return
+        super().add_done_callback(lambda done: dispatch(fn, done))
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the result and return it.
+
+        Raises:
+            SapwoodError: This is the thread of an event loop, which cannot wait.
+        """
+        self._must_not_wait(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the end and return the error, or None.
+
+        Raises:
+            SapwoodError: This is the thread of an event loop, which cannot wait.
+        """
+        self._must_not_wait(timeout)
+        return super().exception(timeout)
+
+    def _must_not_wait(self, timeout: float | None) -> None:
+        if timeout != 0 and on_loop_thread() and not Future.done(self):
+            raise SapwoodError(
+                "the cluster's own thread cannot wait for the cluster",
+                hint="do this outside of callbacks of the cluster",
+            )
+
+    def _complete(self, method: Callable[[Any], None], value: Any) -> None:
+        try:
+            method(value)
+        except InvalidStateError:
+            if self._state == "CANCELLED":  # waiters do not know yet
+                self.set_running_or_notify_cancel()
+        except BaseException as exception:  # noqa: BLE001 - a callback ends no thread of ours
+            log_failure("a callback of a future", exception)
+
+
+def when_done(future: Future[T], function: Callable[[Future[T]], object]) -> None:
+    """Have a function of Sapwood's called when a future is done, on the thread that completes it.
+
+    Args:
+        future: The future.
+        function: It must return at once.
+    """
+    Future.add_done_callback(future, function)
+
+
+def dispatch(function: Callable[..., object], *args: Any) -> None:
+    """Call a function of a caller: here, or on the dispatcher if this thread runs an event loop."""
+    if on_loop_thread():
+        _dispatcher.call(function, *args)
+    else:
+        _call(function, args)
+
+
+def _call(function: Callable[..., object], args: tuple[Any, ...]) -> None:
+    try:
+        function(*args)
+    except BaseException as exception:  # noqa: BLE001 - it ends the callback and no more
+        log_failure("a callback", exception)
+
+
+class Dispatcher:
+    """Calls functions of callers one after the other, on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def call(self, function: Callable[..., object], *args: Any) -> None:
+        """Have a function called, soon and in order; never waits."""
+        with self._changed:
+            self._waiting.append((function, args))
+            if self._thread is None:
+                self._thread = new_thread("sapwood-callbacks", self._run)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._waiting, IDLE):
+                    self._thread = None  # the next callback starts another one
+                    return
+                function, args = self._waiting.popleft()
+            _call(function, args)
+            del function, args  # what they hold is free although no other callback comes
+
+
+_dispatcher = Dispatcher()
