@@ -35,9 +35,16 @@ from sapwood.client.allocation_chain import AllocationChain
 from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
+from sapwood.code.result_file import keep_result
 from sapwood.code.watch import Version
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.core.errors import DataMissingError, DrainedError, SapwoodError, UserCodeError
+from sapwood.core.errors import (
+    DataMissingError,
+    DrainedError,
+    ResourceError,
+    SapwoodError,
+    UserCodeError,
+)
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
@@ -201,8 +208,13 @@ def run_once(
     if request.report is not None:
         write_of_run(run, answer, request.report)
     if request.output is not None:
-        with _named(f"{program.name}.output", file=request.output), _whole(request.output):
-            program.output(result, dataset, request.output)
+        try:
+            with _named(f"{program.name}.output", file=request.output), _whole(request.output):
+                program.output(result, dataset, request.output)
+        except (SapwoodError, OSError) as error:
+            if not (request.as_json or request.quiet):
+                show_answer(msgspec.structs.replace(answer, output=None))
+            raise _kept(result, request.output, error) from error
     if request.as_json:
         print_json(answer, one_line=request.watch)
     elif not request.quiet:
@@ -256,6 +268,23 @@ def _answer(
         statistics=run.statistics,
         result=summarise(result),
         output=None if request.output is None else str(request.output),
+    )
+
+
+def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodError | OSError:
+    """Keep a result that cannot be written to its file; return the error that says where it is."""
+    try:
+        kept = keep_result(result, path)
+    except OSError:
+        return error
+    read = f"pickle.load(open({str(kept)!r}, 'rb'))" if kept.suffix == ".pickle" else "any editor"
+    what = error.what if isinstance(error, SapwoodError) else error.strerror or str(error)
+    kind = type(error) if isinstance(error, SapwoodError) else ResourceError
+    return kind(
+        f"{what}; the result is kept in {kept}",
+        where=str(path),
+        hint=f"read it by {read}",
+        details=error.details if isinstance(error, SapwoodError) else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,8 @@ def show_answer(answer: RunAnswer) -> None:
     """Print an answer as lines and tables."""
     metrics = {name: present.metric(value) for name, value in answer.progress.metrics.items()}
     headline, *lines = run_lines(answer.statistics)
-    lines += [f"  {name} {text}" for name, text in (_scalars(answer.result) | metrics).items()]
+    lines += result_lines(answer.result, metrics)
+    lines += [f"  {name} {text}" for name, text in metrics.items()]
     used = answer.statistics.uses_devices
     devices: list[RenderableType] = [device_table(answer.statistics), ""] if used else []
     write(
@@ -58,23 +59,62 @@ def show_answer(answer: RunAnswer) -> None:
         typer.echo(f"wrote {answer.output} ({describe_size(length)})")
 
 
-def _scalars(result: Any) -> dict[str, str]:
-    """Return what of a result fits in a line each: numbers, short texts, a few numbers together."""
+def result_lines(result: Any, shown: Collection[str] = ()) -> list[str]:
+    """Return a result as indented lines: every entry, what is long shortened.
+
+    Args:
+        result: Any value.
+        shown: Names of entries that are shown elsewhere.
+
+    Example:
+        >>> result_lines({"pi": 3.0, "m": [[1, 2], [3, 4]], "none": None})
+        ['  pi 3', '  m', '    1, 2', '    3, 4', '  none null']
+    """
     plain = summarise(result)
-    fields = plain if isinstance(plain, Mapping) else {"result": plain}
-    return {name: text for name, value in fields.items() if (text := _line(value))}
+    entries = plain if isinstance(plain, Mapping) else {"result": plain}
+    return _lines("", {name: one for name, one in entries.items() if name not in shown})
 
 
-def _line(value: Any) -> str:
+def _lines(indent: str, value: Any) -> list[str]:
+    """Return the lines of a value that does not fit in one, below the line of its name."""
+    indent += "  "
+    lines: list[str] = []
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            text = _line(item)
+            if text is None:
+                lines += [f"{indent}{name}", *_lines(indent, item)]
+            else:
+                lines += [f"{indent}{name} {text}"]
+        return lines
+    if isinstance(value, list):
+        for item in value[:FEW]:
+            text = _line(item)
+            lines += [f"{indent}{text}"] if text is not None else _lines(indent, item)
+        left_out = len(value) - FEW
+        return [*lines, f"{indent}… {left_out} more"] if left_out > 0 else lines
+    return [f"{indent}{line}" for line in str(value).splitlines()]
+
+
+def _line(value: Any) -> str | None:
+    """Return a value as one line; None if it needs several."""
+    if value is None:
+        return "null"
     if isinstance(value, float):
         return present.metric(value)
-    if isinstance(value, bool | int | str):
+    if isinstance(value, bool | int):
         return str(value)
-    if isinstance(value, list) and 0 < len(value) <= FEW:
-        parts = [_line(each) for each in value if not isinstance(each, list)]
-        if len(parts) == len(value) and all(parts):
-            return ", ".join(parts)
-    return ""
+    if isinstance(value, str):
+        return value if len(value.splitlines()) < 2 else None
+    if not value:
+        return "{}" if isinstance(value, Mapping) else "[]"
+    if isinstance(value, list):
+        parts = [None if isinstance(one, list | Mapping) else _line(one) for one in value[:FEW]]
+        if None not in parts:
+            left_out = len(value) - FEW
+            more = [f"… {left_out} more"] if left_out > 0 else []
+            return ", ".join([*map(str, parts), *more])
+    return None
 
 
 def agent_table(statistics: RunStatistics) -> FittingTable:

@@ -72,7 +72,8 @@ def words_of(request: RunRequest) -> list[str]:
     for name, value in request.parameters.items():
         words += ["-p", f"{name}={value}"]
     for name, setting in request.flags.items():
-        words += ["--set", f"{name}={setting}"]
+        text = str(setting).lower() if isinstance(setting, bool) else setting  # as TOML has it
+        words += ["--set", f"{name}={text}"]
     if request.chunk is not None:
         words += ["--chunk", str(request.chunk)]
     if request.output is not None:

@@ -27,6 +27,34 @@ def write_result(result: Any, path: Path) -> None:
         ) from error
 
 
+def keep_result(result: Any, path: Path) -> Path:
+    """Write a result that could not be written as it was wanted; return where it is.
+
+    It is a pickle beside the file that was wanted, or in the temporary folder; of a result that
+    cannot be pickled it is the text.
+
+    Raises:
+        OSError: Nothing can be written.
+    """
+    import pickle  # noqa: PLC0415 - rarely needed
+    import tempfile  # noqa: PLC0415 - as above
+
+    try:
+        data, suffix = pickle.dumps(result), ".pickle"
+    except Exception:  # noqa: BLE001 - objects of users may raise anything
+        data, suffix = repr(result).encode("utf-8", "backslashreplace"), ".txt"
+    for folder in (path.absolute().parent, Path(tempfile.gettempdir())):
+        try:
+            descriptor, name = tempfile.mkstemp(suffix, f"{path.stem}-", folder)
+            with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+                file.write(data)
+        except OSError as error:
+            problem = error
+        else:
+            return Path(name)
+    raise problem
+
+
 def find_writer(path: Path) -> Callable[[Any, Path], None]:
     """Return what writes files of a suffix.
 
