@@ -269,14 +269,24 @@ def _wait(futures: Iterable["Future[Any]"]) -> None:
     wait(futures)
 
 
+def _result_of(future: TaskFuture, timeout: float | None) -> Any:
+    """Return a result; cancel the call if it is not done in time. As in the standard library."""
+    try:
+        try:
+            return future.result(timeout)
+        finally:
+            future.cancel()
+    finally:
+        del future  # no cycle through the traceback of what it raises
+
+
 def _results(futures: list[TaskFuture], end: float | None) -> Iterator[Any]:
     """Yield results in order; cancel what is not done when nobody wants more."""
     futures.reverse()
     try:
-        while futures:  # none is kept alive here by the one who waits for the next
+        while futures:
             left = None if end is None else max(0.0, end - time.monotonic())
-            yield futures[-1].result(left)
-            futures.pop()
+            yield _result_of(futures.pop(), left)  # neither future nor result is kept here
     finally:
         for future in futures:
             future.cancel()

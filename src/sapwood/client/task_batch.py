@@ -52,7 +52,8 @@ class TaskBatch:
 
     def _done(self, future: Future[Any]) -> None:
         try:
-            failed = future.exception() is not None
+            # Not that of a TaskFuture, which opens pickles of the user: this is an event loop.
+            failed = Future.exception(future) is not None
         except CancelledError:
             failed = True
         self._over(failed=failed)
