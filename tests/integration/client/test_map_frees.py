@@ -1,12 +1,15 @@
 """Results that ``map`` has yielded, as CPython tests it of its executors."""
 
 import gc
+import time
 import weakref
 from typing import Any
 
 import pytest
 
 import sapwood
+
+PATIENCE = 10.0
 
 
 class Result:
@@ -29,8 +32,10 @@ def test_results_that_were_yielded_are_free() -> None:
         for result in cluster.map(make, range(10)):
             reference = weakref.ref(result)
             del result
-            gc.collect()
-            assert reference() is None
+            end = time.monotonic() + PATIENCE
+            while reference() is not None:  # the thread that completed it may still have it
+                assert time.monotonic() < end
+                gc.collect()
             count += 1
         assert count == 10
 
