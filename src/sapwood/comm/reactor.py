@@ -187,6 +187,7 @@ class Reactor:
             while soon:
                 function, args = soon.popleft()
                 function(*args)
+                del function, args  # what they hold is free while the loop waits
             self._ready = None
 
     def _call_ready(self, ready: Iterator[tuple[int, int]]) -> None:
