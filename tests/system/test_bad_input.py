@@ -243,9 +243,8 @@ def test_a_full_disk(tmp_path: Path) -> None:
     short += ["-p", "max_iterations=1"]
     full = tmp_path / "full"
     full.mkdir()
-    script = (
-        f'mount -t tmpfs -o size=16k tmpfs {full} && "$@"; status=$?; find {full}; exit $status'
-    )
+    mount = f"mount -t tmpfs -o size=16k,mode=700 tmpfs {full}"
+    script = f'{mount} && "$@"; status=$?; find {full}; exit $status'
     for arguments, name in (
         ([*short, "--set", f"cache.folder={full}"], "cache"),
         ([*short, "--output", f"{full}/large.png"], "large.png"),

@@ -280,10 +280,11 @@ def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodErro
     read = f"pickle.load(open({str(kept)!r}, 'rb'))" if kept.suffix == ".pickle" else "any editor"
     what = error.what if isinstance(error, SapwoodError) else error.strerror or str(error)
     kind = type(error) if isinstance(error, SapwoodError) else ResourceError
+    todo = error.hint if isinstance(error, SapwoodError) else "make room, or write somewhere else"
     return kind(
         f"{what}; the result is kept in {kept}",
         where=str(path),
-        hint=f"read it by {read}",
+        hint=f"{todo}; what is kept can be read by {read}",
         details=error.details if isinstance(error, SapwoodError) else None,
     )
 

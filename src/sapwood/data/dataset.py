@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -176,13 +177,9 @@ class Dataset:
         """
         names = self.fields if fields is None else fields
         columns = in_shared_memory({name: self._column(name) for name in names})
-        return Dataset(
-            {**self._columns, **columns},
-            items=self.items,
-            origin=self.origin,
-            meta=self.meta,
-            named=self.named,
-        )
+        taken = copy.copy(self)  # of the same class
+        taken._columns = {**self._columns, **columns}  # noqa: SLF001 - it is one of this class
+        return taken
 
     def publish(self, fields: Sequence[str] | None = None) -> Published:
         """Make the data visible to the processes of this machine until the result is closed.

@@ -157,8 +157,13 @@ def test_links_have_their_round_trips_and_clocks_and_certificates(
     with slow_way(place, elsewhere):
         cli.join(head["join"], "n1")
         cli.join(head["join"], "n2", *elsewhere)
-        until(lambda: all(map(samples, nodes().values())))
-        found = nodes()
+        found: dict[str, calls.NodeStatus] = {}
+
+        def known() -> bool:
+            found.update(nodes())
+            return all(map(samples, found.values()))
+
+        until(known)
         fast, late = found["n1"], found["n2"]
         assert fast.link is not None
         assert late.link is not None
