@@ -28,6 +28,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.failures import as_error, log_failure, start_thread
+from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
@@ -304,7 +305,7 @@ class HeadAccess:
                 if not self.is_away:
                     self.client.later(RENEW_PAUSE, self._renew)
 
-        self.client.ask(calls.CERTIFY, request).add_done_callback(answered)
+        when_done(self.client.ask(calls.CERTIFY, request), answered)
 
     def record_run(
         self, run: str, state: str, seconds: float, iterations: int, *, reason: str = ""
@@ -450,7 +451,7 @@ class HeadAccess:
             with contextlib.suppress(SapwoodError, msgspec.ValidationError):
                 self.denials.take(typed.convert(answer.result(), DenialUpdate))
 
-        self.client.ask(calls.DENIALS).add_done_callback(answered)
+        when_done(self.client.ask(calls.DENIALS), answered)
 
     def _nodes_changed(self, change: calls.NodesChanged) -> calls.NodesChanged:
         nodes = self._take_nodes(change.nodes)

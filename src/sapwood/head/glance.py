@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.errors import SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
@@ -73,7 +74,7 @@ class NodeGlances:
             self._next.update((host, now + PATIENCE) for host in chosen)
         for host in chosen:
             try:
-                self._ask(host).add_done_callback(partial(self._answered, host))
+                when_done(self._ask(host), partial(self._answered, host))
             except SapwoodError:
                 self._wait(host)
         return chosen

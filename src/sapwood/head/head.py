@@ -37,6 +37,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
+from sapwood.core.futures import when_done
 from sapwood.environment.component import Component, ComponentEvent
 from sapwood.environment.configuration import Configuration
 from sapwood.environment.log_ring import LogRing, kept_lines
@@ -913,7 +914,7 @@ class Head:
             if not known and (done.cancelled() or done.exception() is not None):
                 self._disown_session(caller, resuming.session, order.host)
 
-        answer.add_done_callback(answered)
+        when_done(answer, answered)
         return answer
 
     def _check_order(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
@@ -1555,7 +1556,7 @@ class _RemoteCommands:
             if done.cancelled() or done.exception() is not None:
                 self._disown(key)  # it was not started
 
-        answer.add_done_callback(answered)
+        when_done(answer, answered)
         return answer
 
     def _disown(self, key: tuple[int, int]) -> None:
@@ -1682,7 +1683,7 @@ def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:
         else:
             answer.set_result(function())
 
-    event.add_done_callback(happened)
+    when_done(event, happened)
     return answer
 
 

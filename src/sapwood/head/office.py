@@ -18,6 +18,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError, SecurityError
+from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.gate import limited
@@ -288,7 +289,7 @@ class DenialFeed:
         except SapwoodError:
             told.set_result(False)
             return
-        answer.add_done_callback(partial(self._answered, host, update, told))
+        when_done(answer, partial(self._answered, host, update, told))
 
     def _answered(
         self, host: int, update: DenialUpdate, told: Future[bool], answer: Future[Any]

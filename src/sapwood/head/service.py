@@ -43,6 +43,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.failures import as_error, log_failure
+from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
@@ -417,7 +418,7 @@ class ServiceServer:
             return
         if isinstance(answer, Future):
             caller.waiting += 1
-            answer.add_done_callback(partial(self._answered, caller, call.number))
+            when_done(answer, partial(self._answered, caller, call.number))
         else:
             self._reply(caller, Reply(call.number, answer))
 

@@ -28,6 +28,7 @@ from sapwood.core.errors import (
     SapwoodError,
     StoreError,
 )
+from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
@@ -377,7 +378,7 @@ class SessionBook:
         answer: Future[Any] = Future()
         answer.set_running_or_notify_cancel()
         beginning = self.processes.begin(plan)
-        beginning.add_done_callback(partial(self._begun, record, answer))
+        when_done(beginning, partial(self._begun, record, answer))
         return answer
 
     def end(self, text: str) -> Future[Any]:
@@ -543,12 +544,12 @@ class SessionBook:
             return
         if ends:  # somebody has ended it meanwhile
             with contextlib.suppress(SapwoodError):
-                self._end(record, known.reason).add_done_callback(partial(_pass_on, answer))
+                when_done(self._end(record, known.reason), partial(_pass_on, answer))
                 return
         _log.info("session begun", session=record.handle, pid=record.pid)
         if self._closing:
             with contextlib.suppress(SapwoodError):
-                self._end(record, DOWN).add_done_callback(partial(_pass_on, answer))
+                when_done(self._end(record, DOWN), partial(_pass_on, answer))
                 return
         answer.set_result(_plain(record))
 
@@ -612,7 +613,7 @@ class SessionBook:
             else:
                 answer.set_result(_plain(self._records.get(record.id, record)))
 
-        watch.end().add_done_callback(ended)
+        when_done(watch.end(), ended)
         return answer
 
     def _watch(self, record: calls.SessionRecord) -> None:
@@ -672,7 +673,7 @@ class SessionBook:
         answer.set_running_or_notify_cancel()
         plan = msgspec.structs.replace(plan, machines=record.machines, former=record.tree)
         beginning = self.processes.begin_again(plan)
-        beginning.add_done_callback(partial(self._begun, record, answer))
+        when_done(beginning, partial(self._begun, record, answer))
 
     def _restarted(self, record: calls.SessionRecord) -> tuple[RootPlan, tuple[float, ...]] | None:
         """Return how a root is begun again, and when it was, now among it; None if it is not."""

@@ -36,6 +36,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
+from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
@@ -609,7 +610,7 @@ class _Delivery:
                 answered(state, found)
 
         asked = self._head.ask(state.host, handler, value)
-        asked.add_done_callback(lambda answer: self._events.put(lambda: take(answer)))
+        when_done(asked, lambda answer: self._events.put(lambda: take(answer)))
 
     def _looked_first(self, state: _NodeState, value: Any) -> None:
         state.missing = messages.from_value(value, sm.MissingContent).parts

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
@@ -146,7 +147,7 @@ class _Asked:
         except SapwoodError as error:
             self.answer = Future()
             self.answer.set_exception(error)
-        self.answer.add_done_callback(self._note_time)
+        when_done(self.answer, self._note_time)
 
     def _note_time(self, _answer: Future[Any]) -> None:
         self._answered = time.time()

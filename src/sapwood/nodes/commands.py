@@ -17,6 +17,7 @@ import msgspec
 from sapwood.comm import plain, values
 from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError
 from sapwood.core.failures import failing
+from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
@@ -274,7 +275,7 @@ class RunningCommand:
         for number in nodes:
             request = messages.CommandInput(self.number, data)
             answer = self._ask(number, messages.COMMAND_INPUT, request)
-            answer.add_done_callback(partial(self._given, number))
+            when_done(answer, partial(self._given, number))
         return bool(nodes)
 
     def signal(self, number: int) -> None:
@@ -310,7 +311,7 @@ class RunningCommand:
         if order.wants_input:
             self._inputs[number] = 0
         answer = self._ask(number, messages.COMMAND_START, order)
-        answer.add_done_callback(partial(self._started, number))
+        when_done(answer, partial(self._started, number))
 
     def wrote(self, number: int, output: messages.CommandOutput, taken: Done) -> None:
         """Take in what it wrote on a node."""

@@ -28,6 +28,7 @@ from sapwood.comm.transport.base import Connection, ConnectionHandler
 from sapwood.comm.transport.tls import TlsPort
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
+from sapwood.core.futures import when_done
 from sapwood.core.rankset import fold
 from sapwood.environment.logs import logger
 from sapwood.nodes.joining import (
@@ -410,7 +411,7 @@ class Invitations:
             timer.cancel()
             session.loop.call_soon(removed)
         for one in tuple(waiting):
-            one.add_done_callback(told)
+            when_done(one, told)
 
     def _places_changed(self, change: PlacesChanged) -> None:
         for rank in change.ranks:

@@ -16,6 +16,7 @@ from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError
+from sapwood.core.futures import when_done
 from sapwood.nodes import messages
 from sapwood.nodes.joining import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
@@ -329,7 +330,7 @@ class NodeProcesses:
             answer = self._access.ask(self.host, messages.RESUME, messages.to_value(resuming))
         except ClosedError:
             return
-        answer.add_done_callback(self._resumed)
+        when_done(answer, self._resumed)
 
     def _resumed(self, answer: Future[Any]) -> None:
         error = answer.exception()
@@ -419,7 +420,7 @@ class NodeProcesses:
             answer = self._access.ask(self.host, handler, value)
         except ClosedError:
             return
-        answer.add_done_callback(partial(self._done, handler, value))
+        when_done(answer, partial(self._done, handler, value))
 
     def _done(self, handler: str, value: Any, answer: Future[Any]) -> None:
         """An order was carried out, or not; those that may be given twice are, if they were lost.
@@ -506,7 +507,7 @@ class SessionNodes:
                 found.set_exception(error)
 
         value = messages.to_value(messages.ListenForNodes(where))
-        self._access.ask(host, messages.LISTEN, value).add_done_callback(answered)
+        when_done(self._access.ask(host, messages.LISTEN, value), answered)
         return found
 
     def name_of(self, host: int) -> str:

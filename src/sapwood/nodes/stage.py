@@ -22,6 +22,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.futures import when_done
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import cache_folder, expand_user, home_folder, make_private
 from sapwood.environment.lifecycle import State
@@ -232,7 +233,7 @@ class NodeStage:
             with contextlib.suppress(ClosedError):  # the daemon ends
                 self._link.loop.call_soon_threadsafe(_give, request, answer)
 
-        self._worker.submit(work, value).add_done_callback(done)
+        when_done(self._worker.submit(work, value), done)
 
     # --- from node to node ---------------------------------------------------------------------
 

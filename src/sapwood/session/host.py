@@ -30,6 +30,7 @@ from sapwood.comm.transport.base import Listener
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.core.rankset import fold
 from sapwood.core.topology import ROOT, Tree, gateways
 from sapwood.environment.logs import logger
@@ -504,7 +505,7 @@ class SessionHost:
                 self._loop.call_soon_threadsafe(self._listens, host, answer)
 
         with contextlib.suppress(ClosedError):
-            self._nodes.listen(host, self.options.node_listen).add_done_callback(answered)
+            when_done(self._nodes.listen(host, self.options.node_listen), answered)
 
     def _listens(self, host: int, answer: Future[str]) -> None:
         """Tell the places below a machine where it listens now."""

@@ -21,6 +21,7 @@ import msgspec
 from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError, CommunicationError, SapwoodError
+from sapwood.core.futures import when_done
 from sapwood.session.agent import JOIN, LEAVE, Agent, IncomingRequest
 from sapwood.session.member import MemberConfiguration, read_configuration
 
@@ -161,7 +162,7 @@ class SharedAgentStarter:
             if known == pid:
                 with contextlib.suppress(ClosedError):  # then its process ends as well
                     left = self._session.ask(rank, LEAVE, self._tree)
-                    left.add_done_callback(partial(self._has_left, rank, spec.incarnation))
+                    when_done(left, partial(self._has_left, rank, spec.incarnation))
 
     def is_silent(self, looks: int, first: int) -> bool:
         """Return False: the session of the agents looks after them."""
@@ -203,7 +204,7 @@ class SharedAgentStarter:
         except ClosedError as error:
             self._on_report(orders.SpawnFailed(rank, spec.incarnation, error.what))
             return
-        joined.add_done_callback(lambda done: self._on_loop(self._answered, spec, done))
+        when_done(joined, lambda done: self._on_loop(self._answered, spec, done))
 
     def _answered(self, spec: orders.ProcessSpec, joined: Future[Any]) -> None:
         rank = spec.rank
