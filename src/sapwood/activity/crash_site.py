@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sapwood.code.symbolise import symbolise
 from sapwood.core.errors import RunnerCrashError
+from sapwood.core.failures import log_failure
 
 BACKTRACE = "backtrace"
 """Title of the detail that holds the backtrace."""
@@ -18,7 +19,9 @@ _PYTHON = "Fatal Python error"
 
 
 def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> None:
-    """Put function, file and line into the backtrace of an error that has one.
+    """Put function, file and line into the backtrace of an error that has one; it never raises.
+
+    Debug information may be damaged in any way; then the error stays as it is.
 
     Args:
         error: Any error; only crashes of runners in native code are changed.
@@ -26,13 +29,20 @@ def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> No
     """
     if not isinstance(error, RunnerCrashError) or not debug_files:
         return
+    try:
+        _name(error, debug_files)
+    except Exception as exception:  # noqa: BLE001 - whoever waits must get the error
+        log_failure("naming the place of a crash", exception)
+
+
+def _name(error: RunnerCrashError, debug_files: Mapping[str, Path]) -> None:
     native = _frames_of_user(error.details.get(BACKTRACE, ""))
     if not native:
         return
     named = symbolise("\n".join(native), debug_files).splitlines()
-    error.details[BACKTRACE] = "\n".join(_counted(named))
     # Frames above the user's own belong to the C library: abort() and the like.
     own = [new for old, new in zip(native, named, strict=True) if old != new]
+    error.details[BACKTRACE] = "\n".join(_counted(named))
     place = own[0].rpartition("(")[2].rstrip(")") if own else ""
     if ":" in place:
         known = [part for part in error.where.split(", ") if part not in {"", place}]

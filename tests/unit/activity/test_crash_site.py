@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sapwood.activity import crash_site
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.core.errors import RunnerCrashError
 
@@ -51,3 +52,17 @@ def test_a_recursion_is_counted(library: Path) -> None:
 def test_a_place_is_named_once(library: Path) -> None:
     error = named(library, f"{library}(inner+0xb)[0x1]", "Fatal Python error", where="a.c:1, inner")
     assert error.where == "a.c:1, inner"
+
+
+@pytest.mark.parametrize("problem", [KeyError("DW_AT_name"), IndexError(), RecursionError()])
+def test_damaged_debug_information_leaves_the_error_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: Exception
+) -> None:
+    def fail(*_arguments: object) -> str:
+        raise problem
+
+    monkeypatch.setattr(crash_site, "symbolise", fail)
+    backtrace = "/x/user.so(f+0x10) [0x1]\nlibffi.so.8(+0x7a4a) [0x2]"
+    error = RunnerCrashError("killed by SIGSEGV", details={"backtrace": backtrace})
+    name_crash_site(error, {"/x/user.so": tmp_path / "user.debug"})
+    assert error.details == {"backtrace": backtrace}
