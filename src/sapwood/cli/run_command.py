@@ -283,7 +283,7 @@ def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodErro
     todo = error.hint if isinstance(error, SapwoodError) else "make room, or write somewhere else"
     return kind(
         f"{what}; the result is kept in {kept}",
-        where=str(path),
+        where=(isinstance(error, SapwoodError) and error.where) or str(path),
         hint=f"{todo}; what is kept can be read by {read}",
         details=error.details if isinstance(error, SapwoodError) else None,
     )
