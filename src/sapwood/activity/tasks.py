@@ -371,14 +371,16 @@ class TaskPool:
             self._session.withdraw(answer)
 
     def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
-        self._room(rank, task)
         error = done.exception()
+        with self._lock:  # one step: `wait` finds a task that is tried again at any moment
+            self._release(rank, task)
+            is_queued = error is not None and self._again(task, error)
         if error is None:
             value = done.result()
             if type(value) is values.Pickled:
                 self._trust(rank, task.future)
             task.future.settle(value, None)
-        elif not self._again(task, error):
+        elif not is_queued:
             name_crash_site(error, task.debug_files)
             if isinstance(error, UserCodeError) and error.exception:
                 self._trust(rank, task.future)
@@ -391,29 +393,32 @@ class TaskPool:
             future.distrust()
 
     def _again(self, task: Task, error: BaseException) -> bool:
-        """Queue a task once more, if it may be tried once more."""
-        with self._lock:
-            if self._closed is not None or task.future.cancelled():
-                return False
-            if isinstance(error, CancelledError) and agent_requests.GIVEN_BACK in error.details:
-                task.attempts -= 1  # it has not begun
-                self._queue.appendleft(task)
-                return True
-            if isinstance(error, AgentLostError) and not task.rank and task.attempts < MAX_ATTEMPTS:
-                self._queue.appendleft(task)
-                return True
-            if task.retries and _may_differ(error):
-                task.retries -= 1
-                task.attempts = 1
-                self._queue.append(task)
-                return True
+        """Queue a task once more, if it may be tried once more; with the lock held."""
+        if self._closed is not None or task.future.cancelled():
+            return False
+        if isinstance(error, CancelledError) and agent_requests.GIVEN_BACK in error.details:
+            task.attempts -= 1  # it has not begun
+            self._queue.appendleft(task)
+            return True
+        if isinstance(error, AgentLostError) and not task.rank and task.attempts < MAX_ATTEMPTS:
+            self._queue.appendleft(task)
+            return True
+        if task.retries and _may_differ(error):
+            task.retries -= 1
+            task.attempts = 1
+            self._queue.append(task)
+            return True
         return False
 
     def _room(self, rank: int, task: Task) -> None:
         with self._lock:
-            task.answer = None
-            self._given[rank].remove(task)
-            self._load[rank] -= 1
+            self._release(rank, task)
+
+    def _release(self, rank: int, task: Task) -> None:
+        """Take a task from the agent that had it; with the lock held."""
+        task.answer = None
+        self._given[rank].remove(task)
+        self._load[rank] -= 1
 
     def _cancelled(self, task: Task) -> None:
         """Have the agent that has a task drop it, or end its call."""

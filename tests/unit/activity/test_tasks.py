@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import pickle
 import queue
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from typing import Any, cast
@@ -324,6 +325,39 @@ def test_a_task_that_fails_is_tried_again(error: type[SapwoodError]) -> None:
     with pytest.raises(error, match="again"):
         bad.result(0)
     assert [name for _, name, _ in agents.asked] == ["good", "bad", "good", "bad", "good"]
+
+
+class WatchedLock:
+    """A lock that calls a function each time that it is about to be released."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._function = function
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_exception: object) -> None:
+        self._function()
+        self._lock.release()
+
+
+@pytest.mark.parametrize("error", [AgentLostError, UserCodeError])
+def test_wait_sees_a_task_that_is_tried_again_at_any_moment(error: type[SapwoodError]) -> None:
+    agents, pool = pool_of(1)
+    future = pool.submit(call("a"), retries=1)
+    known: list[bool] = []
+
+    def look() -> None:
+        given = [task for tasks in pool._given.values() for task in tasks]
+        known.append(any(task.future is future for task in (*pool._queue, *given)))
+
+    pool._lock = cast("threading.Lock", WatchedLock(look))
+    agents.fail("a", error("again"))
+    assert known
+    assert all(known)
+    agents.answer("a", 1)
+    assert future.result(0) == 1
 
 
 @pytest.mark.parametrize("error", [CancelledError, DataValueError])
