@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -94,7 +95,8 @@ class SilentDisplay:
 class RecordDisplay:
     """Files that always hold the newest snapshots; for runs that nobody looks at.
 
-    Where a process before this one has left a record of the same program, that goes on.
+    A record of the same program that a process before this one left is continued. A
+    write that fails, on a full disk for example, is repeated later, and the run continues.
 
     Args:
         file: The file of the progress.
@@ -109,14 +111,26 @@ class RecordDisplay:
         self._record = record
         self._former = _former(work)
         self._due = 0.0
+        self._failed = False
 
     def show(self, progress: Progress) -> None:
         """Write a snapshot, unless it is the last one."""
+        try:
+            self._write(progress)
+        except OSError as error:
+            if not self._failed:
+                _log.warning("record of the run not written", reason=str(error))
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _write(self, progress: Progress) -> None:
         if progress != self._last:
-            self._last = progress
             _replace(self._file, msgspec.json.encode(progress))
+            self._last = progress
         if progress.state.final or time.monotonic() >= self._due:
             began = time.monotonic()
+            self._due = began + WORK_INTERVAL  # also where it cannot be written
             _replace(self._work, msgspec.json.encode(self._whole(self._record())))
             ended = time.monotonic()
             self._due = ended + max(WORK_INTERVAL, (ended - began) / WORK_SHARE)
@@ -147,8 +161,13 @@ def _former(work: Path) -> WorkRecord | None:
 
 def _replace(file: Path, data: bytes) -> None:
     half = file.with_suffix(".half")
-    half.write_bytes(data)
-    half.replace(file)
+    try:
+        half.write_bytes(data)
+        half.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            half.unlink()  # it takes what is left of the disk
+        raise
 
 
 class LiveDisplay:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import signal
 from pathlib import Path
@@ -211,3 +212,28 @@ def test_the_record_of_a_process_before_goes_on(
     display.show(msgspec.structs.replace(SNAPSHOT, state=RunState.DONE))
     found = typed.json_reader(WorkRecord)(work.read_bytes())
     assert len(found.moves) == moves
+
+
+def test_a_record_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    display = RecordDisplay(folder / "progress.json", folder / "work.json", record)
+    display.show(SNAPSHOT)  # there is no such folder: as a full disk, it raises OSError
+    folder.mkdir()
+    display.show(SNAPSHOT)
+    found = typed.json_reader(Progress)((folder / "progress.json").read_bytes())
+    assert found == SNAPSHOT
+    display.show(msgspec.structs.replace(SNAPSHOT, state=RunState.DONE))
+    assert len(typed.json_reader(WorkRecord)((folder / "work.json").read_bytes()).moves) == 1
+
+
+def test_half_a_record_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Path, data: bytes) -> int:
+        with file.open("wb") as half:
+            half.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    display = RecordDisplay(tmp_path / "progress.json", tmp_path / "work.json", record)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        display.show(SNAPSHOT)
+    assert list(tmp_path.iterdir()) == []
