@@ -1,6 +1,7 @@
 """Standard streams that are closed, full or read by nobody."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ class Talk(sapwood.Program):
         return state["k"] == 200
 """
 
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 SAPWOOD = str(Path(sys.executable).with_name("sapwood"))
 
 
@@ -38,6 +40,7 @@ def run(tmp_path: Path, redirection: str) -> "subprocess.CompletedProcess[str]":
         ["bash", "-c", command],
         cwd=tmp_path,
         capture_output=True,
+        env=BUFFERED,
         text=True,
         timeout=100,
         check=False,
@@ -58,3 +61,32 @@ def test_a_run_into_a_pipe_that_nobody_reads_ends(tmp_path: Path) -> None:
     assert done.returncode == 0, done  # that of head
     assert "Traceback" not in done.stdout + done.stderr
     assert json.loads((tmp_path / "r.json").read_text())["k"] == 200
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [
+        ("--verbose 2>/dev/full", 0),
+        ("| true", 0),  # the result is in its file; only the text is lost
+        (">/dev/full", 5),
+    ],
+)
+def test_the_exit_code_is_that_of_the_run(tmp_path: Path, redirection: str, code: int) -> None:
+    done = run(tmp_path, f"{redirection}; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["k"] == 200
+
+
+def test_help_on_a_full_disk_is_an_error_with_its_code() -> None:
+    done = subprocess.run(
+        ["bash", "-c", f'"{SAPWOOD}" --help >/dev/full'],
+        capture_output=True,
+        env=BUFFERED,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 5, done
+    assert "error SW300: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

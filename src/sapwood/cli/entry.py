@@ -1,12 +1,19 @@
 """The console script: an interrupt is an answer of its own, even while modules are imported."""
 
+from __future__ import annotations
+
 import codecs
 import contextlib
 import io
 import os
+import select
 import sys
+from typing import TYPE_CHECKING, TextIO
 
 from sapwood.cli import starting
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -15,6 +22,9 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line."""
     open_closed_streams()
+    standard_error = sys.__stderr__
+    if standard_error is not None and sys.stderr is standard_error:
+        sys.stderr = tolerant(standard_error)
     for stream in (sys.stdout, sys.stderr):
         write_anything(stream)
     try:
@@ -25,9 +35,47 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         starting.clear()
-        with contextlib.suppress(OSError):
-            sys.stderr.write("sapwood: interrupted\n")
+        sys.stderr.write("sapwood: interrupted\n")
         sys.exit(INTERRUPTED)
+    except OSError as error:  # standard output takes no more, while a command is looked for
+        from sapwood.cli.failures import show_error  # noqa: PLC0415 - as above
+
+        sys.exit(1 if isinstance(error, BrokenPipeError) else show_error(error))
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # reported where it was written; the interpreter must not fail again
+            from sapwood.cli.present import discard  # noqa: PLC0415 - as above
+
+            discard(sys.stdout)
+
+
+class _TolerantFile(io.FileIO):
+    """A file for which the bytes that it does not take are lost without an exception."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        try:
+            while (written := super().write(data)) is None:  # it does not block, and is full
+                select.select([], [self], [])
+        except OSError:
+            return memoryview(data).nbytes
+        return written
+
+
+def tolerant(stream: TextIO) -> TextIO:
+    """Return a standard stream once more, one to which a write never raises.
+
+    Standard error may be on a full disk, or a pipe without a reader. No command ends, and no run
+    is lost, because a message cannot be written.
+    """
+    with contextlib.suppress(OSError):
+        stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_TolerantFile(stream.fileno(), "wb", closefd=False)),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
+    )
 
 
 def open_closed_streams() -> None:
@@ -39,7 +87,8 @@ def open_closed_streams() -> None:
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, mode)
             text_mode = "r" if mode == os.O_RDONLY else "w"
-            setattr(sys, name, os.fdopen(descriptor, text_mode, encoding="utf-8"))
+            stream = os.fdopen(descriptor, text_mode, encoding="utf-8", closefd=False)
+            setattr(sys, name, stream)
 
 
 def write_anything(stream: object) -> None:

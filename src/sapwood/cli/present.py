@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,9 +24,14 @@ WIDTH = 80
 """Columns that every table fits into."""
 
 
+class _OutputConsole(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704 - the error that is handled: rich would end the process
+
+
 def output_console() -> Console:
     """Return a console on stdout; colours only where it is a terminal that wants them."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = _OutputConsole(file=sys.stdout, highlight=False)
     console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
     return console
 
@@ -178,6 +184,21 @@ def answers_alone() -> Iterator[None]:
 def answer_stream() -> TextIO:
     """Return the stream that answers are written to."""
     return _kept[-1] if _kept else sys.stdout
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """Let the block print to a pipe whose reader has ended; what it prints then is lost."""
+    try:
+        yield
+    except BrokenPipeError:
+        discard(answer_stream())
+
+
+def discard(stream: TextIO) -> None:
+    """Send what a standard stream still holds, and what is written to it later, to /dev/null."""
+    with open(os.devnull, "wb") as nowhere, contextlib.suppress(OSError):  # noqa: PTH123 - a device
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 _COUNT_SUFFIXES = ("", " k", " M", " G", " T", " P")

@@ -213,12 +213,14 @@ def run_once(
                 program.output(result, dataset, request.output)
         except (SapwoodError, OSError) as error:
             if not (request.as_json or request.quiet):
-                show_answer(msgspec.structs.replace(answer, output=None))
+                with present.reader_may_leave():
+                    show_answer(msgspec.structs.replace(answer, output=None))
             raise _kept(result, request.output, error) from error
-    if request.as_json:
-        print_json(answer, one_line=request.watch)
-    elif not request.quiet:
-        show_answer(answer)
+    with present.reader_may_leave():  # the run is done: only the text is lost
+        if request.as_json:
+            print_json(answer, one_line=request.watch)
+        elif not request.quiet:
+            show_answer(answer)
     return 0
 
 
