@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run import Run
 from sapwood.activity.run_record import VERSION, WorkRecord, continued
 from sapwood.cli import present
+from sapwood.cli.answer_file import replace_file
 from sapwood.cli.interrupts import noted_interrupts
 from sapwood.core import typed
 from sapwood.environment.logs import logger
@@ -126,12 +126,12 @@ class RecordDisplay:
 
     def _write(self, progress: Progress) -> None:
         if progress != self._last:
-            _replace(self._file, msgspec.json.encode(progress))
+            replace_file(self._file, msgspec.json.encode(progress))
             self._last = progress
         if progress.state.final or time.monotonic() >= self._due:
             began = time.monotonic()
             self._due = began + WORK_INTERVAL  # also where it cannot be written
-            _replace(self._work, msgspec.json.encode(self._whole(self._record())))
+            replace_file(self._work, msgspec.json.encode(self._whole(self._record())))
             ended = time.monotonic()
             self._due = ended + max(WORK_INTERVAL, (ended - began) / WORK_SHARE)
 
@@ -157,17 +157,6 @@ def _former(work: Path) -> WorkRecord | None:
         _log.warning("record of the run not used", file=str(work), reason=str(error))
         return None
     return found if found.version == VERSION else None
-
-
-def _replace(file: Path, data: bytes) -> None:
-    half = file.with_suffix(".half")
-    try:
-        half.write_bytes(data)
-        half.replace(file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            half.unlink()  # it takes what is left of the disk
-        raise
 
 
 class LiveDisplay:

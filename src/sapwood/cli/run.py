@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from sapwood.cli import completion, starting
+from sapwood.cli.answer_file import answering
 from sapwood.cli.failures import reported
 from sapwood.cli.options import (
     Debug,
@@ -180,7 +181,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     With --watch each edit is built at once; a run that has begun keeps its version and the next one
     follows. With --watch --json it prints a line a run.
     """
-    with reported(debug=debug, as_json=as_json):
+    with answering(record), reported(debug=debug, as_json=as_json):
         if session is not None:
             if on is not None or agents is not None or fanout is not None or environment:
                 raise ConfigurationError(

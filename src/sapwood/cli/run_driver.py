@@ -20,6 +20,7 @@ from typing import BinaryIO, Final
 
 from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import starting
+from sapwood.cli.answer_file import replace_file
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import RunRequest
@@ -112,9 +113,8 @@ def noted_waits(file: Path) -> Iterator[WaitCallback]:
     """Write down for what machines the block waits; there is no such file when it is over."""
 
     def wait(what: str, seconds: float) -> None:
-        half = file.with_suffix(".half")
-        half.write_text(what, encoding="utf-8")
-        half.replace(file)
+        with contextlib.suppress(OSError):  # it is only shown
+            replace_file(file, what.encode())
         starting.wait(what, seconds)
 
     try:

@@ -179,6 +179,8 @@ def _facts(run: DetachedRun) -> dict[str, Any]:
 
 
 def _short(run: DetachedRun) -> str:
+    if run.record.reason:
+        return run.record.reason
     progress = run.progress
     if progress is None:
         return f"waits: {run.waits}" if run.waits else ""

@@ -234,7 +234,8 @@ class DetachedRun:
         with contextlib.suppress(OSError):
             said = self.output_file.read_text("utf-8", "replace")[-2000:]
         return ExecutionError(
-            f"the process of the run {self.id} has ended without an answer"
+            f"the run {self.id} has ended without an answer"
+            f"{f': {self._record.reason}' if self._record.reason else ''}"
             f"{f'; it was begun again {len(self.restarts)} times' if self.restarts else ''}",
             details={"end of its output": said} if said else {},
         )

@@ -1238,6 +1238,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         machine: Where that process is; another head of the cluster may be on another one.
         directory: The folder that relative paths were meant in.
         restarts: When its process was begun again after it was killed, seconds since 1970.
+        reason: Why it has no result; empty while it is running, and if it has one.
     """
 
     id: str
@@ -1254,3 +1255,4 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     directory: str = ""
     restarts: tuple[float, ...] = ()
+    reason: str = ""

@@ -63,11 +63,22 @@ MAX_OVER = 200
 CANCEL_TIMEOUT = 15.0
 """Seconds that a run gets to end by itself when it is cancelled."""
 
+MAX_REASON = 200
+"""Characters of the reason of a failure that are kept of a run."""
+
 _RUNS = "runs/"
 
 _read_record: Callable[[bytes], calls.RunRecord] = typed.unpacker(calls.RunRecord)
 
 _log = logger("head")
+
+
+class _What(msgspec.Struct):
+    what: str
+
+
+class _Failed(msgspec.Struct):
+    error: _What
 
 
 class HeadRuns:
@@ -239,13 +250,13 @@ class HeadRuns:
             if times is None:
                 restarts = len(record.restarts)
                 _log.info("run not begun again", run=record.id, how=end.value, restarts=restarts)
-                self._over(record)
+                self._over(record, why_ended(status))
                 return
             try:
                 again = _started(msgspec.structs.replace(record, restarts=times))
             except ResourceError as error:
                 _log.warning("run not begun again", run=record.id, reason=error.what)
-                self._over(record)
+                self._over(record, f"it cannot be restarted: {error.what}")
                 return
             try:
                 self._keep(again)
@@ -263,20 +274,27 @@ class HeadRuns:
             )
             self._watch(again)
 
-    def _over(self, record: calls.RunRecord) -> None:
-        """Note how a run has ended, by what it has written."""
+    def _over(self, record: calls.RunRecord, why: str) -> None:
+        """Note how a run has ended, by what it has written.
+
+        Args:
+            record: The run.
+            why: Why it failed, where it has not written that itself.
+        """
         state = outcome(Path(record.folder))
         if state != DONE and record.cancelled:
             state = CANCELLED
+        reason = (error_of(Path(record.folder)) or why)[:MAX_REASON] if state == FAILED else ""
         if state == CANCELLED:
             remove_checkpoints(Path(record.folder))
-        _log.info("run over", run=record.id, state=state)
+        _log.info("run over", run=record.id, state=state, reason=reason)
         text = f"{record.program} {record.id}: {state}"
         facts = {"run": record.id, "state": state, "seconds": f"{time.time() - record.created:.3f}"}
         self._note("run.ended", text, session=record.session, facts=facts)
         with self._lock:
             try:
-                self._keep(msgspec.structs.replace(record, state=state, ended=time.time()))
+                over = msgspec.structs.replace(record, state=state, ended=time.time())
+                self._keep(msgspec.structs.replace(over, reason=reason))
                 self._forget_old()
             except StoreError as error:  # the next head sees by the run's files that it is over
                 _log.warning("end of run not kept", run=record.id, reason=error.what)
@@ -356,6 +374,31 @@ def has_answer(folder: Path) -> bool:
         return bool(msgspec.json.decode((folder / ANSWER).read_bytes()))
     except (OSError, msgspec.DecodeError):
         return False
+
+
+def error_of(folder: Path) -> str:
+    """Return the error that a run has written as its answer; empty if there is none."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode((folder / ANSWER).read_bytes(), type=_Failed).error.what
+    return ""
+
+
+def why_ended(status: int | None) -> str:
+    """Return how the process of a run has ended that has written no answer.
+
+    Args:
+        status: What ``waitpid`` says; None where another process is its parent.
+
+    Example:
+        >>> why_ended(5 << 8), why_ended(9)
+        ('its process ended with exit code 5', 'its process was killed by signal 9')
+    """
+    if status is None:
+        return "its process is gone"
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return f"its process was killed by signal {-code}"
+    return f"its process ended with exit code {code}"
 
 
 def outcome(folder: Path) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 import sapwood
 
-from .conftest import Cli
+from .conftest import Cli, Until
 
 
 @pytest.fixture
@@ -67,3 +67,47 @@ def test_a_head_cannot_begin_on_a_full_disk(small_state: Path, own_cli: Cli) -> 
     said = own_cli.run("up", "--no-node", status=5)
     assert "No space left on device" in said or "full" in said
     assert str(small_state) in said
+
+
+PROGRAM = """
+import os, sapwood
+
+class Ticker(sapwood.Program):
+    reduce = {"n": "sum"}
+    gate: str = sapwood.parameter("")
+
+    def init(self, data): return {"k": 0}
+    def map(self, slice, state):
+        print("tick", state["k"], flush=True)
+        while state["k"] == 1 and not os.path.exists(self.gate):
+            pass
+        return {"n": len(slice)}
+    def update(self, state, total): return {"k": state["k"] + 1}
+    def done(self, state): return state["k"] == 20
+    def result(self, state):
+        open(self.gate + ".over", "w").close()
+        return state
+"""
+
+
+@pytest.mark.nightly
+def test_a_detached_run_outlives_a_full_disk(
+    small_state: Path, own_cli: Cli, until: Until, tmp_path: Path
+) -> None:
+    program = tmp_path / "ticker.py"
+    program.write_text(PROGRAM)
+    (tmp_path / "x.csv").write_text("1\n2\n3\n")
+    gate = tmp_path / "gate"
+    own_cli.up()
+    words = [str(program), "--data", str(tmp_path / "x.csv"), "--agents", "1", "--detach"]
+    run = own_cli.json("run", *words, "-p", f"gate={gate}")["id"]
+    folder = Path(own_cli.json("runs", "show", run)["folder"])
+    until(lambda: b"tick 1\n" in (folder / "output.log").read_bytes())
+    large = fill(small_state)
+    gate.touch()
+    until(lambda: Path(f"{gate}.over").exists())
+    large.unlink()
+    own_cli.run("runs", "attach", run)
+    found = own_cli.json("runs", "show", run)
+    assert (found["state"], found["answer"]["result"]["k"]) == ("done", 20)
+    own_cli.run("down")

@@ -191,3 +191,21 @@ def test_a_run_ends_while_the_store_is_gone_and_the_next_head_knows(
     kept._records.clear()
     kept.start()  # as the next head does: the store has it as running still
     assert [found.state for found in kept.records()] == [DONE]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "reason"),
+    [
+        ("", exited(5), "its process ended with exit code 5"),
+        ('{"error": {"code": "SW201", "what": "ValueError: 7"}}', exited(4), "ValueError: 7"),
+        ('{"error": {"what": "%s"}}' % ("x" * 1000), exited(4), "x" * runs.MAX_REASON),
+        ('{"n": 1}', exited(0), ""),
+    ],
+)
+def test_why_a_run_failed_is_kept(
+    kept: HeadRuns, tmp_path: Path, answer: str, status: int, reason: str
+) -> None:
+    one = record(tmp_path)
+    (Path(one.folder) / ANSWER).write_text(answer)
+    kept._gone(one, status)
+    assert [found.reason for found in kept.records()] == [reason]
