@@ -1,0 +1,533 @@
+"""How each public method is called with one hostile argument: a table that a test keeps complete.
+
+A recipe takes the object and the argument. What a recipe makes, it also closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+import sapwood
+from sapwood.activity.run import Run
+from sapwood.activity.task_future import TaskFuture
+from sapwood.client.group import AgentGroup
+from sapwood.client.persistent import PersistentDataset
+from sapwood.client.stream import Stream
+from sapwood.comm.groups.handle import Group
+from sapwood.core import errors
+
+PATIENCE = 30.0
+SOON = 0.05
+Recipe = Callable[[Any, Any], object]
+
+
+class Hostile:
+    """An object whose named methods raise the exception that it was made with."""
+
+    def __init__(self, kind: type[BaseException], *methods: str) -> None:
+        self.kind = kind
+        self.methods = methods
+
+    def _refuse(self, method: str) -> None:
+        if method in self.methods:
+            raise self.kind(f"{method} of a hostile object")
+
+    def __add__(self, other: object) -> Hostile:
+        self._refuse("add")
+        return self
+
+    def __radd__(self, other: object) -> Hostile:
+        self._refuse("add")
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        self._refuse("compare")
+        return self is other
+
+    def __hash__(self) -> int:
+        self._refuse("compare")
+        return 1
+
+    def __repr__(self) -> str:
+        self._refuse("print")
+        return "Hostile()"
+
+    def __bool__(self) -> bool:
+        self._refuse("compare")
+        return True
+
+    def __len__(self) -> int:
+        self._refuse("compare")
+        return 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._refuse("pickle")
+        return self.__dict__
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._refuse("load")
+
+
+def nested() -> list[Any]:
+    """Return a list deeper than any recursion limit."""
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    return deep
+
+
+ARGUMENTS: dict[str, Callable[[], Any]] = {
+    "compared": lambda: Hostile(ValueError, "compare"),
+    "printed": lambda: Hostile(ValueError, "print"),
+    "pickled": lambda: Hostile(ValueError, "pickle"),
+    "nested": nested,
+    "surrogate": lambda: "\ud800",
+    "nul": lambda: "\0" * 3,
+    "large": lambda: 1 << 100_000,
+    "not-a-number": lambda: float("nan"),
+    "none": lambda: None,
+    "negative": lambda: -1,
+    "generator": lambda: (one for one in range(3)),
+    "type": lambda: Hostile,
+}
+EVERY = tuple(ARGUMENTS)
+OPTION = ("pickled", "surrogate", "nul", "not-a-number", "none", "negative", "type")
+OBJECT = ("compared", "printed", "pickled", "nested", "large", "none", "generator", "type")
+PLACE = ("pickled", "surrogate", "nul", "none", "negative", "type")
+PLAIN = ("compared", "printed", "pickled", "not-a-number", "negative")
+TEXT = ("surrogate", "nul")
+SECONDS = ("not-a-number", "negative")
+NO = ("none",)
+
+
+class Row(NamedTuple):
+    """How a method is called, with which arguments, and which errors are its own.
+
+    ``TypeError`` stands where Python itself refuses an argument of another type.
+    """
+
+    call: Recipe
+    arguments: tuple[str, ...]
+    errors: tuple[type[BaseException], ...] = ()
+
+
+class Total(sapwood.Program):
+    """Adds up its items."""
+
+    inputs: ClassVar[list[str]] = ["x"]
+    reduce: ClassVar[dict[str, str]] = {"total": "sum"}
+
+    def map(self, slice: Any, state: Any) -> dict[str, float]:  # noqa: A002 - as users write it
+        del state
+        return {"total": float(slice["x"].sum())}
+
+
+DATA = {"x": np.arange(4.0)}
+
+
+def settled(future: Future[Any]) -> object:
+    return future.result(PATIENCE)
+
+
+def all_settled(futures: list[Future[Any]]) -> object:
+    return [future.result(PATIENCE) for future in futures]
+
+
+def closed(thing: Any) -> None:
+    thing.close()
+
+
+def requested(request: Any) -> object:
+    try:
+        return request.result(SOON)
+    finally:
+        request.cancel()
+
+
+def streamed(cluster: sapwood.Cluster, value: Any) -> None:
+    with cluster.stream("echo", reduce=value) as stream:
+        stream.exchange(1, PATIENCE)
+
+
+def told(cluster: sapwood.Cluster, value: Any) -> None:
+    cluster.tell_runs(value)
+    try:
+        assert cluster.run(Total, data=DATA).result(PATIENCE)["total"] == 6
+    finally:
+        cluster.tell_runs(id)
+
+
+def released(cluster: sapwood.Cluster, value: Any) -> None:
+    cluster.persist(value).release()
+
+
+CLUSTER: dict[str, Row] = {
+    "contract": Row(
+        lambda cluster, value: cluster.contract(value),
+        OPTION,
+        (errors.ConfigurationError, TypeError),
+    ),
+    "create_session": Row(
+        lambda cluster, value: closed(cluster.create_session(1, name=value)),
+        EVERY,
+        (errors.ConfigurationError,),
+    ),
+    "detach": Row(lambda cluster, _: cluster.detach(), NO, (errors.ConfigurationError,)),
+    "expand": Row(
+        lambda cluster, value: cluster.expand(value), OPTION, (errors.ConfigurationError,)
+    ),
+    "group": Row(lambda cluster, value: cluster.group(value), OPTION, (errors.ConfigurationError,)),
+    "invite": Row(
+        lambda cluster, value: cluster.invite(value), OPTION, (errors.ConfigurationError,)
+    ),
+    "map": Row(
+        lambda cluster, value: list(cluster.map(type, [value], timeout=PATIENCE)),
+        EVERY,
+        (errors.DataValueError,),
+    ),
+    "merge": Row(
+        lambda cluster, value: closed(cluster.merge(value)), EVERY, (errors.ConfigurationError,)
+    ),
+    "options": Row(
+        lambda cluster, value: settled(cluster.options(retries=value).submit(abs, -1)),
+        OPTION,
+        (errors.ConfigurationError,),
+    ),
+    "persist": Row(released, OBJECT, (errors.DataShapeError,)),
+    "query": Row(
+        lambda cluster, value: cluster.query(id, value, timeout=PATIENCE),
+        EVERY,
+        (errors.DataValueError,),
+    ),
+    "receive": Row(
+        lambda cluster, value: cluster.receive(value, timeout=SOON),
+        OPTION,
+        (errors.ConfigurationError, TimeoutError, TypeError),
+    ),
+    "receive_later": Row(
+        lambda cluster, value: requested(cluster.receive_later(value)),
+        OPTION,
+        (errors.ConfigurationError, TimeoutError, TypeError),
+    ),
+    "revoke_invitation": Row(
+        lambda cluster, value: cluster.revoke_invitation(value),
+        OPTION,
+        (errors.ConfigurationError, TypeError),
+    ),
+    "run": Row(
+        lambda cluster, value: cluster.run(value, data=DATA).result(PATIENCE),
+        OBJECT,
+        (errors.ProgramError,),
+    ),
+    "send": Row(
+        lambda cluster, value: cluster.send(1, value, tag=7), EVERY, (errors.DataValueError,)
+    ),
+    "send_later": Row(
+        lambda cluster, value: cluster.send_later(1, value, tag=7).result(PATIENCE),
+        EVERY,
+        (errors.DataValueError,),
+    ),
+    "split": Row(
+        lambda cluster, value: cluster.split(value, timeout=SOON),
+        EVERY,
+        (errors.ConfigurationError,),
+    ),
+    "stream": Row(
+        streamed,
+        OPTION,
+        (errors.ConfigurationError, errors.ProgramError),
+    ),
+    "submit": Row(
+        lambda cluster, value: settled(cluster.submit(value)),
+        OPTION,
+        (errors.ConfigurationError, errors.UserCodeError),
+    ),
+    "submit_each": Row(
+        lambda cluster, value: all_settled(cluster.submit_each(type, [value])),
+        EVERY,
+        (errors.DataValueError,),
+    ),
+    "submit_to": Row(
+        lambda cluster, value: settled(cluster.submit_to(value, abs, -1)),
+        PLACE,
+        (errors.ConfigurationError, TypeError),
+    ),
+    "task_statistics": Row(
+        lambda cluster, value: cluster.task_statistics(value), OPTION, (TypeError,)
+    ),
+    "tell_runs": Row(told, EVERY),
+    "topology": Row(
+        lambda cluster, value: closed(cluster.topology(value)),
+        OPTION,
+        (errors.ConfigurationError, TypeError),
+    ),
+    "watch": Row(lambda cluster, value: closed(cluster.watch(value)), EVERY),
+}
+ENDING: dict[str, Row] = {
+    "close": Row(lambda cluster, _: (cluster.close(), cluster.close()), NO),
+    "shutdown": Row(lambda cluster, value: cluster.shutdown(wait=value), OPTION),
+}
+"""Of clusters, too; each call has its own cluster."""
+
+STREAM: dict[str, Row] = {
+    "broadcast": Row(
+        lambda stream, value: settled(stream.broadcast(value)),
+        EVERY,
+        (errors.DataValueError, errors.ExecutionError),
+    ),
+    "catch_up": Row(lambda stream, value: stream.catch_up([], [], value), PLAIN),
+    "close": Row(lambda stream, value: stream.close(timeout=value), OPTION, (TypeError,)),
+    "configure": Row(
+        lambda stream, value: stream.configure(factor=value), EVERY, (errors.DataValueError,)
+    ),
+    "counters": Row(
+        lambda stream, value: stream.counters(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "exchange": Row(
+        lambda stream, value: stream.exchange(value, PATIENCE),
+        EVERY,
+        (errors.DataValueError, errors.ExecutionError),
+    ),
+    "filters": Row(
+        lambda stream, value: stream.filters(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "flush": Row(
+        lambda stream, value: stream.flush(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "query": Row(lambda stream, _: stream.query(), NO),
+    "quiesce": Row(
+        lambda stream, value: stream.quiesce(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "resume": Row(
+        lambda stream, value: stream.resume(value),
+        OPTION,
+        (TypeError, TimeoutError, errors.InputError),
+    ),
+    "update_filter": Row(
+        lambda stream, value: stream.update_filter(value, timeout=PATIENCE),
+        OPTION,
+        (errors.ConfigurationError,),
+    ),
+    "waves": Row(lambda stream, value: next(iter(stream.waves(value)), None), EVERY),
+}
+FUTURE: dict[str, Row] = {
+    "add_done_callback": Row(
+        lambda future, value: (future.add_done_callback(value), settled(future)), EVERY
+    ),
+    "cancel": Row(lambda future, _: (future.cancel(), future.cancel()), NO),
+    "cancelled": Row(lambda future, _: future.cancelled(), NO),
+    "distrust": Row(lambda future, _: future.distrust(), NO),
+    "done": Row(lambda future, _: future.done(), NO),
+    "exception": Row(
+        lambda future, value: future.exception(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "result": Row(
+        lambda future, value: future.result(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "running": Row(lambda future, _: future.running(), NO),
+    "set_exception": Row(lambda future, value: future.set_exception(value), EVERY),
+    "set_result": Row(lambda future, value: future.set_result(value), EVERY),
+    "set_running_or_notify_cancel": Row(
+        lambda future, _: future.set_running_or_notify_cancel(), NO
+    ),
+    "settle": Row(lambda future, value: future.settle(value, None), EVERY),
+}
+RUN: dict[str, Row] = {
+    "add_done_callback": Row(
+        lambda run, value: (run.add_done_callback(value), run.result(PATIENCE)), EVERY
+    ),
+    "cancel": Row(lambda run, _: (run.cancel(), run.cancel()), NO),
+    "cancelled": Row(lambda run, _: run.cancelled(), NO),
+    "done": Row(lambda run, _: run.done(), NO),
+    "drain": Row(lambda run, value: run.drain(value), EVERY),
+    "exception": Row(
+        lambda run, value: run.exception(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "result": Row(
+        lambda run, value: run.result(value),
+        OPTION,
+        (TypeError, TimeoutError),
+    ),
+    "show": Row(lambda run, _: run.show(), NO),
+    "wait": Row(lambda run, value: run.wait(value), OPTION, (TypeError,)),
+}
+GROUP: dict[str, Row] = {
+    "allgather": Row(lambda group, value: group.allgather(value), EVERY, (errors.DataValueError,)),
+    "allreduce": Row(
+        lambda group, value: group.allreduce(value),
+        EVERY,
+        (errors.DataValueError, errors.ExecutionError),
+    ),
+    "barrier": Row(
+        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.GroupError,)
+    ),
+    "broadcast": Row(
+        lambda group, value: group.broadcast(value, root=0), EVERY, (errors.DataValueError,)
+    ),
+    "close": Row(lambda group, _: group.close(), NO),
+    "gather": Row(
+        lambda group, value: group.gather(value, root=0), EVERY, (errors.DataValueError,)
+    ),
+    "reduce": Row(
+        lambda group, value: group.reduce(value, root=0),
+        EVERY,
+        (errors.DataValueError, errors.ExecutionError),
+    ),
+    "scatter": Row(
+        lambda group, value: group.scatter(value, root=0),
+        OPTION,
+        (errors.ConfigurationError, TypeError),
+    ),
+}
+MEMBER: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "allgather": ((1,), {}),
+    "allreduce": ((1,), {}),
+    "barrier": ((), {}),
+    "broadcast": ((), {"root": 0}),
+    "gather": ((1,), {"root": 0}),
+    "reduce": ((1,), {"root": 0}),
+    "scatter": ((), {"root": 0}),
+}
+"""What an agent gives to the operation that the front end gives a hostile value to."""
+
+AGENTS_GROUP: dict[str, Row] = {
+    "allgather": Row(lambda group, value: group.allgather("one", into=value), TEXT),
+    "allreduce": Row(
+        lambda group, value: group.allreduce("one", value, into="other"),
+        TEXT,
+        (errors.ProgramError,),
+    ),
+    "barrier": Row(
+        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.GroupError,)
+    ),
+    "broadcast": Row(
+        lambda group, value: group.broadcast("given", value), EVERY, (errors.DataValueError,)
+    ),
+    "call": Row(
+        lambda group, value: all_settled(group.call(type, value)), EVERY, (errors.DataValueError,)
+    ),
+    "gather": Row(lambda group, value: group.gather(value), TEXT, (errors.DataMissingError,)),
+    "join": Row(
+        lambda group, value: closed(group.join(name=value, enter_timeout=SOON)),
+        TEXT,
+        (errors.GroupError,),
+    ),
+    "reduce": Row(lambda group, value: group.reduce("one", value), TEXT, (errors.ProgramError,)),
+    "scatter": Row(
+        lambda group, value: group.scatter("given", value),
+        OPTION,
+        (errors.ConfigurationError, TypeError),
+    ),
+}
+DATASET: dict[str, Row] = {
+    "array": Row(lambda data, value: data.array(value), OPTION, (errors.DataShapeError, TypeError)),
+    "check": Row(lambda data, value: data.check(value), OPTION, (errors.DataShapeError, TypeError)),
+    "fingerprint": Row(lambda data, _: data.fingerprint(), NO),
+    "prototype": Row(
+        lambda data, value: data.prototype(value), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "publish": Row(
+        lambda data, value: data.publish(value), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "published_for": Row(
+        lambda data, value: data.published_for(value, finite=True),
+        OPTION,
+        (errors.DataShapeError, TypeError),
+    ),
+    "release": Row(lambda data, _: (data.release(), data.release()), NO),
+    "renamed": Row(
+        lambda data, value: data.renamed(value), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "require": Row(
+        lambda data, value: data.require("x", ndim=value),
+        OPTION,
+        (errors.DataShapeError, TypeError),
+    ),
+    "require_finite": Row(
+        lambda data, value: data.require_finite(value), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "rows": Row(
+        lambda data, value: data.rows(0, value), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "sample": Row(
+        lambda data, value: data.sample(value, 0), OPTION, (errors.DataShapeError, TypeError)
+    ),
+    "split": Row(lambda data, value: data.split(value), OPTION, (errors.InputError, TypeError)),
+    "taken": Row(lambda data, value: data.taken(value), OPTION, (errors.DataShapeError, TypeError)),
+}
+TABLE: dict[type, dict[str, Row]] = {
+    sapwood.Cluster: CLUSTER | ENDING,
+    Stream: STREAM,
+    TaskFuture: FUTURE,
+    Run: RUN,
+    Group: GROUP,
+    AgentGroup: AGENTS_GROUP,
+    PersistentDataset: DATASET,
+}
+
+
+def take_part(operation: str) -> None:
+    """Do, on an agent, what the front end does with a hostile value."""
+    with sapwood.here().group([0, 1, 2], timeout=5.0, enter_timeout=5.0) as group:
+        if operation in MEMBER:
+            args, kwargs = MEMBER[operation]
+            getattr(group, operation)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def joined(cluster: sapwood.Cluster, method: str) -> Iterator[Group]:
+    agents = cluster.group()
+    futures = agents.call(take_part, method)
+    try:
+        with agents.join(timeout=5.0, enter_timeout=5.0) as group:
+            yield group
+    finally:
+        for future in futures:
+            future.exception(PATIENCE)
+
+
+@contextlib.contextmanager
+def subject(cluster: sapwood.Cluster, kind: type, method: str) -> Iterator[Any]:
+    """Make an object of a class whose method is called."""
+    if kind is sapwood.Cluster and method in ENDING:
+        with sapwood.local(1) as own:
+            yield own
+    elif kind is sapwood.Cluster:
+        yield cluster
+    elif kind is Stream:
+        with cluster.stream("echo", reduce="sum") as stream:
+            yield stream
+    elif kind is TaskFuture:
+        yield cluster.submit(abs, -3)
+    elif kind is Run:
+        yield cluster.run(Total, data=DATA)
+    elif kind is Group:
+        with joined(cluster, method) as group:
+            yield group
+    elif kind is AgentGroup:
+        agents = cluster.group()
+        agents.broadcast("one", 1)
+        yield agents
+    else:
+        with cluster.persist(DATA) as data:
+            yield data

@@ -1,0 +1,41 @@
+"""Every public method with hostile arguments: it succeeds or raises a documented error."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+
+import pytest
+
+import sapwood
+
+from .recipes import ARGUMENTS, TABLE, subject
+
+STEPS = [
+    pytest.param(kind, method, argument, id=f"{kind.__name__}.{method}-{argument}")
+    for kind, rows in TABLE.items()
+    for method, row in rows.items()
+    for argument in row.arguments
+]
+
+
+def public_methods(kind: type) -> set[str]:
+    return {
+        name
+        for name in dir(kind)
+        if not name.startswith("_") and inspect.isroutine(inspect.getattr_static(kind, name))
+    }
+
+
+@pytest.mark.parametrize("kind", TABLE, ids=lambda kind: str(kind.__name__))
+def test_every_public_method_has_a_recipe(kind: type) -> None:
+    assert public_methods(kind) == set(TABLE[kind])
+
+
+@pytest.mark.parametrize(("kind", "method", "argument"), STEPS)
+def test_a_method_has_its_own_errors(
+    cluster: sapwood.Cluster, kind: type, method: str, argument: str
+) -> None:
+    row = TABLE[kind][method]
+    with subject(cluster, kind, method) as made, contextlib.suppress(*row.errors):
+        row.call(made, ARGUMENTS[argument]())
