@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.folders import expand_user
@@ -223,37 +223,33 @@ class _FileHandler(logging.FileHandler):
         if not self._told:
             self._told = True
             what = f"sapwood: the log file cannot be written: {error.strerror}"
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"{what}\n  where: {self.baseFilename}\n")
+            stderr_writer.write(f"{what}\n  where: {self.baseFilename}\n")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written cannot be flushed either
             super().close()
 
 
-class _ConsoleHandler(logging.StreamHandler[TextIO]):
+class _ConsoleHandler(logging.Handler):
     """Writes to whatever standard error is at the moment of the message.
 
-    The main thread writes itself. Others, event loops of clients among them, do not wait.
+    No thread waits for it, except the main thread for a moment: its messages are to be there
+    before what it writes next.
     """
 
     def __init__(self) -> None:
-        super().__init__(sys.stderr)
+        super().__init__()
         self.setFormatter(_StructuredFormatter(_console_renderer))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            with contextlib.suppress(Exception):  # a message that cannot be rendered is lost
-                stderr_writer.write(self.format(record) + self.terminator)
+        try:
+            text = self.format(record)
+        except Exception:  # noqa: BLE001 - reported as logging is configured to
+            self.handleError(record)
             return
-        with contextlib.suppress(OSError, ValueError):
-            stderr_writer.flush()  # in order
-            self.stream = sys.stderr
-            super().emit(record)
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
-        if not isinstance(sys.exception(), OSError | ValueError):
-            super().handleError(record)
+        stderr_writer.write(f"{text}\n")
+        if threading.current_thread() is threading.main_thread():
+            stderr_writer.flush()
 
 
 class _StructuredFormatter(logging.Formatter):

@@ -7,12 +7,17 @@ dropped, and how much was dropped is reported as soon as standard error takes te
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
+import io
 import os
+import select
 import sys
 import threading
+import time
 from collections import deque
+from functools import partial
 
 from sapwood.core.failures import new_thread
 
@@ -20,7 +25,13 @@ MAX_QUEUED = 1 << 20
 """Characters that wait to be written; what comes on top is dropped."""
 
 FLUSH_TIMEOUT = 1.0
-"""Seconds that :meth:`StandardErrorWriter.flush` waits at most."""
+"""Seconds without progress after which :meth:`StandardErrorWriter.flush` gives up."""
+
+MAX_FLUSH = 10.0
+"""Seconds that it waits at most, for standard error that is slow but takes text."""
+
+PIECE = 1 << 16
+"""Bytes that are written at a time."""
 
 
 class StandardErrorWriter:
@@ -36,6 +47,8 @@ class StandardErrorWriter:
         self._queued = 0
         self._dropped = 0
         self._is_writing = False
+        self._pieces = 0  # written so far: whether it is slow or takes nothing
+        self._stuck_at = -1
         self._thread: threading.Thread | None = None
 
     def write(self, text: str, context: contextvars.Context | None = None) -> None:
@@ -57,13 +70,30 @@ class StandardErrorWriter:
             self._changed.notify_all()
 
     def flush(self, seconds: float = FLUSH_TIMEOUT) -> bool:
-        """Wait until all is written; return whether it is.
+        """Wait until all is written, as long as standard error takes text; return whether it is.
+
+        A second call while standard error is still blocked returns immediately, unless it may
+        wait longer than :data:`FLUSH_TIMEOUT`.
 
         Args:
-            seconds: How long to wait at most: standard error may take nothing.
+            seconds: Longest wait for the next piece to be written.
         """
+        end = time.monotonic() + max(seconds, MAX_FLUSH)
         with self._changed:
-            return self._changed.wait_for(lambda: not self._queue and not self._is_writing, seconds)
+            while self._queue or self._is_writing:
+                pieces = self._pieces
+                if pieces == self._stuck_at and seconds <= FLUSH_TIMEOUT:
+                    return False
+                self._changed.wait_for(partial(self._has_advanced, pieces), seconds)
+                if not self._has_advanced(pieces):
+                    self._stuck_at = pieces
+                    return False
+                if time.monotonic() >= end:
+                    return False
+            return True
+
+    def _has_advanced(self, pieces: int) -> bool:
+        return self._pieces != pieces or not (self._queue or self._is_writing)
 
     def _run(self) -> None:
         while True:
@@ -81,7 +111,38 @@ class StandardErrorWriter:
                     self._dropped, dropped = dropped, 0  # in order: behind what was queued before
             if dropped:
                 text += f"sapwood: {dropped} lines were not shown: standard error took no more\n"
-            (context or contextvars.copy_context()).copy().run(_show, text)
+            (context or contextvars.copy_context()).copy().run(self._show, text)
+
+    def _show(self, text: str) -> None:
+        # Streams of users may raise anything. The text is lost then, and the thread continues.
+        with contextlib.suppress(Exception):
+            stream = sys.stderr
+            if type(stream) is io.TextIOWrapper:
+                self._write_through(stream, text)
+            else:
+                stream.write(text)
+                stream.flush()
+        self._count_piece()
+
+    def _write_through(self, stream: io.TextIOWrapper, text: str) -> None:
+        """Write to the descriptor of a stream.
+
+        Python aborts at its end if a thread is blocked inside the buffer of standard error.
+        """
+        stream.flush()
+        descriptor = stream.fileno()
+        rest = memoryview(text.encode(stream.encoding, stream.errors or "strict"))
+        while rest:
+            try:
+                rest = rest[os.write(descriptor, rest[:PIECE]) :]
+            except BlockingIOError:  # it does not block, and is full
+                select.select([], [descriptor], [])
+            self._count_piece()
+
+    def _count_piece(self) -> None:
+        with self._changed:
+            self._pieces += 1
+            self._changed.notify_all()
 
     def forget(self) -> None:
         """Begin anew in a forked process, which has no such thread."""
@@ -92,14 +153,8 @@ IDLE = 0.05
 """Seconds without text after which the thread ends."""
 
 
-def _show(text: str) -> None:
-    # What cannot be written is lost, and nothing else is: streams of users may raise anything.
-    with contextlib.suppress(Exception):
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
 stderr_writer = StandardErrorWriter()
 """The writer of this process."""
 
+atexit.register(stderr_writer.flush)
 os.register_at_fork(after_in_child=stderr_writer.forget)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -370,8 +368,10 @@ class TreeMember:
         self.configuration = msgspec.structs.replace(self.configuration, tree=effect.tree)
 
     def _problem(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it is closed, or full
-            sys.stderr.write(f"sapwood: rank {self.rank}: {text}\n")
+        from sapwood.environment.standard_error import stderr_writer  # noqa: PLC0415 - as above
+
+        stderr_writer.write(f"sapwood: rank {self.rank}: {text}\n")
+        stderr_writer.flush()  # the process may be about to end
 
     def _failed(self, exception: BaseException) -> None:
         """Log what a callback of the loop raised."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -103,3 +104,61 @@ def test_a_forked_process_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     shown.may_go_on.set()
     assert thread is not None
     thread.join(PATIENCE)
+
+
+def test_a_second_wait_for_what_is_blocked_returns_at_once(
+    writer: StandardErrorWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standard_error, "FLUSH_TIMEOUT", 0.05)
+    shown = Slow()
+    monkeypatch.setattr(sys, "stderr", shown)
+    writer.write("first\n")
+    assert shown.asked.wait(PATIENCE)
+    assert not writer.flush(0.05)
+    waits: list[float] = []
+    monkeypatch.setattr(writer._changed, "wait_for", lambda _done, seconds: waits.append(seconds))
+    assert not writer.flush(0.05)
+    assert waits == []
+    monkeypatch.undo()
+    shown.may_go_on.set()
+
+
+def test_slow_standard_error_that_takes_text_is_waited_for(
+    writer: StandardErrorWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # as some programs leave the terminal that they share
+    stream = os.fdopen(writing, "w", encoding="utf-8")
+    monkeypatch.setattr(sys, "stderr", stream)
+    text = "".join(f"{number}\n" for number in range(100_000))  # more than a pipe holds
+    writer.write(text)
+    assert not writer.flush(0.0)
+    received = bytearray()
+
+    def read() -> None:
+        while len(received) < len(text):
+            received.extend(os.read(reading, 1 << 14))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert writer.flush(PATIENCE)
+    thread.join(PATIENCE)
+    assert received.decode() == text
+    stream.close()
+    os.close(reading)
+
+
+PAUSED = """
+import sys
+from sapwood.environment.standard_error import stderr_writer
+stderr_writer.write("x" * 500_000 + "\\n")
+assert not stderr_writer.flush(0.1)
+"""
+
+
+def test_a_process_ends_while_standard_error_is_blocked() -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        [sys.executable, "-c", PAUSED], stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.wait(30) == 0  # the pipe is never read; Python waits for its lock
