@@ -11,6 +11,9 @@ from sapwood.environment.standard_error import stderr_writer
 MAX_LINE = 4096
 """Characters of one line that are shown."""
 
+MAX_PARTIAL = 4 * MAX_LINE
+"""Bytes of a line without an end that are kept: as many as its characters can have."""
+
 HOLD = 0.1
 """Seconds that a line waits for the same line of other agents."""
 
@@ -40,7 +43,8 @@ class OutputPrinter:
     def __init__(self, agents: int = sys.maxsize) -> None:
         self._agents = agents
         self._hold = HOLD if agents > 1 else 0.0  # one agent has nobody to share a line with
-        self._partial: dict[int, str] = {}
+        self._partial: dict[int, bytes] = {}
+        self._cut: set[int] = set()  # agents whose line is shown only in part
         self._caller = contextvars.copy_context()
         self._lock = threading.RLock()
         self._held: list[_OutputLine] = []
@@ -54,16 +58,24 @@ class OutputPrinter:
 
     def take(self, rank: int, data: bytes) -> None:
         """Print the complete lines, soon, and keep the rest for later."""
-        text = self._partial.pop(rank, "") + data.decode("utf-8", "replace")
-        *lines, rest = text.split("\n")
-        if len(rest) > MAX_LINE:
+        data = self._partial.pop(rank, b"") + data
+        if rank in self._cut:
+            _, end, data = data.partition(b"\n")
+            if not end:
+                return
+            self._cut.discard(rank)
+        *lines, rest = data.split(b"\n")
+        if len(rest) > MAX_PARTIAL:
+            rest = rest.rpartition(b"\r")[2]  # of a progress bar the last state
+        if len(rest) > MAX_PARTIAL:
             lines.append(rest)
-            rest = ""
+            rest = b""
+            self._cut.add(rank)
         if rest:
             self._partial[rank] = rest
         with self._lock:
             for line in lines:
-                self._add(rank, line[:MAX_LINE])
+                self._add(rank, _shown(line))
             if self._held and self._timer is None and self._hold:
                 self._timer = threading.Timer(self._hold, self._pass_on)
                 self._timer.daemon = True
@@ -115,3 +127,14 @@ class OutputPrinter:
                 return
         self._last[rank] = len(self._held)
         self._held.append(_OutputLine(text, {rank}))
+
+
+def _shown(line: bytes) -> str:
+    r"""Return a line as a terminal would leave it: a progress bar rewrites it many times.
+
+    Example:
+        >>> _shown(b"\r  0 % |\r 50 % |##\r100 % |####\r")
+        '100 % |####'
+    """
+    text = line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"

@@ -20,14 +20,33 @@ def test_lines_are_shown_whole_with_their_agent(capsys: pytest.CaptureFixture[st
     assert shown.out == ""
 
 
-def test_a_line_without_end_is_shown_in_parts_of_bounded_length(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    printer = OutputPrinter()
-    printer.take(1, b"x" * (MAX_LINE + 1))
+def test_a_line_without_end_is_shown_up_to_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = OutputPrinter(1)
+    for _ in range(40):
+        printer.take(1, b"x" * MAX_LINE)
+    printer.take(1, b"the end\nnext\n")
     printer.flush()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line == "agent 1: " + "x" * MAX_LINE
+    cut, after = capsys.readouterr().err.splitlines()
+    assert cut == "agent 1: " + "x" * (MAX_LINE - 1) + "…"
+    assert after == "agent 1: next"
+
+
+def test_of_a_progress_bar_the_last_state_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = OutputPrinter(1)
+    for percent in range(101):
+        printer.take(1, f"\r{percent:3} % {'#' * 300}".encode())
+    printer.take(1, b"\r\n")
+    printer.take(1, b"of Windows\r\n")
+    printer.flush()
+    assert capsys.readouterr().err == f"agent 1: 100 % {'#' * 300}\nagent 1: of Windows\n"
+
+
+def test_letters_that_arrive_in_two_parts_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = OutputPrinter(1)
+    for byte in "Grüße 😀\n".encode():
+        printer.take(1, bytes([byte]))
+    printer.flush()
+    assert capsys.readouterr().err == "agent 1: Grüße 😀\n"
 
 
 def test_bytes_that_are_no_text_are_shown_as_well_as_they_can_be(

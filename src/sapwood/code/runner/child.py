@@ -235,7 +235,7 @@ class Runner:
             argument = result = None  # they are not to outlive the call
             # What user code has printed is there before its agent hears that it is done.
             if printing.pending or get("stdout") is not output or get("stderr") is not errors:
-                printing.flush()
+                printing.end_call()
             flush_c(None)
             send(data)
             if native_call is not None and repeating.expects(call, size, body, data, native_call):

@@ -35,6 +35,7 @@ class OutputCapture:
         self._kept = bytearray()
         self._lost = 0
         self._passed_on = 0
+        self._is_in_line = False
         self._read, self.write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         os.set_blocking(self.write_end, True)
         loop.add_reader(self._read, self._readable)
@@ -55,7 +56,10 @@ class OutputCapture:
             pass
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading; end the last line, because another runner prints the next one."""
+        if self._is_in_line and self._on_output is not None:
+            self._is_in_line = False
+            self._on_output(b"\n")
         if self._read >= 0:
             self._loop.remove_reader(self._read)
             os.close(self._read)
@@ -87,7 +91,9 @@ class OutputCapture:
             del self._kept[:cut]
         if self._on_output is not None and self._passed_on <= PASSED_ON:
             self._passed_on += len(data)
-            self._on_output(data if self._passed_on <= PASSED_ON else _ENOUGH)
+            shown = data if self._passed_on <= PASSED_ON else _ENOUGH
+            self._is_in_line = not shown.endswith(b"\n")
+            self._on_output(shown)
         return True
 
 

@@ -42,6 +42,14 @@ class Printing:
             with contextlib.suppress(Exception):  # that may be anything
                 stream.flush()  # type: ignore[union-attr]  # as above
 
+    def end_call(self) -> None:
+        """End lines that a call left without an end, and restore streams that it replaced."""
+        for stream in (self.output, self.error):
+            with contextlib.suppress(Exception):  # user code has taken it apart
+                stream.end_line()
+        self.flush()
+        sys.stdout, sys.stderr = self.output, self.error
+
 
 class PrintStream(io.TextIOWrapper):
     """A text stream, written line by line, that notes when it is written to.
@@ -55,11 +63,23 @@ class PrintStream(io.TextIOWrapper):
         binary = open(fd, "wb", closefd=False)  # noqa: SIM115 - it is a descriptor
         super().__init__(binary, encoding="utf-8", errors="replace", line_buffering=True)
         self._printing = printing
+        self._is_in_line = False
 
     def write(self, text: str, /) -> int:
         """Write a text."""
         self._printing.pending = True
+        if text:
+            self._is_in_line = not text.endswith("\n")
         return super().write(text)
+
+    def end_line(self) -> None:
+        """End the last line, so that the output of the next call does not continue it."""
+        if self._is_in_line:
+            self.write("\n")
+
+    def close(self) -> None:
+        """Flush only: other calls print to this stream, too."""
+        self.flush()
 
     @property
     def mode(self) -> str:

@@ -67,3 +67,13 @@ def test_closing_twice_closes_nothing_else(loop: asyncio.AbstractEventLoop) -> N
     for descriptor in (read, write):
         with pytest.raises(OSError, match="Bad file"):
             os.fstat(descriptor)
+
+
+def test_the_last_line_of_a_runner_is_ended(loop: asyncio.AbstractEventLoop) -> None:
+    seen = bytearray()
+    capture = OutputCapture(loop, 100, seen.extend)
+    os.write(capture.write_end, b"one\ntw")
+    capture.drain()
+    capture.close()
+    capture.close()
+    assert bytes(seen) == b"one\ntw\n"

@@ -107,3 +107,30 @@ def test_whatever_is_in_their_place_is_no_error(
 def test_letters_that_have_no_encoding_are_replaced(printing: Printing, pipe: Pipe) -> None:
     print("\ud800", file=printing.output)
     assert pipe.read() == b"?\n"
+
+
+def test_half_a_line_ends_with_its_call(
+    printing: Printing, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", printing.output)
+    monkeypatch.setattr(sys, "stderr", printing.error)
+    sys.stdout.write("half a line")
+    printing.end_call()
+    assert pipe.read() == b"half a line\n"
+    sys.stdout.write("whole\n")
+    printing.end_call()
+    assert pipe.read() == b"whole\n"
+    assert not printing.pending
+
+
+def test_streams_that_a_call_replaced_or_closed_are_restored(
+    printing: Printing, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", None)
+    printing.end_call()
+    assert sys.stdout is printing.output
+    assert sys.stderr is printing.error
+    sys.stdout.close()
+    sys.stdout.write("after close\n")
+    assert pipe.read() == b"after close\n"
