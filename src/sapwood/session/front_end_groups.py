@@ -8,12 +8,13 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.handle import Group, GroupOptions
+from sapwood.comm.groups.handle import Group, GroupOptions, check_timeout
 from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import SapwoodError
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.failures import as_error
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import ROOT
@@ -42,7 +43,17 @@ class FrontEndGroups:
     def enter(
         self, agents: list[int], name: str, options: GroupOptions, enter_timeout: float | None
     ) -> Request:
-        """Enter a group with some agents; the request is the :class:`Group`."""
+        """Enter a group with some agents; the request is the :class:`Group`.
+
+        Raises:
+            ConfigurationError: The name is no text, or a time-out is no number.
+        """
+        if not isinstance(name, str):
+            raise ConfigurationError(
+                f"the name of a group is of type {type(name).__name__}", hint="give a text"
+            )
+        check_timeout(enter_timeout)
+        check_timeout(options.timeout)
         ranks = [ROOT, *agents]
         request = Request()
         key = (to_ranges(ranks), name)
@@ -56,7 +67,7 @@ class FrontEndGroups:
                 return
             self._members.enter(key, enter_timeout, entered, request.set_exception)
 
-        self._thread.post(begin)
+        self._thread.post_for(request.set_exception, begin)
         return request
 
     def call(self, order: dict[str, Any], value: Any, convert: Callable[[Any], Any]) -> Request:
@@ -75,8 +86,8 @@ class FrontEndGroups:
                 # A copy: the memory goes back when all members have read it.
                 data = bytearray(payload.view) if payload is not None else b""
                 request.set_result(convert(values.decode(result, data) if result else None))
-            except SapwoodError as error:
-                request.set_exception(error)
+            except Exception as error:  # noqa: BLE001 - it is about this call only
+                request.set_exception(as_error(error, "the result of a group"))
 
         def begin() -> None:
             try:
@@ -92,7 +103,7 @@ class FrontEndGroups:
             )
             self._members.call(event, order["timeout"], done, request.set_exception)
 
-        self._thread.post(begin)
+        self._thread.post_for(request.set_exception, begin)
         return request
 
     def leave(self, number: GroupNumber) -> None:

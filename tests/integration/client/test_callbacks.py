@@ -100,3 +100,16 @@ def test_requests_of_groups_can_be_cancelled_or_given_up(cluster: sapwood.Cluste
         first.result(PATIENCE)
     assert by_stream(cluster) == 5
     assert by_task(cluster) == 5
+
+
+@pytest.mark.parametrize("timeout", ["x", object(), -1.0, float("nan"), True])
+def test_a_bad_timeout_of_a_group_is_an_error_at_the_call(
+    cluster: sapwood.Cluster, timeout: Any
+) -> None:
+    agents = cluster.group([1])
+    not_a_name: Any = object()
+    with pytest.raises(sapwood.ConfigurationError, match="time-out"):
+        agents.join(enter_timeout=timeout)
+    with pytest.raises(sapwood.ConfigurationError, match="name of a group"):
+        agents.join(name=not_a_name)
+    assert by_stream(cluster) == 5

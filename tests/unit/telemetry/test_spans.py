@@ -56,7 +56,8 @@ def tracer(kept: InMemorySpanExporter) -> Iterator[OpenTelemetryTracer]:
 def test_a_stuck_collector_costs_bounded_memory_and_no_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sapwood.telemetry.spans.FLUSH_SECONDS", 0.01)
+    # Not by the name of the module: other tests import that room anew.
+    monkeypatch.setitem(OpenTelemetryTracer.flush.__globals__, "FLUSH_SECONDS", 0.01)
     exporter, provider = StuckExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter, ROOM, 1.0, max_export_batch_size=8))
     tracer = OpenTelemetryTracer(provider)

@@ -297,6 +297,7 @@ class Group:
     def _call(self, call: GroupCall, value: Any, *, timeout: float | None, wait: bool) -> Any:
         if not self._open:
             raise ClosedError("the group was left", hint="enter it again")
+        check_timeout(timeout)
         number = self._round = self._round + 1
         if isinstance(value, dict) and value[FIELD] is NOTHING:
             value = None
@@ -318,6 +319,21 @@ class Group:
 
         request = self._caller.call(order, value, convert)
         return request.result() if wait else request
+
+
+def check_timeout(timeout: object) -> None:
+    """Check that a time-out is a number of seconds, or None for any time.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise ConfigurationError(
+            f"the time-out of a group is of type {type(timeout).__name__}, or below 0",
+            hint="give seconds, or None for any time",
+        )
 
 
 def _rows(members: Sequence[int], given: Sequence[Any]) -> tuple[bytes, np.ndarray[Any, Any]]:

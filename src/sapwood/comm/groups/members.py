@@ -105,9 +105,10 @@ class GroupMemberships:
                 )
             )
             return
+        seconds = "" if timeout is None else f"{timeout:g} s"  # first: it may be no number
         waiter = self._entering[key] = Waiter(done, failed)
         if timeout is not None:
-            what = f"member {self._rank} waited {timeout:g} s for all to enter the group"
+            what = f"member {self._rank} waited {seconds} for all to enter the group"
             waiter.timer = self._later(timeout, self._give_up, key, what)
         self._post(gev.EnterGroup(*key))
 
@@ -134,11 +135,12 @@ class GroupMemberships:
             _discarded(event)
             failed(error or GroupError("the group is gone"))
             return
+        seconds = "" if timeout is None else f"{timeout:g} s"  # first: it may be no number
         group.last = event.round
         waiter = group.waiting[event.round] = Waiter(done, failed)
         if timeout is not None:
             what = (
-                f"member {self._rank} waited {timeout:g} s in {event.call} "
+                f"member {self._rank} waited {seconds} in {event.call} "
                 f"(round {event.round} of the group)"
             )
             waiter.timer = self._later(timeout, self._time_out, event.group, event.round, what)
