@@ -31,9 +31,18 @@ from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
+from sapwood.environment.standard_error import stderr_writer
 from sapwood.head import calls
 from sapwood.head.run_ends import SESSION_LOST
-from sapwood.head.runs import CHECKPOINT, LOCK, WAIT, cluster_of, has_answer, remove_checkpoints
+from sapwood.head.runs import (
+    CHECKPOINT,
+    LOCK,
+    MAX_OUTPUT_LOG,
+    WAIT,
+    cluster_of,
+    has_answer,
+    remove_checkpoints,
+)
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
@@ -63,6 +72,7 @@ def drive(request: RunRequest, record: Path) -> int:
         SapwoodError: Anything that kept the run from finishing.
     """
     with only_driver(record):
+        stderr_writer.limit(MAX_OUTPUT_LOG)
         return 0 if has_answer(record) else _drive(request, record)
 
 

@@ -49,6 +49,7 @@ class StandardErrorWriter:
         self._is_writing = False
         self._pieces = 0  # written so far: whether it is slow or takes nothing
         self._stuck_at = -1
+        self._room: int | None = None
         self._thread: threading.Thread | None = None
 
     def write(self, text: str, context: contextvars.Context | None = None) -> None:
@@ -59,6 +60,12 @@ class StandardErrorWriter:
             context: Where it is written; by default a copy of the caller's.
         """
         with self._changed:
+            if self._room is not None:
+                if self._room <= 0:
+                    return
+                self._room -= len(text.encode("utf-8", "replace"))
+                if self._room <= 0:
+                    text += "sapwood: later output is not kept: the file has reached its bound\n"
             if self._queued + len(text) > MAX_QUEUED:
                 self._dropped += text.count("\n")
                 return
@@ -68,6 +75,17 @@ class StandardErrorWriter:
                 self._thread = new_thread("sapwood-stderr", self._run)
                 self._thread.start()
             self._changed.notify_all()
+
+    def limit(self, size: int) -> None:
+        """Write no more than a number of bytes, and the text that reaches it, from now on.
+
+        Args:
+            size: Where standard error is a file, how long the file may become.
+        """
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # not a file
+            size -= os.fstat(sys.stderr.fileno()).st_size
+        with self._changed:
+            self._room = size
 
     def flush(self, seconds: float = FLUSH_TIMEOUT) -> bool:
         """Wait until all is written, as long as standard error takes text; return whether it is.

@@ -42,6 +42,9 @@ RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
 OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
 """Files of a run: what was printed, what it gave or why it failed, how far it has come."""
 
+MAX_OUTPUT_LOG = 64 * 2**20
+"""Bytes of what a run prints that are kept."""
+
 WORK = "work.json"
 """File of a run with who did what, and why it moved."""
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +163,22 @@ def test_a_process_ends_while_standard_error_is_blocked() -> None:
         [sys.executable, "-c", PAUSED], stderr=subprocess.PIPE, env=environment
     ) as process:
         assert process.wait(30) == 0  # the pipe is never read; Python waits for its lock
+
+
+def test_a_file_does_not_grow_beyond_its_bound(
+    writer: StandardErrorWriter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "output.log"
+    file.write_text("of a process before: 32 bytes..\n")
+    with file.open("a", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        writer.limit(50)
+        for number in range(100):
+            writer.write(f"line {number}..\n")
+        assert writer.flush(PATIENCE)
+    assert file.read_text("utf-8").splitlines() == [
+        "of a process before: 32 bytes..",
+        "line 0..",
+        "line 1..",
+        "sapwood: later output is not kept: the file has reached its bound",
+    ]
