@@ -18,7 +18,8 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, Self
 
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.failures import LOG
 from sapwood.environment.folders import expand_user
 from sapwood.environment.settings import LogSettings
 from sapwood.environment.standard_error import stderr_writer
@@ -133,8 +134,29 @@ class LogOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _where: object
+    ) -> None:
+        if isinstance(error, SapwoodError | OSError):
+            self._keep_error(error)
         self.close()
+
+    def _keep_error(self, error: SapwoodError | OSError) -> None:
+        """Write the error that ends the block to the file: standard error may be closed or full.
+
+        Not to the console, where the command line or Python shows it.
+        """
+        fields: dict[str, Any] = {"reason": str(error)}
+        if isinstance(error, SapwoodError):
+            more = {"where": error.where, "hint": error.hint, "details": error.details}
+            fields = {"code": error.code, "reason": error.what}
+            fields |= {name: value for name, value in more.items() if value}
+        record = logging.getLogger(LOG).makeRecord(
+            LOG, logging.ERROR, "", 0, "failed", (), None, extra={FIELDS: fields}
+        )
+        for handler in self._handlers:
+            if isinstance(handler, _FileHandler):
+                handler.handle(record)
 
 
 _open: dict[str, list[logging.Handler]] = {}

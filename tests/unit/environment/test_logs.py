@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, InputError
 from sapwood.environment.logs import ROOT, configure_logging, logger
 from sapwood.environment.settings import LevelPair, LogSettings
 
@@ -176,3 +176,26 @@ def test_a_full_disk_is_told_once_and_stops_nobody(capsys: pytest.CaptureFixture
         "sapwood: the log file cannot be written: No space left on device",
         "  where: /dev/full",
     ]
+
+
+def test_the_error_that_ends_the_work_is_in_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log.jsonl"
+    error = InputError("no such file", where="a.npy", hint="check the path")
+    with pytest.raises(InputError), configure_logging(LogSettings(file=str(path))):
+        raise error
+    (line,) = lines_of(path)
+    assert (line["level"], line["event"], line["code"]) == ("error", "failed", error.code)
+    assert (line["reason"], line["where"], line["hint"]) == (
+        "no such file",
+        "a.npy",
+        "check the path",
+    )
+    assert capsys.readouterr().err == ""  # the caller shows it
+    with (
+        pytest.raises(InputError),
+        configure_logging(LogSettings(file=str(path), file_level="off")),
+    ):
+        raise error
+    assert len(lines_of(path)) == 1
