@@ -245,7 +245,7 @@ class _FileHandler(logging.FileHandler):
         if not self._told:
             self._told = True
             what = f"sapwood: the log file cannot be written: {error.strerror}"
-            stderr_writer.write(f"{what}\n  where: {self.baseFilename}\n")
+            _show(f"{what}\n  where: {self.baseFilename}\n")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written cannot be flushed either
@@ -253,11 +253,7 @@ class _FileHandler(logging.FileHandler):
 
 
 class _ConsoleHandler(logging.Handler):
-    """Writes to whatever standard error is at the moment of the message.
-
-    No thread waits for it, except the main thread for a moment: its messages are to be there
-    before what it writes next.
-    """
+    """Writes to whatever standard error is at the moment of the message."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -269,9 +265,17 @@ class _ConsoleHandler(logging.Handler):
         except Exception:  # noqa: BLE001 - reported as logging is configured to
             self.handleError(record)
             return
-        stderr_writer.write(f"{text}\n")
-        if threading.current_thread() is threading.main_thread():
-            stderr_writer.flush()
+        _show(f"{text}\n")
+
+
+def _show(text: str) -> None:
+    """Write to standard error without waiting for it, except for a moment on the main thread.
+
+    There, a message must be shown before what the thread writes next.
+    """
+    stderr_writer.write(text)
+    if threading.current_thread() is threading.main_thread():
+        stderr_writer.flush()
 
 
 class _StructuredFormatter(logging.Formatter):
