@@ -7,7 +7,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from sapwood.code.runner.collectives import take_part
-from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions
+from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions, check_timeout
 from sapwood.comm.messages.groups import LEFT, ONCE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import (
@@ -232,6 +232,7 @@ class AgentGroup(StaysHere):
         timeout: float | None,
         wait: bool,
     ) -> Any:
+        check_timeout(timeout)  # before the agents are asked: they would wait for this one
         self._must_be_there()
         unique = f"{ONCE}operation {next(_numbers)} of the front end"
         members = [0, *self.agents]

@@ -379,7 +379,7 @@ GROUP: dict[str, Row] = {
         (errors.DataValueError, errors.ExecutionError),
     ),
     "barrier": Row(
-        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.GroupError,)
+        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.ConfigurationError,)
     ),
     "broadcast": Row(
         lambda group, value: group.broadcast(value, root=0), EVERY, (errors.DataValueError,)
@@ -418,7 +418,7 @@ AGENTS_GROUP: dict[str, Row] = {
         (errors.ProgramError,),
     ),
     "barrier": Row(
-        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.GroupError,)
+        lambda group, value: group.barrier(timeout=value), SECONDS, (errors.ConfigurationError,)
     ),
     "broadcast": Row(
         lambda group, value: group.broadcast("given", value), EVERY, (errors.DataValueError,)
