@@ -345,8 +345,9 @@ FUTURE: dict[str, Row] = {
     "running": Row(lambda future, _: future.running(), NO),
     "set_exception": Row(lambda future, value: future.set_exception(value), EVERY),
     "set_result": Row(lambda future, value: future.set_result(value), EVERY),
+    # That of the standard library, where the task is done by then.
     "set_running_or_notify_cancel": Row(
-        lambda future, _: future.set_running_or_notify_cancel(), NO
+        lambda future, _: future.set_running_or_notify_cancel(), NO, (RuntimeError,)
     ),
     "settle": Row(lambda future, value: future.settle(value, None), EVERY),
 }
