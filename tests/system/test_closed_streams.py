@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full or read by nobody."""
+"""Standard streams that are closed, full or a pipe without a reader."""
 
 import json
 import os

@@ -275,7 +275,7 @@ def test_a_field_without_a_bound_fails() -> None:
 
 
 def test_what_a_stream_keeps_of_its_filters_fits_into_its_opening() -> None:
-    """A place that comes back is told of the filters, those staged and those that follow."""
+    """A place that comes back receives the filters, those staged and those that follow."""
     assert 3 * MAX_CODE + 4 * MAX_PARAMETERS <= SPEC
 
 

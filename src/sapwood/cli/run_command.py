@@ -286,7 +286,7 @@ def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodErro
     return kind(
         f"{what}; the result is kept in {kept}",
         where=(isinstance(error, SapwoodError) and error.where) or str(path),
-        hint=f"{todo}; what is kept can be read by {read}",
+        hint=f"{todo}; read the kept result by {read}",
         details=error.details if isinstance(error, SapwoodError) else None,
     )
 

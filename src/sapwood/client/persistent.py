@@ -126,7 +126,7 @@ class PersistentDataset(Dataset):
         return found
 
     def taken(self, fields: Sequence[str] | None = None) -> Dataset:
-        """Return this dataset: what was in memory was copied when it was made."""
+        """Return this dataset: its arrays were copied when it was made."""
         _ = fields
         return self
 

@@ -52,7 +52,7 @@ class TaskBatch:
 
     def _done(self, future: Future[Any]) -> None:
         try:
-            # Not that of a TaskFuture, which opens pickles of the user: this is an event loop.
+            # Not TaskFuture.exception(), which opens pickles of the user: this is an event loop.
             failed = Future.exception(future) is not None
         except CancelledError:
             failed = True

@@ -1,7 +1,7 @@
 """References to functions, classes and modules that runners import from the user's own files.
 
 Pickle names such an object by its module. That is too little where the file changes while a
-cluster runs: a runner that has imported the module would go on with the old code. So a reference
+cluster runs: a runner that has imported the module would continue with the old code. So a reference
 also has a *version*, the hash of the file and of the user's files that it imports, and the folder
 from which the client has imported it. A runner that has the module in another version is replaced.
 
@@ -29,7 +29,7 @@ _hashes: dict[str, tuple[int, int, str]] = {}
 """Of each file that was read: time of the last change, size, hash."""
 
 _seen: dict[str, tuple[str, str]] = {}
-"""In a runner, of each module: the version of the first reference to it, and that of its files."""
+"""In a runner, of each module: the versions of the first reference to it and of its files."""
 
 
 def reference_to(value: Any) -> tuple[Any, ...] | None:

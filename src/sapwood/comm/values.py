@@ -102,7 +102,7 @@ class Encoded:
         self.nbytes = nbytes
 
     def owned(self) -> Encoded:
-        """Return the same value with arrays of its own: the caller may change those it gave.
+        """Return the same value with copies of its arrays, so that the caller may change them.
 
         Bytes and texts cannot change, and are not copied.
         """

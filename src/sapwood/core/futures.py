@@ -123,7 +123,7 @@ def _call(function: Callable[..., object], args: tuple[Any, ...]) -> None:
 
 
 class Dispatcher:
-    """Calls functions of callers one after the other, on a thread of its own."""
+    """Calls functions of callers one after the other, on a separate thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class SharedCopy:
-    """A block of shared memory that lives as long as somebody has this object."""
+    """A block of shared memory that lives as long as this object is referenced."""
 
     __slots__ = ("__weakref__", "block")
 

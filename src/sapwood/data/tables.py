@@ -31,7 +31,7 @@ def is_frame(value: object) -> bool:
         return True
     if not any(hasattr(value, method) for method in ARROW_METHODS):
         return False
-    # Arrow's arrays are no tables; its tables and record batches can be made an array, too.
+    # Arrow's arrays are not tables; its tables and record batches have __array__, too.
     return hasattr(value, "column_names") or not hasattr(value, "__array__")
 
 

@@ -142,7 +142,7 @@ def make_private(folder: Path) -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Check that a folder belongs to this user or root, and that nobody else may write to it.
+    """Check that a folder belongs to this user or root, and that no other user may write to it.
 
     The private group of a user does not count as others.
 

@@ -22,7 +22,7 @@ from functools import partial
 from sapwood.core.failures import new_thread
 
 MAX_QUEUED = 1 << 20
-"""Characters that wait to be written; what comes on top is dropped."""
+"""Characters that wait to be written; further text is dropped."""
 
 FLUSH_TIMEOUT = 1.0
 """Seconds without progress after which :meth:`StandardErrorWriter.flush` gives up."""
@@ -35,7 +35,7 @@ PIECE = 1 << 16
 
 
 class StandardErrorWriter:
-    """Writes text to standard error on a thread of its own, in order.
+    """Writes text to standard error on a separate thread, in order.
 
     The thread starts with the first text. It writes to what ``sys.stderr`` is then, in the
     context of the caller, by which notebooks find the cell.

@@ -235,40 +235,29 @@ def gather(
         SapwoodError: The answers do not fit together, or one is malformed.
     """
     with quiet():
-        return _gathered(library, spec, answers, first, owner, end)
-
-
-def _gathered(
-    library: ExchangeLibrary,
-    spec: StreamSpec,
-    answers: Answers,
-    first: int,
-    owner: int,
-    end: float | None,
-) -> Gathered | None:
-    result = Total(spec.reduce)
-    left, weight, nbytes, brought = len(answers.ranges), 0.0, 0, False
-    while left:
-        count = 0
-        while not count:
-            count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
-        if count < 0:
-            return None
-        left -= count
-        for each in library.arrived[:count].tolist():
-            answer = answers.read(each)
-            if answer is None:
-                library.abandon(owner)
+        result = Total(spec.reduce)
+        left, weight, nbytes, brought = len(answers.ranges), 0.0, 0, False
+        while left:
+            count = 0
+            while not count:
+                count = library.wait(owner, -1 if end is None else milliseconds(end - monotonic()))
+            if count < 0:
                 return None
-            weight += answer[2]
-            nbytes += answer[3]
-            if answer[0]:
-                result.add(answer)
-                brought = True
-    total = result.total()
-    if not brought and not spec.counted:
-        total = Accumulator(spec.reduce).total()
-    waves = library.commit(owner)
-    if not waves:
-        return None
-    return WaveResult(total, spec.members, weight, first + waves - 1), nbytes
+            left -= count
+            for each in library.arrived[:count].tolist():
+                answer = answers.read(each)
+                if answer is None:
+                    library.abandon(owner)
+                    return None
+                weight += answer[2]
+                nbytes += answer[3]
+                if answer[0]:
+                    result.add(answer)
+                    brought = True
+        total = result.total()
+        if not brought and not spec.counted:
+            total = Accumulator(spec.reduce).total()
+        waves = library.commit(owner)
+        if not waves:
+            return None
+        return WaveResult(total, spec.members, weight, first + waves - 1), nbytes

@@ -1426,7 +1426,7 @@ class Head:
                 self._thread.post(partial(self._remove_lost, lost[0], always=True))
 
     def _remove_lost(self, rank: int, *, always: bool = False) -> None:
-        """Remove a node that is lost still, if the policy still says so.
+        """Remove a node that is still lost, if the policy still says so.
 
         Args:
             rank: The node.

@@ -307,5 +307,9 @@ def _path_of(text: str) -> Path:
     """Return a path of this node; it may begin with ``~`` or a variable, or in the home folder."""
     path = expand_user(os.path.expandvars(text))
     if str(path).startswith("~"):
-        raise InputError(f"there is no path {text!r}: this node has no user '{path.parts[0][1:]}'")
+        raise InputError(
+            f"this node has no user '{path.parts[0][1:]}'",
+            where=text,
+            hint="give an absolute path, or one below the home folder",
+        )
     return (home_folder() or Path("/")) / path

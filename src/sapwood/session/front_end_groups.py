@@ -46,7 +46,7 @@ class FrontEndGroups:
         """Enter a group with some agents; the request is the :class:`Group`.
 
         Raises:
-            ConfigurationError: The name is no text, or a time-out is no number.
+            ConfigurationError: The name is not a text, or a time-out is not a number.
         """
         if not isinstance(name, str):
             raise ConfigurationError(

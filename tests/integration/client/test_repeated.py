@@ -1,4 +1,4 @@
-"""What is opened and closed again and again leaves no descriptor, thread, entry or memory."""
+"""Repeated opening and closing leaves no descriptor, thread, entry or memory."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Held:
 
     def __init__(self, root: object) -> None:
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what is free already, the allocator may keep
+        ctypes.CDLL(None).malloc_trim(0)  # the allocator may keep free memory
         self.counts: dict[int, tuple[int, int]] = {}
         self.memory: dict[int, int] = {}
         for pid in descendants(os.getpid()):

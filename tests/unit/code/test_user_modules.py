@@ -80,7 +80,7 @@ def test_a_runner_refuses_a_module_that_has_changed_since_it_was_imported(
         opened(after)
     monkeypatch.setattr(user_modules, "_seen", {})  # a new process
     assert opened(after)() == 2
-    # Another client has other files on its machine; those of this one are as they were.
+    # Another client has other files on its machine; the files of this machine are unchanged.
     assert opened(before)() == 2
 
 

@@ -23,7 +23,7 @@ def ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on_loop(function: Callable[[], Any]) -> Any:
-    """Call a function on a thread that counts as that of an event loop."""
+    """Call a function on a thread that counts as the thread of an event loop."""
     answer: Future[Any] = Future()
 
     def work() -> None:
@@ -44,7 +44,7 @@ def test_a_future_that_was_cancelled_is_completed_without_an_error(complete: str
     future: CallerFuture[Any] = CallerFuture()
     assert future.cancel()
     getattr(future, complete)(ValueError("late") if complete == "set_exception" else 7)
-    assert wait([future], PATIENCE).done == {future}  # who waits knows of it
+    assert wait([future], PATIENCE).done == {future}  # waiting threads are notified
     with pytest.raises(CancelledError):
         future.result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -46,7 +47,7 @@ class ExactIntegers:
         return np.dtype(self.kind).type(self.value) if fits else self.value
 
 
-class Elementwise:
+class Elementwise(ABC):
     """Combines arrays element by element, and numbers; the base of sums, minima and maxima."""
 
     __slots__ = ("_private", "value")
@@ -90,9 +91,9 @@ class Elementwise:
 
     combine: Callable[..., Any]
 
+    @abstractmethod
     def combine_scalars(self, left: Any, right: Any) -> Any:
         """Combine two numbers."""
-        raise NotImplementedError
 
     def partial(self) -> Any:
         """Return what travels on to the next vertex."""
@@ -177,34 +178,35 @@ class Sum(Elementwise):
         check_alike(array, 0)
 
 
-class Minimum(Elementwise):
+class Extreme(Elementwise):
+    """Keeps one of the contributions; the base of minima and maxima."""
+
+    __slots__ = ()
+    choose: Callable[..., Any]
+
+    def combine_scalars(self, left: Any, right: Any) -> Any:
+        """Combine two numbers."""
+        if is_nan(left) or is_nan(right):
+            return left if is_nan(left) else right
+        if left == right:
+            return self.choose(left, right, key=_place_among_equals)
+        return self.choose(left, right)
+
+
+class Minimum(Extreme):
     """Keeps the smallest."""
 
     __slots__ = ()
     combine = staticmethod(np.minimum)
-
-    def combine_scalars(self, left: Any, right: Any) -> Any:
-        """Combine two numbers."""
-        if is_nan(left) or is_nan(right):
-            return left if is_nan(left) else right
-        if left == right:
-            return min(left, right, key=_place_among_equals)
-        return min(left, right)
+    choose = staticmethod(min)
 
 
-class Maximum(Elementwise):
+class Maximum(Extreme):
     """Keeps the largest."""
 
     __slots__ = ()
     combine = staticmethod(np.maximum)
-
-    def combine_scalars(self, left: Any, right: Any) -> Any:
-        """Combine two numbers."""
-        if is_nan(left) or is_nan(right):
-            return left if is_nan(left) else right
-        if left == right:
-            return max(left, right, key=_place_among_equals)
-        return max(left, right)
+    choose = staticmethod(max)
 
 
 def _place_among_equals(value: Any) -> tuple[bool, str]:

@@ -245,7 +245,7 @@ def _columns(path: Path, layout: Layout, wanted: list[int] | None, error: ValueE
 
 
 def require_different(names: Sequence[str], fields: Sequence[str], where: str) -> None:
-    """Check that each wanted column has a name of its own.
+    """Check that no other column has the name of a wanted column.
 
     Raises:
         DataShapeError: Several columns have the name of a field.

@@ -750,7 +750,7 @@ class Hostile(Exception):  # noqa: N818 - as above
     __hash__ = None  # type: ignore[assignment] # on purpose
 
 
-name_of_the_exit = "nobody may see this"
+name_of_the_exit = "never shown"
 
 
 def in_a_circle() -> Exception:

@@ -32,7 +32,7 @@ def test_integers_keep_all_digits_or_are_an_error(source: Any) -> None:
     assert values(source("a,b\n1e300,1\n123456789012345678.5,2\n"), ["a"])[0][0] == 1e300
     with pytest.raises(DataValueError, match=r"column 1 \('a'\).*9007199254740993.*:3"):
         values(source("a,b\n1,1\n9007199254740993,2\n"), ["a"])
-    # A column that nobody wants may hold anything.
+    # A column that is not wanted may hold anything.
     assert values(source("a,b\n9007199254740993,1\n3,2\n"), ["b"]) == [[1.0, 2.0]]
 
 
