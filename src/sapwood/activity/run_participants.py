@@ -12,6 +12,7 @@ from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.futures import when_done
 from sapwood.core.rankset import fold
+from sapwood.core.shown import shown
 from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
 
 CLOSE_TIMEOUT = 5.0
@@ -179,4 +180,4 @@ class RunParticipants:
 
 
 def _as_sapwood(error: BaseException) -> SapwoodError:
-    return error if isinstance(error, SapwoodError) else ExecutionError(repr(error))
+    return error if isinstance(error, SapwoodError) else ExecutionError(shown(error))

@@ -8,6 +8,7 @@ import typer
 from sapwood.cli.head_connection import asked_head
 from sapwood.core import typed
 from sapwood.core.errors import InputError
+from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.security.rights import ATTACH, CONNECT, OBSERVE
@@ -26,7 +27,9 @@ def ticket(cluster: str, lifetime: str, *, read_only: bool) -> calls.DashboardTi
     try:
         seconds = parse_duration(lifetime)
     except ValueError:
-        raise InputError(f"--ttl cannot be {lifetime!r}", hint="write 30min, 12h or 1d") from None
+        raise InputError(
+            f"--ttl cannot be {shown(lifetime)}", hint="write 30min, 12h or 1d"
+        ) from None
     rights = [CONNECT, OBSERVE, ATTACH] if read_only else []
     wanted = calls.OpenDashboard(rights=rights, lifetime=seconds)
     made = asked_head(cluster, calls.OPEN_DASHBOARD, msgspec.to_builtins(wanted), START_TIMEOUT)

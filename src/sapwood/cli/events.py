@@ -17,6 +17,7 @@ from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, InputError
 from sapwood.core.hostset import expand_hosts
+from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 
 if TYPE_CHECKING:
@@ -131,5 +132,5 @@ def _since(text: str) -> float:
         return dt.datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
         raise InputError(
-            f"--since cannot be {text!r}", hint="write 10min, 2h, 3d or 2026-01-31T12:00"
+            f"--since cannot be {shown(text)}", hint="write 10min, 2h, 3d or 2026-01-31T12:00"
         ) from None

@@ -16,6 +16,7 @@ from sapwood.cli.options import Debug, Set, assignments
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import expand_hosts
+from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.folders import expand_user
 from sapwood.environment.log_files import LogFile, Wanted, merged
@@ -93,7 +94,9 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
 
 def _checked(level: str) -> str:
     if level and level not in LEVELS:
-        raise InputError(f"there is no level {level!r}", hint=f"levels are {', '.join(LEVELS)}")
+        raise InputError(
+            f"there is no level {shown(level)}", hint=f"levels are {', '.join(LEVELS)}"
+        )
     return level
 
 

@@ -15,6 +15,7 @@ from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.up import Cluster
 from sapwood.core.errors import InputError, ResourceError
+from sapwood.core.shown import shown
 from sapwood.environment.component import ComponentAction
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
@@ -164,7 +165,9 @@ def show(
 
         found = [one for one in nodes_of(name) if one.name == node]
         if not found:
-            raise InputError(f"there is no node {node!r}", hint="`sapwood node list` shows them")
+            raise InputError(
+                f"there is no node {shown(node)}", hint="`sapwood node list` shows them"
+            )
         if as_json:
             print_json(found[-1])
             return

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import typer
 
 from sapwood.core.errors import ConfigurationError, InputError
+from sapwood.core.shown import shown
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
@@ -45,10 +46,11 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
         name = name.strip()
         if not equals or not name:
             raise InputError(
-                f"{option} cannot be {text!r}", hint=f"write {option} name=value, without blanks"
+                f"{option} cannot be {shown(text)}",
+                hint=f"write {option} name=value, without blanks",
             )
         if name in values:
-            raise InputError(f"{name!r} is given twice", where=option, hint="give it once")
+            raise InputError(f"{shown(name)} is given twice", where=option, hint="give it once")
         values[name] = value
     return values
 

@@ -24,6 +24,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.rankset import fold, parse_ranks
+from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
@@ -292,7 +293,7 @@ def contract(session: str, agents: str, timeout: str, cluster: str, *, as_json: 
     ranks = parse_ranks(agents)
     if not ranks:
         raise ConfigurationError(
-            f"{agents!r} is no set of agents", hint="write their ranks, such as 2-4,7"
+            f"{shown(agents)} is no set of agents", hint="write their ranks, such as 2-4,7"
         )
     with _attached(session, "user", cluster) as user:
         user.contract(ranks, parse_duration(timeout))

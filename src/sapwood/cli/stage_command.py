@@ -14,6 +14,7 @@ from sapwood.cli.present import print_json, table, write
 from sapwood.code.cache import BuildCache
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.core.hostset import fold_hosts
+from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 from sapwood.head.stage_reports import StageReport
@@ -137,7 +138,7 @@ def remove(name: str, label: str, nodes: str, *, as_json: bool) -> None:
     _raise(failed)
     if not removed:
         raise InputError(
-            f"nothing is staged as {label!r}", hint="`sapwood stage list` shows what is"
+            f"nothing is staged as {shown(label)}", hint="`sapwood stage list` shows what is"
         )
     if as_json:
         print_json({"removed": label, "nodes": removed})

@@ -14,6 +14,7 @@ from sapwood.cli.present import print_json, table, write
 from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import InputError
+from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 
 app = typer.Typer(help="Let machines join a cluster that is up.", no_args_is_help=True)
@@ -84,7 +85,9 @@ def revoke(
         with connected(name) as head:
             known = head.client.call(calls.REVOKE_TOKEN, token)
         if not known:
-            raise InputError(f"there is no token {token!r}", hint="`sapwood token list` shows them")
+            raise InputError(
+                f"there is no token {shown(token)}", hint="`sapwood token list` shows them"
+            )
         if as_json:
             print_json({"revoked": token})
         else:

@@ -16,6 +16,7 @@ from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import split_hosts
 from sapwood.core.rankset import fold
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, by_host, flat, plan
 from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
@@ -147,7 +148,7 @@ def _machines_of(kind: str, rest: str) -> tuple[list[str], list[int]]:
         names = list(SshLauncher(split_hosts(rest)).hosts)
     elif kind == "session" or not rest:
         raise InputError(
-            f"the machines of {kind!r} are not known before it is used",
+            f"the machines of {shown(kind)} are not known before it is used",
             where="--on",
             hint="name hosts, or how many: slurm:4",
         )
@@ -230,7 +231,7 @@ def _link(text: str) -> LinkCost:
         found = LinkCost(parse_duration(latency), parse_duration(overhead), 1 / parse_size(rate))
     except (ValueError, ZeroDivisionError) as error:
         raise InputError(
-            f"{text!r} does not say how fast a link is: {error}",
+            f"{shown(text)} does not say how fast a link is: {error}",
             hint="write latency, overhead and bytes a second: 20us,5us,2GB",
         ) from None
     return found

@@ -19,6 +19,7 @@ from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import absolute
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
@@ -216,7 +217,7 @@ def attach(
         wanted = FrontEndRole.MERGER  # which no front end is, either
     if wanted is FrontEndRole.MERGER:
         raise ConfigurationError(
-            f"a front end cannot be {role!r}", where="role", hint="say owner, user or watch"
+            f"a front end cannot be {shown(role)}", where="role", hint="say owner, user or watch"
         )
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     if handle.startswith("sws1."):
@@ -225,9 +226,11 @@ def attach(
             read_credential,
         )
 
-        shown = read_credential(handle)
-        there = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
-        return attached_cluster(there, connect_by(shown), wanted, chosen, ends=False)
+        credential = read_credential(handle)
+        there = RootAddress(
+            session=credential.session, name=credential.name, secret=credential.secret
+        )
+        return attached_cluster(there, connect_by(credential), wanted, chosen, ends=False)
     find = partial(find_root, handle, cluster)
     socket, number, name = once_there(find, on_wait) if wait else find()
     address = RootAddress(session=number, name=name)

@@ -31,6 +31,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.failures import start_thread
 from sapwood.core.html_table import escaped, html_table
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
@@ -424,7 +425,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._must_be_open()
         if not self._session.invitations.revoke(invitation):
             raise ConfigurationError(
-                f"there is no invitation {invitation[:20]!r} that could be revoked",
+                f"there is no invitation {shown(invitation)} that could be revoked",
                 hint="name it by its id, as `sapwood agent list` and cluster.invitations show it",
             )
 

@@ -27,6 +27,7 @@ from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hostset import split_hosts
+from sapwood.core.shown import shown
 from sapwood.core.topology import Tree, flat
 from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
@@ -213,7 +214,7 @@ def connect(
 def _record_run(head: HeadAccess, run: Run) -> None:
     """Let the head note that a run has ended, if this side may tell it; nobody waits for that."""
     error = run.exception(0)
-    what = error.what if isinstance(error, SapwoodError) else "" if error is None else repr(error)
+    what = error.what if isinstance(error, SapwoodError) else "" if error is None else shown(error)
     progress = run.progress
     head.record_run(
         run.name, str(progress.state), progress.seconds, progress.iteration, reason=what
@@ -552,7 +553,7 @@ def start_on(
 def _check_transport(settings: Settings) -> None:
     if settings.comm.transport not in {"", "unix"}:
         raise ConfigurationError(
-            f"the transport {settings.comm.transport!r} links no machines: TLS does",
+            f"the transport {shown(settings.comm.transport)} links no machines: TLS does",
             where="comm.transport",
             hint="it is for clusters on one machine; leave it empty",
         )

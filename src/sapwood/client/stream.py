@@ -22,6 +22,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.html_table import html_table
 from sapwood.core.rankset import Ranges, fold, from_ranges
+from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.environment.units import describe_size
 from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
@@ -494,7 +495,8 @@ def replaced_filters(old: Sequence[FilterAt], new: Sequence[FilterAt]) -> tuple[
         missing = [way for way in ways if known is None or not getattr(known, way)]
         if known is None or missing:
             raise ConfigurationError(
-                f"the stream has no filter {missing[0]} at {one.where!r} that could be replaced",
+                f"the stream has no filter {missing[0]} at {shown(one.where)} that could be "
+                "replaced",
                 hint="an update changes the code of filters; open a new stream for others",
             )
         found[one.where] = FilterAt(

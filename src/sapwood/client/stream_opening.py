@@ -19,6 +19,7 @@ from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
@@ -94,7 +95,7 @@ def open_stream(
         )
     sync = synchronisation(request.sync, request.late)
     if request.keep not in {"all", LATEST}:
-        raise ConfigurationError(f"keep is {request.keep!r}", hint='use "all" or "latest"')
+        raise ConfigurationError(f"keep is {shown(request.keep)}", hint='use "all" or "latest"')
     handler, code = _handler(request, encode)
     options = StreamOptions(
         code=code,
@@ -147,11 +148,11 @@ def _handler(
     what = request.what
     if isinstance(what, str):
         if what not in BUILT_IN:
-            raise ConfigurationError(f"agents know no {what!r}", hint=suggest(what, BUILT_IN))
+            raise ConfigurationError(f"agents know no {shown(what)}", hint=suggest(what, BUILT_IN))
         return what, b""
     if not callable(what) and not isinstance(what, NativeFunctionRef):
         raise ConfigurationError(
-            f"{what!r} cannot be called", hint="pass a function, or program['name']"
+            f"{shown(what)} cannot be called", hint="pass a function, or program['name']"
         )
     code = encode(what, "function")
     if code.steps and request.sync != "none":
@@ -190,15 +191,15 @@ def synchronisation(sync: str | float, late: str) -> Synchronisation:
         0.25
     """
     if late not in {"drop", "next"}:
-        raise ConfigurationError(f"late is {late!r}", hint='use "drop" or "next"')
+        raise ConfigurationError(f"late is {shown(late)}", hint='use "drop" or "next"')
     if isinstance(sync, str):
         if sync not in {"all", "none"}:
             hint = 'use "all", "none", or a number of seconds'
-            raise ConfigurationError(f"sync is {sync!r}", hint=hint)
+            raise ConfigurationError(f"sync is {shown(sync)}", hint=hint)
         return Synchronisation(sync)
     if isinstance(sync, bool) or not 0 < sync <= MAX_SYNC:
         raise ConfigurationError(
-            f"sync is {sync!r}", hint="a time-out is a positive number of seconds"
+            f"sync is {shown(sync)}", hint="a time-out is a positive number of seconds"
         )
     return Synchronisation("time-out", float(sync), late)
 
@@ -211,7 +212,7 @@ def checked_loss(on_loss: str) -> str:
     """
     if on_loss not in LOSSES:
         raise ConfigurationError(
-            f"on_loss is {on_loss!r}", hint=suggest(on_loss, LOSSES) or 'use "replace"'
+            f"on_loss is {shown(on_loss)}", hint=suggest(on_loss, LOSSES) or 'use "replace"'
         )
     return on_loss
 
@@ -226,12 +227,14 @@ def checked_agents(agents: Sequence[int] | None, every: Sequence[int]) -> list[i
         ranks: list[Any] = list(every if agents is None else agents)
     except TypeError:
         raise ConfigurationError(
-            f"agents is {agents!r}", hint="give the ranks of agents, as in agents=[1, 2]"
+            f"agents is {shown(agents)}", hint="give the ranks of agents, as in agents=[1, 2]"
         ) from None
     wrong = [rank for rank in ranks if not isinstance(rank, int) or rank not in every]
     if wrong or not ranks:
         raise ConfigurationError(
-            f"there is no agent {wrong[0]!r}" if wrong else "a stream needs at least one agent",
+            f"there is no agent {shown(wrong[0])}"
+            if wrong
+            else "a stream needs at least one agent",
             hint=f"agents have the ranks {ranks_text(every)}",
         )
     return ranks
@@ -241,7 +244,9 @@ def check_time_limit(seconds: Any, name: str = "time_limit") -> None:
     """Raise ConfigurationError unless it is a number of seconds, or 0 for no limit."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or not 0 <= seconds < math.inf:
-        raise ConfigurationError(f"{name} is {seconds!r}", hint="give seconds, or 0 for no limit")
+        raise ConfigurationError(
+            f"{name} is {shown(seconds)}", hint="give seconds, or 0 for no limit"
+        )
 
 
 def reductions(
@@ -260,7 +265,7 @@ def reductions(
         for field, kind in reduce.items():
             if not isinstance(field, str) or not field or not isinstance(kind, str):
                 raise ConfigurationError(
-                    f"reduce has {field!r}: {kind!r}",
+                    f"reduce has {shown(field)}: {shown(kind)}",
                     hint='name fields and reductions, as in {"total": "sum"}',
                 )
             make_reduction(kind)
@@ -268,7 +273,7 @@ def reductions(
     if callable(reduce) or isinstance(reduce, NativeFunctionRef | Filter):
         return {WHOLE: "gather"}, reduce
     raise ConfigurationError(
-        f"reduce is {reduce!r}",
+        f"reduce is {shown(reduce)}",
         hint="name a reduction, fields with their reductions, or give a function or a Filter",
     )
 
@@ -327,7 +332,7 @@ def _by_place(given: Any) -> dict[str, Any]:
         kind, _, number = str(where).partition(" ")
         if where != "*" and not (kind in {"rank", "depth"} and number.isdecimal()):
             raise ConfigurationError(
-                f"there is no place {where!r}", hint='name "rank N", "depth N" or "*"'
+                f"there is no place {shown(where)}", hint='name "rank N", "depth N" or "*"'
             )
     return dict(given)
 
@@ -339,12 +344,12 @@ def _way(own: Any, way: str) -> Any:
     if isinstance(own, NativeFunctionRef):
         if way == "down":
             raise ConfigurationError(
-                f"{own!r} cannot be a filter on the way down", hint="write that one in Python"
+                f"{shown(own)} cannot be a filter on the way down", hint="write that one in Python"
             )
         return own
     if not callable(own) and not isinstance(own, Filter):
         raise ConfigurationError(
-            f"{own!r} is no filter", hint="give a function, a Filter, or program['name']"
+            f"{shown(own)} is no filter", hint="give a function, a Filter, or program['name']"
         )
     kind = own if isinstance(own, type) else type(own)
     if issubclass(kind, Filter) and not has_own(kind, way):

@@ -30,6 +30,7 @@ from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.target import Target, targets_of
 from sapwood.core.errors import ConfigurationError, InputError, ParameterError
+from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.core.whole import whole
 from sapwood.data.sources import load
@@ -148,7 +149,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._must_be_open()
         if on_agent_loss not in {"replace", "fail"}:
             raise ConfigurationError(
-                f"on_agent_loss is {on_agent_loss!r}", hint="use 'replace' or 'fail'"
+                f"on_agent_loss is {shown(on_agent_loss)}", hint="use 'replace' or 'fail'"
             )
         limits = self.settings.limits
         limit = limits.time if time_limit is None else time_limit
@@ -162,7 +163,7 @@ class TreeWork(StaysHere, abc.ABC):
             )
         if parameters is not None and not isinstance(parameters, Mapping):
             raise ParameterError(
-                f"parameters are {parameters!r}", hint="give a dictionary of values by name"
+                f"parameters are {shown(parameters)}", hint="give a dictionary of values by name"
             )
         if chunk is not None:
             whole(chunk, "chunk")
@@ -350,7 +351,7 @@ class TreeWork(StaysHere, abc.ABC):
 def _delegation(settings: RunSettings, how: str | None) -> DelegationOptions:
     wanted = settings.delegate if how is None else how
     if wanted not in {"measured", "static"}:
-        raise ConfigurationError(f"delegate is {wanted!r}", hint='use "measured" or "static"')
+        raise ConfigurationError(f"delegate is {shown(wanted)}", hint='use "measured" or "static"')
     return DelegationOptions(
         how=wanted,
         least_gain=settings.gain,

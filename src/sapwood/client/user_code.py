@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import reprlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from sapwood.code.target import Target
 from sapwood.comm import values
 from sapwood.comm.content import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.data.tables import native_argument, native_arguments
 from sapwood.environment.tracing import Carrier
 
@@ -83,7 +83,7 @@ class CodeMaker:
             return self._native(function.program).image
         if not callable(function):
             raise ConfigurationError(
-                f"{reprlib.repr(function)} cannot be called",
+                f"{shown(function)} cannot be called",
                 hint="pass a function, or program['name']",
             )
         return self._pickled(function)

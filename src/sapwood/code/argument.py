@@ -15,6 +15,7 @@ from sapwood.code.call_record import place_text
 from sapwood.code.extent import Extent
 from sapwood.code.interface import FunctionSignature, ParameterSignature, Role
 from sapwood.core.errors import ArgumentError
+from sapwood.core.shown import shown
 
 Array = np.ndarray[Any, Any]
 Lengths = dict[str, int]
@@ -322,7 +323,7 @@ def describe_value(value: Any) -> str:
     """Return what a value is, for an error message."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} and shape {value.shape}"
-    text = repr(value)
+    text = shown(value)
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:39] + '…'}"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from sapwood.core.errors import ProgramError
+from sapwood.core.shown import shown
 
 MAX_BUNDLE_BYTES = 64 * 2**20
 """Size of all files of a program together."""
@@ -101,7 +102,7 @@ def read_file(folder: Path, name: str, *, named_by: str) -> bytes:
         beside = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise ProgramError(
-            f"cannot read {name!r}: {why}", where=named_by, hint=suggest(name, beside)
+            f"cannot read {shown(name)}: {why}", where=named_by, hint=suggest(name, beside)
         ) from error
 
 

@@ -52,6 +52,7 @@ from sapwood.code.reducers import NATIVE_PREFIX
 from sapwood.comm.reductions import REDUCTIONS
 from sapwood.core import typed
 from sapwood.core.errors import ProgramError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 
 MAIN_FILE = "program.toml"
@@ -209,7 +210,9 @@ def _reducer(how: str, functions: Mapping[str, Any]) -> Any:
 def _parameter(table: ParameterTable, *, where: str) -> Parameter:
     if table.type and table.type not in PARAMETER_TYPES:
         raise ProgramError(
-            f"unknown type {table.type!r}", where=where, hint=suggest(table.type, PARAMETER_TYPES)
+            f"unknown type {shown(table.type)}",
+            where=where,
+            hint=suggest(table.type, PARAMETER_TYPES),
         )
     return Parameter(
         table.default,

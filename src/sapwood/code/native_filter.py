@@ -11,6 +11,7 @@ from sapwood.code.filter import Filter
 from sapwood.code.interface import ParameterSignature, Role
 from sapwood.code.native_binding import NativeFunction
 from sapwood.core.errors import ArgumentError, ProgramError
+from sapwood.core.shown import shown
 
 _ONE_EACH = "write void combine(double *into, const double *from, size_t n)"
 
@@ -84,6 +85,6 @@ class NativeFilter(Filter):
             raise ArgumentError(
                 f"{self._function.signature.name}: parameter {parameter.name} is missing",
                 where=self._function.signature.where,
-                hint=f"open the stream with parameters={{{parameter.name!r}: …}}",
+                hint=f"open the stream with parameters={{{shown(parameter.name)}: …}}",
             )
         return into.size

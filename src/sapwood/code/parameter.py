@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 
 from sapwood.core.errors import ParameterError, ProgramError
+from sapwood.core.shown import shown
 
 ParameterValue = int | float | str | bool
 
@@ -83,7 +84,7 @@ class Parameter:
         for limit in (self.minimum, self.maximum):
             if limit is not None and not isinstance(limit, int | float):
                 raise ProgramError(
-                    f"parameter {name} cannot have the limit {limit!r}",
+                    f"parameter {name} cannot have the limit {shown(limit)}",
                     where=where,
                     hint="give a number",
                 )
@@ -107,12 +108,18 @@ class Parameter:
         """
         converted = self._convert(value)
         if self.choices is not None and converted not in self.choices:
-            raise self._error(f"cannot be {converted!r}", f"choose one of {self._choices_text()}")
+            raise self._error(
+                f"cannot be {shown(converted)}", f"choose one of {self._choices_text()}"
+            )
         # Written so that NaN, which compares false with everything, is refused by any limit.
         if self.minimum is not None and not cast("float", converted) >= self.minimum:
-            raise self._error(f"is {converted!r}, below its minimum", f"give {self.range_text()}")
+            raise self._error(
+                f"is {shown(converted)}, below its minimum", f"give {self.range_text()}"
+            )
         if self.maximum is not None and not cast("float", converted) <= self.maximum:
-            raise self._error(f"is {converted!r}, above its maximum", f"give {self.range_text()}")
+            raise self._error(
+                f"is {shown(converted)}, above its maximum", f"give {self.range_text()}"
+            )
         return converted
 
     def range_text(self) -> str:
@@ -136,7 +143,7 @@ class Parameter:
         fits = type(value) is self.type or (self.type is float and type(value) is int)
         if not fits:
             raise self._error(
-                f"wants {self.type.__name__}, got {type(value).__name__} {value!r}",
+                f"wants {self.type.__name__}, got {type(value).__name__} {shown(value)}",
                 f"give {self._example()}",
             )
         return self.type(cast("Any", value))
@@ -151,7 +158,7 @@ class Parameter:
                 return cast("type[int | float]", self.type)(word)
             except ValueError:
                 pass  # the error below says more
-        raise self._error(f"cannot be read from {text!r}", f"give {self._example()}")
+        raise self._error(f"cannot be read from {shown(text)}", f"give {self._example()}")
 
     def _example(self) -> str:
         limits = self.range_text()

@@ -14,6 +14,7 @@ from sapwood.code.parameter import Parameter, ParameterValue, parameter
 from sapwood.code.reducers import Reducer, check_reducers
 from sapwood.code.result_file import find_writer, write_result
 from sapwood.core.errors import DataMissingError, ParameterError, ProgramError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 
 __all__ = ["NativeFunctionRef", "Program", "data_of", "native", "parameter"]
@@ -265,7 +266,7 @@ def check_definition(kind: type[Program]) -> None:
         names = getattr(kind, key)
         if isinstance(names, str) or not all(isinstance(name, str) for name in names):
             raise ProgramError(
-                f"{key} must be a list of names, not {names!r}",
+                f"{key} must be a list of names, not {shown(names)}",
                 where=kind.name,
                 hint=f'write {key} = ["{names}"]' if isinstance(names, str) else "",
             )

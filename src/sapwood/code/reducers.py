@@ -15,6 +15,7 @@ from sapwood.code.filter import Filter, FoldFilter, has_own, positional
 from sapwood.code.native_marker import Native
 from sapwood.comm.reductions import REDUCTIONS, Reduction, make_reduction
 from sapwood.core.errors import ExecutionError, ProgramError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 
 Reducer = str | Callable[[Any, Any], Any] | Filter | type[Filter] | Native
@@ -76,7 +77,7 @@ def _check_name(field: str, how: str, where: str) -> None:
     name = how.partition(":")[0]
     if name not in REDUCTIONS:
         raise ProgramError(
-            f"unknown reduction {how!r} for field {field}",
+            f"unknown reduction {shown(how)} for field {field}",
             where=where,
             hint=f"{suggest(name, REDUCTIONS)}; or give a function of two values",
         )
@@ -107,7 +108,7 @@ def _check_code(field: str, how: Any, where: str) -> None:
 
 
 def _described(what: Any) -> str:
-    return str(getattr(what, "__qualname__", None) or repr(what))
+    return str(getattr(what, "__qualname__", None) or shown(what))
 
 
 class FieldReducers(Filter):

@@ -14,6 +14,7 @@ import msgspec
 
 from sapwood.contexts.process import c_library
 from sapwood.core.errors import InputError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 
 GENERIC: Final = "generic"
@@ -152,7 +153,7 @@ def _parse_machine(name: str, text: str) -> Target:
 
 
 def _unknown(text: str, hint: str) -> InputError:
-    return InputError(f"{text!r} is no target", where="target", hint=hint)
+    return InputError(f"{shown(text)} is no target", where="target", hint=hint)
 
 
 def features_hash(cpuinfo: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataValueError, ProtocolError
+from sapwood.core.shown import shown
 
 MAX_DTYPE_TEXT = 16 * 1024
 """Characters that describe the type of a structured array."""
@@ -52,7 +53,7 @@ def dtype_from(text: str) -> np.dtype[Any]:
     elif _PLAIN_DTYPE.fullmatch(text):
         dtype = np.dtype(text)
     else:
-        raise ProtocolError(f"a peer sent an array of unknown type {text[:40]!r}")
+        raise ProtocolError(f"a peer sent an array of unknown type {shown(text)}")
     if dtype.hasobject:
         raise ProtocolError("a peer sent an array of Python objects")
     return dtype

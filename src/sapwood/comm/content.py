@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from sapwood.core.errors import ProtocolError
+from sapwood.core.shown import shown
 
 CHUNK: Final = 2**20
 """Bytes of content that travel at a time, at most."""
@@ -137,5 +138,5 @@ def checked_sha256(text: str) -> str:
         sapwood.core.errors.ProtocolError: '../../etc/passwd' is no SHA-256
     """
     if len(text) != _LENGTH or not _DIGITS.issuperset(text):
-        raise ProtocolError(f"{text!r} is no SHA-256")
+        raise ProtocolError(f"{shown(text)} is no SHA-256")
     return text

@@ -24,6 +24,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
+from sapwood.core.shown import shown
 
 MAGIC = b"SW"
 FRAME_VERSION = 1
@@ -205,7 +206,7 @@ class FrameDecoder:
         if magic != MAGIC or version != FRAME_VERSION:
             raise ProtocolError(
                 "the peer does not speak this protocol",
-                where=f"first bytes {bytes(view[position : position + 4])!r}",
+                where=f"first bytes {shown(bytes(view[position : position + 4]))}",
             )
         if flags & ~FLAG_SHARED:
             raise ProtocolError(f"a frame has unknown flags {flags:#x}")

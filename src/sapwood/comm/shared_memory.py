@@ -20,6 +20,7 @@ import msgspec
 from sapwood.comm import huge_pages
 from sapwood.comm.huge_pages import HUGE_PAGE
 from sapwood.core.errors import ProtocolError, ResourceError
+from sapwood.core.shown import shown
 
 MAX_MAPPED_BLOCKS = 256
 """Blocks of other processes that one process keeps mapped; the least recently used goes first."""
@@ -249,7 +250,7 @@ def private_view(ref: SharedRef) -> memoryview:
 def _check_bounds(ref: SharedRef) -> None:
     inside = 0 <= ref.offset <= ref.offset + ref.nbytes <= ref.capacity
     if not inside or not ref.capacity:
-        raise ProtocolError("a shared-memory reference is out of bounds", where=repr(ref))
+        raise ProtocolError("a shared-memory reference is out of bounds", where=shown(ref))
 
 
 def _map(ref: SharedRef, how: int, *, private: bool = False) -> memoryview:

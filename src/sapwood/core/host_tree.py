@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import expand_hosts
+from sapwood.core.shown import shown
 
 KINDS = ("flat", "kary", "knomial", "file")
 """How the text of a shape begins."""
@@ -37,7 +38,7 @@ def parse_shape(text: str) -> tuple[str, str]:
     kind, _, rest = text.partition(":")
     number = kind in {"kary", "knomial"} and rest.isascii() and rest.isdecimal() and int(rest) > 1
     if not (text == "flat" or number or (kind == "file" and rest)):
-        raise ConfigurationError(f"{text!r} is no shape of a tree", where=_WHERE, hint=_HINT)
+        raise ConfigurationError(f"{shown(text)} is no shape of a tree", where=_WHERE, hint=_HINT)
     return kind, rest
 
 
@@ -62,7 +63,7 @@ def shaped(text: str, count: int) -> list[int]:
     elif kind == "knomial":
         _grow(above, range(count + 1), int(argument))
     elif kind == "file":
-        raise ConfigurationError(f"{text!r} is to be read first", where=_WHERE)
+        raise ConfigurationError(f"{shown(text)} is to be read first", where=_WHERE)
     return above
 
 
@@ -121,7 +122,9 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
         for child in [name for one in below for name in expand_hosts(one)]:
             for name in (parent, child):
                 if name not in numbers:
-                    raise ConfigurationError(f"{name!r} is no machine of the cluster", where=where)
+                    raise ConfigurationError(
+                        f"{shown(name)} is no machine of the cluster", where=where
+                    )
             if not numbers[child] or numbers[child] in above:
                 raise ConfigurationError(f"{child} is below two machines", where=where)
             above[numbers[child]] = numbers[parent]

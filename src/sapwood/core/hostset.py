@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 
 MAX_HOSTS = 100_000
 """Hosts that one expression may name."""
@@ -121,5 +122,5 @@ def _too_many(text: str) -> ConfigurationError:
 
 def _malformed(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{text[:80]!r} is no set of hosts", hint="write for example n1,n2 or gpu[1-4,7]"
+        f"{shown(text)} is no set of hosts", hint="write for example n1,n2 or gpu[1-4,7]"
     )

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 MAX_LISTED = 12
 """Known names that :func:`suggestion` lists before it says how many more there are."""
 
+MAX_NAME = 200
+"""A longer name is not a misspelt one."""
 
-def suggest(name: str, known: Iterable[str]) -> str:
+
+def suggest(name: object, known: Iterable[str]) -> str:
     """Return a hint that names what ``name`` may have been meant to be, and all that is known.
 
     Example:
@@ -27,7 +30,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}? Known: {listed}"
 
 
-def suggestion(name: str, known: Iterable[str], *, kind: str = "names") -> str:
+def suggestion(name: object, known: Iterable[str], *, kind: str = "names") -> str:
     """Return a hint that names the nearest names; where there are none, some that are known.
 
     Args:
@@ -52,7 +55,9 @@ def suggestion(name: str, known: Iterable[str], *, kind: str = "names") -> str:
     return f"the {kind} are {listed}" + (f" and {more} more" if more > 0 else "")
 
 
-def _nearest(name: str, names: list[str]) -> list[str]:
+def _nearest(name: object, names: list[str]) -> list[str]:
+    if not isinstance(name, str) or len(name) > MAX_NAME:
+        return []
     import difflib  # noqa: PLC0415 - only a mistake needs it, and agents start faster without
 
     return difflib.get_close_matches(name, names, n=3)

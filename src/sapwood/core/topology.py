@@ -280,7 +280,11 @@ def flat(agents: int) -> Tree:
         [1, 2, 3]
     """
     if agents < 0:
-        raise ConfigurationError("a tree cannot have fewer than no agents", where=f"{agents=}")
+        raise ConfigurationError(
+            "a tree cannot have fewer than no agents",
+            where="agents",
+            hint="give a number from 0 on",
+        )
     return Tree(agents, (-1, *([ROOT] * agents)))
 
 

@@ -23,6 +23,7 @@ import msgspec
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.core.rankset import to_ranges
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, with_spares
 
 FRONT = "front"
@@ -72,7 +73,7 @@ def parse_topology(text: str, where: str = "topology", *, spares: bool = False) 
     """
     lines = _lines(text, where)
     if FRONT not in lines:
-        raise _wrong(where, 1, f"no line begins with {FRONT!r}", "say what the front end has")
+        raise _wrong(where, 1, f"no line begins with {shown(FRONT)}", "say what the front end has")
     count = _check_agents(lines, where)
     names = [name for name in lines if name != FRONT]
     ranks = {FRONT: ROOT} | {name: count + 1 + index for index, name in enumerate(names)}
@@ -161,11 +162,14 @@ def _lines(text: str, where: str) -> dict[str, _Line]:
         name, at, hosts = (part.strip() for part in head.partition("@"))
         if not colon or not _NAME.fullmatch(name) or bool(at) != bool(hosts):
             raise _wrong(
-                where, number, f"{content[:60]!r} is no place with its children", "left @ n1: 1-4"
+                where, number, f"{shown(content)} is no place with its children", "left @ n1: 1-4"
             )
         if name in found:
             raise _wrong(
-                where, number, f"{name!r} has line {found[name].number} already", "make it one line"
+                where,
+                number,
+                f"{shown(name)} has line {found[name].number} already",
+                "make it one line",
             )
         found[name] = _Line(number, name, _children(rest, where, number), [])
         if hosts:
@@ -184,13 +188,15 @@ def _children(text: str, where: str, number: int) -> list[int | str]:
             first, last = int(numbers[1]), int(numbers[2] or numbers[1])
             if not 0 < first <= last <= MAX_AGENTS:
                 raise _wrong(
-                    where, number, f"{word!r} names no agents", f"they are 1 to {MAX_AGENTS}"
+                    where, number, f"{shown(word)} names no agents", f"they are 1 to {MAX_AGENTS}"
                 )
             found += range(first, last + 1)
         elif _NAME.fullmatch(word):
             found.append(word)
         else:
-            raise _wrong(where, number, f"{word!r} is no agent and no junction", "write 1-4 left")
+            raise _wrong(
+                where, number, f"{shown(word)} is no agent and no junction", "write 1-4 left"
+            )
     if not found:
         raise _wrong(where, number, "a place without children", "leave out the line, or name some")
     return found
@@ -230,13 +236,16 @@ def _check_junction(
         raise _wrong(where, line.number, "the front end is below nobody", "leave it out")
     if child not in lines:
         raise _wrong(
-            where, line.number, f"junction {child!r} has no line of its own", f"write {child}: 1-4"
+            where,
+            line.number,
+            f"junction {shown(child)} has no line of its own",
+            f"write {child}: 1-4",
         )
     if child in placed:
         raise _wrong(
             where,
             line.number,
-            f"junction {child!r} is in line {placed[child]} already",
+            f"junction {shown(child)} is in line {placed[child]} already",
             "a junction is below one place",
         )
 
@@ -249,7 +258,7 @@ def _check_reached(lines: dict[str, _Line], placed: dict[str, int], where: str) 
         if name not in reached:
             what = "is above itself" if name in placed else "is below nobody"
             raise _wrong(
-                where, line.number, f"junction {name!r} {what}", "put it below the front end"
+                where, line.number, f"junction {shown(name)} {what}", "put it below the front end"
             )
 
 
@@ -261,7 +270,7 @@ def _check_order(tree: Tree, lines: dict[str, _Line], ranks: dict[str, int], whe
             raise _wrong(
                 where,
                 line.number,
-                f"the agents below {name!r} are not one run in the order of their numbers",
+                f"the agents below {shown(name)} are not one run in the order of their numbers",
                 "number the agents from left to right: results come in that order",
             )
 
@@ -284,7 +293,7 @@ def _hosts(
                 raise _wrong(
                     where,
                     line.number,
-                    f"{line.name!r} has no hosts, and line {named[0].number} has",
+                    f"{shown(line.name)} has no hosts, and line {named[0].number} has",
                     "name hosts in each line, or in none",
                 )
             continue

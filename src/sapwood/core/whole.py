@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from sapwood.core.errors import InputError
+from sapwood.core.shown import shown
 
 
 def whole(value: Any, name: str, kind: type[InputError] = InputError) -> int:
@@ -31,4 +32,4 @@ def whole(value: Any, name: str, kind: type[InputError] = InputError) -> int:
             return operator.index(value)
         except TypeError:
             pass
-    raise kind(f"{name} is {value!r}", where=name, hint="give a whole number")
+    raise kind(f"{name} is {shown(value)}", where=name, hint="give a whole number")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataError, DataShapeError, DataValueError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.data.scanned import ColumnType
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -70,7 +71,7 @@ def column_type(kind: Any, name: str, where: str) -> ColumnType:
     else:
         hint = "leave it out with columns=…, or cast it to numbers"
     raise DataShapeError(
-        f"column {name!r} is of the Arrow type {kind}, which native code cannot read",
+        f"column {shown(name)} is of the Arrow type {kind}, which native code cannot read",
         where=where,
         hint=hint,
     )
@@ -143,7 +144,7 @@ def damaged(where: str) -> Iterator[None]:
 def _nulls(column: Any, name: str, where: str, first: int) -> DataValueError:
     at = column.is_null().index(True).as_py()
     return DataValueError(
-        f"column {name!r} has {column.null_count} nulls, the first in row {first + at} of the "
+        f"column {shown(name)} has {column.null_count} nulls, the first in row {first + at} of the "
         f"piece, and values of type {column.type} have no NaN",
         where=where,
         hint="fill them (column.fill_null), drop those rows, or cast the column to float64",

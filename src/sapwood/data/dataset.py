@@ -12,6 +12,7 @@ import numpy as np
 
 from sapwood.core.errors import DataShapeError
 from sapwood.core.html_table import escaped, html_table
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.data.checks import find_not_finite, require_kind
 from sapwood.data.chunks import split_range
@@ -278,14 +279,14 @@ class Dataset:
         column = self._columns.get(name)
         if column is None:
             raise DataShapeError(
-                f"the dataset has no field {name!r}",
+                f"the dataset has no field {shown(name)}",
                 where=self.origin,
                 hint=suggestion(name, self._columns, kind="fields"),
             )
         return column
 
     def _where(self, field: str) -> str:
-        return f"field {field!r} of {self.origin}"
+        return f"field {shown(field)} of {self.origin}"
 
     def _describe(self) -> list[tuple[str, str, str]]:
         """Return name, dtype and shape of an item of each field."""

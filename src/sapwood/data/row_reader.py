@@ -17,6 +17,7 @@ import numpy as np
 from sapwood.comm.array_types import dtype_from
 from sapwood.comm.content import ContentFolder
 from sapwood.core.errors import DataShapeError, DataValueError, ProtocolError, ResourceError
+from sapwood.core.shown import shown
 from sapwood.data.formats import format_named
 from sapwood.data.opened_file import opened
 from sapwood.data.stored import StoredField, StoredPiece, StoredRows
@@ -142,9 +143,9 @@ def _require_finite(rows: Array, field: StoredField, first: int, file: str) -> N
     if not bad.any():
         return
     index = np.unravel_index(int(bad.argmax()), bad.shape)
-    column = f", column {field.columns[int(index[1])]!r}" if field.stacked else ""
+    column = f", column {shown(field.columns[int(index[1])])}" if field.stacked else ""
     raise DataValueError(
-        f"the data hold values that are not finite: field {field.name!r} is "
+        f"the data hold values that are not finite: field {shown(field.name)} is "
         f"{rows[index]} in row {first + int(index[0])}{column} (counted from 0 over all files)",
         where=file,
         hint="remove these rows, or fill the nulls; if the program can work with NaN, let it: "
@@ -192,7 +193,7 @@ def _too_large(nbytes: int, place: str) -> ResourceError:
 
 
 def _column(name: str) -> str:
-    return f"column {name!r}" if name else "the array"
+    return f"column {shown(name)}" if name else "the array"
 
 
 def _where(file: str, rows: StoredRows, piece: StoredPiece) -> str:

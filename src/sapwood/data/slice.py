@@ -19,6 +19,7 @@ from sapwood.comm.array_types import dtype_from
 from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
+from sapwood.core.shown import shown
 from sapwood.data.stored import StoredContent, StoredRows
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -213,10 +214,11 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks, content: Cont
     try:
         dtype = dtype_from(field.dtype)
     except (TypeError, ValueError, ProtocolError) as error:
-        raise ProtocolError(f"a slice has a field of unknown type {field.dtype!r}") from error
+        raise ProtocolError(f"a slice has a field of unknown type {shown(field.dtype)}") from error
     if dtype.hasobject or not dtype.itemsize or any(extent < 0 for extent in field.item_shape):
         raise ProtocolError(
-            f"a slice has a field of impossible type {field.dtype!r} or shape {field.item_shape}"
+            f"a slice has a field of impossible type {shown(field.dtype)} or shape "
+            f"{field.item_shape}"
         )
     shape = (count if field.count < 0 else field.count, *field.item_shape)
     nbytes = math.prod(shape) * dtype.itemsize
@@ -224,7 +226,8 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks, content: Cont
     held = place.memory.nbytes if isinstance(place, MemoryPlace) else place.nbytes
     if held != nbytes:
         raise ProtocolError(
-            f"field {field.name!r} of a slice is {nbytes} bytes, but its reference names {held}"
+            f"field {shown(field.name)} of a slice is {nbytes} bytes, but its reference "
+            f"names {held}"
         )
     if not nbytes:
         array = np.zeros(shape, dtype)
@@ -307,10 +310,10 @@ def _no_field(name: str, known: Mapping[str, Array]) -> DataShapeError:
 
     if not known:
         return DataShapeError(
-            f"the slice has no field {name!r}: it has no arrays, only indices",
+            f"the slice has no field {shown(name)}: it has no arrays, only indices",
             hint="use slice.start and slice.stop; for arrays name them in the program's inputs, "
             "and give an array, a dictionary of arrays or a file as data",
         )
     return DataShapeError(
-        f"the slice has no field {name!r}", hint=suggestion(name, known, kind="fields")
+        f"the slice has no field {shown(name)}", hint=suggestion(name, known, kind="fields")
     )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataMissingError, DataShapeError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.data.codecs import all_codecs, codec_for
 from sapwood.data.column import Column, check_array
@@ -91,18 +92,18 @@ def _from_range(items: range) -> Dataset:
     if items.step != 1:
         raise DataShapeError(
             f"a range with step {items.step} cannot be split",
-            where=repr(items),
+            where=shown(items),
             hint="use range(start, stop) and compute the rest from the index",
         )
     if not items:
-        raise DataShapeError("the range is empty", where=repr(items), hint="give stop > start")
+        raise DataShapeError("the range is empty", where=shown(items), hint="give stop > start")
     if not -MAX_INDEX <= items.start <= items.stop <= MAX_INDEX:
         raise DataShapeError(
             "the range is too large",
-            where=repr(items),
+            where=shown(items),
             hint="indices are 64-bit numbers, at most 2**63 - 1",
         )
-    return Dataset({}, items=items, origin=repr(items))
+    return Dataset({}, items=items, origin=shown(items))
 
 
 def _from_frame(frame: Any, fields: Sequence[str], chosen: Sequence[str] | None = None) -> Dataset:
@@ -114,7 +115,7 @@ def _from_frame(frame: Any, fields: Sequence[str], chosen: Sequence[str] | None 
 def _from_sparse(matrix: Any, fields: Sequence[str]) -> Dataset:
     if not set(CSR_PARTS) <= set(fields):
         raise DataShapeError(
-            f"the data are a sparse matrix, and the field {fields[0]!r} wants a plain array",
+            f"the data are a sparse matrix, and the field {shown(fields[0])} wants a plain array",
             hint='name the arrays of its CSR form, inputs = ["data", "indices", "indptr"], or pass '
             "matrix.toarray()",
         )
@@ -132,14 +133,15 @@ def _from_mapping(source: Mapping[Any, Any]) -> Dataset:
     for name, value in source.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise DataShapeError(
-                f"{name!r} cannot name a field", hint="use names like those of Python variables"
+                f"{shown(name)} cannot name a field",
+                hint="use names like those of Python variables",
             )
         if is_sparse(value):
             parts, lengths[name] = sparse_columns(value, name)
             columns |= parts
             meta[f"{name}_shape"] = tuple(value.shape)
         else:
-            columns[name] = Column(_as_array(value, f"field {name!r}"))
+            columns[name] = Column(_as_array(value, f"field {shown(name)}"))
             lengths[name] = len(columns[name].array)
     if len(set(lengths.values())) > 1:
         raise DataShapeError(
@@ -156,7 +158,7 @@ def _checked_columns(columns: Sequence[str] | None, source: Any) -> Sequence[str
         return None
     if isinstance(columns, str):
         raise DataShapeError(
-            f"columns is the text {columns!r}", hint=f"give a list: columns=[{columns!r}]"
+            f"columns is the text {shown(columns)}", hint=f"give a list: columns=[{shown(columns)}]"
         )
     table = isinstance(source, str | Path) or is_frame(source)
     if not table:

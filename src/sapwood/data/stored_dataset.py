@@ -13,6 +13,7 @@ import numpy as np
 
 from sapwood.comm.array_types import dtype_from
 from sapwood.core.errors import ClosedError, DataShapeError, ResourceError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.data.chunks import split_range
 from sapwood.data.column import Array
@@ -235,7 +236,7 @@ class StoredDataset(Dataset):
         field = self._by_name.get(name)
         if field is None:
             raise DataShapeError(
-                f"the dataset has no field {name!r}",
+                f"the dataset has no field {shown(name)}",
                 where=self.origin,
                 hint=suggestion(name, self._by_name, kind="fields"),
             )

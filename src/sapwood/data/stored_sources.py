@@ -14,6 +14,7 @@ import numpy as np
 from sapwood.comm.array_types import dtype_text
 from sapwood.comm.content import ContentFolder
 from sapwood.core.errors import DataError, DataMissingError, DataShapeError
+from sapwood.core.shown import shown
 from sapwood.data.formats import RowFormat, all_formats, format_of
 from sapwood.data.formats.choice import Choice
 from sapwood.data.opened_file import opened
@@ -139,7 +140,7 @@ def _local(name: str) -> StoredFile:
     except UnicodeEncodeError as error:
         raise DataMissingError(
             "the path is no UTF-8, and cannot be told to agents",
-            where=repr(name),
+            where=shown(name),
             hint="rename the file",
         ) from error
     except OSError as error:
@@ -157,7 +158,7 @@ def _kind(paths: Sequence[str], source: str) -> RowFormat:
         if kind is None:
             known = ", ".join(s for one in all_formats() for s in one.suffixes)
             raise DataMissingError(
-                f"files that end in {PurePosixPath(plain).suffix!r} cannot be read in pieces",
+                f"files that end in {shown(PurePosixPath(plain).suffix)} cannot be read in pieces",
                 where=_shown(path),
                 hint=f"use one of {known}; a pattern such as FOLDER/*.parquet leaves out others",
             )
@@ -179,7 +180,7 @@ def _require_same(first: Scanned, other: Scanned, first_name: str, where: str) -
     for name, kind in first.columns.items():
         found = other.columns.get(name)
         if found != kind:
-            what = f"column {name!r}" if name else "the array"
+            what = f"column {shown(name)}" if name else "the array"
             raise DataShapeError(
                 f"{what} is {_described(found)} here, and {_described(kind)} in {first_name}",
                 where=where,
@@ -214,10 +215,11 @@ def _fields(
     wide = next((name for name in names if columns[name].item_shape), None)
     if wide is not None:
         raise DataShapeError(
-            f"column {wide!r} has several numbers a row, and cannot stand beside others in one "
-            "field",
+            f"column {shown(wide)} has several numbers a row, and cannot stand beside others in "
+            "one field",
             where=where,
-            hint=f"choose it alone with columns=[{wide!r}], or name it in the program's inputs",
+            hint=f"choose it alone with columns=[{shown(wide)}], or name it in "
+            "the program's inputs",
         )
     dtype = np.result_type(*(columns[name].dtype for name in names))
     return (StoredField(fields[0], names, dtype_text(dtype), (len(names),), stacked=True),)

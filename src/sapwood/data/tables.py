@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sapwood.core.errors import DataShapeError
+from sapwood.core.shown import shown
 from sapwood.data.arrow_columns import as_array, pyarrow_for
 from sapwood.data.column import Array, Column, check_array
 from sapwood.data.formats.choice import Choice
@@ -65,7 +66,7 @@ def frame_columns(
         read = choice(names) or ()
         if choice.by_name(names):
             return {
-                field: Column(check_array(np.asarray(frame[field]), f"column {field!r}"))
+                field: Column(check_array(np.asarray(frame[field]), f"column {shown(field)}"))
                 for field in read
             }, {}
         part = frame if chosen is None else frame[list(chosen)]
@@ -105,7 +106,9 @@ def _arrow_columns(
     read = choice(names) or ()
     arrays = {name: as_array(table.column(name), name, where) for name in read}
     if choice.by_name(names):
-        return {name: Column(check_array(arrays[name], f"column {name!r}")) for name in read}, {}
+        return {
+            name: Column(check_array(arrays[name], f"column {shown(name)}")) for name in read
+        }, {}
     parts = list(arrays.values())
     if not parts:
         raise DataShapeError("the table has no columns", where=where)
@@ -114,10 +117,11 @@ def _arrow_columns(
         whole = parts[0]
     elif wide:
         raise DataShapeError(
-            f"column {wide[0]!r} has several numbers a row, and cannot stand beside others in one "
-            "field",
+            f"column {shown(wide[0])} has several numbers a row, and cannot stand beside others in "
+            "one field",
             where=where,
-            hint=f"choose it alone with columns=[{wide[0]!r}], or name it in the program's inputs",
+            hint=f"choose it alone with columns=[{shown(wide[0])}], or name it in "
+            "the program's inputs",
         )
     else:
         whole = np.stack(parts, axis=1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.environment.folders import expand_user
 from sapwood.environment.schema import Key, find_setting, is_section
 from sapwood.environment.toml_text import key_lines, line_of
@@ -123,7 +124,7 @@ class _Source:
     def table_of(self, value: Any, key: Key, name: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise ConfigurationError(
-                f"{name} cannot be {value!r}",
+                f"{name} cannot be {shown(value)}",
                 where=self.origin(key),
                 hint=f"it is a table: write [{name}]",
             )

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from sapwood.core.clock import Clock
 from sapwood.core.errors import SapwoodError
+from sapwood.core.shown import shown
 
 MAX_STORY = 64
 """Transitions that a life remembers; the oldest are forgotten first."""
@@ -122,7 +123,8 @@ class Lifecycle:
         if after not in allowed:
             following = ", ".join(state.value for state in allowed) or "nothing"
             raise SapwoodError(
-                f"component {self.name!r} is {self.state.value} and cannot become {after.value}",
+                f"component {shown(self.name)} is {self.state.value} and cannot become "
+                f"{after.value}",
                 where=self.name,
                 hint=f"after {self.state.value} comes {following}",
                 details={"its story": self.story()},

@@ -13,6 +13,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.environment.settings import LARGEST, Settings
 from sapwood.environment.units import parse_duration, parse_size
@@ -81,7 +82,7 @@ class SettingField:
             return typed.convert(value, Annotated[self.kind, meta])
         except (msgspec.ValidationError, ValueError) as error:
             raise ConfigurationError(
-                f"{'.'.join(self.key)} cannot be {value!r}",
+                f"{'.'.join(self.key)} cannot be {shown(value)}",
                 where=origin,
                 hint=f"expected {self.expected()}",
             ) from error
@@ -123,7 +124,7 @@ def find_setting(key: Key, origin: str) -> SettingField:
         ):
             return dataclasses.replace(setting, key=key)
     raise ConfigurationError(
-        f"there is no setting {'.'.join(key)!r}",
+        f"there is no setting {shown('.'.join(key))}",
         where=origin,
         hint=_nearest(key, [setting.key for setting in settings]),
     )

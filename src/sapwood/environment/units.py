@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from sapwood.core.shown import shown
+
 SIZES = {
     "b": 1,
     "kb": 10**3,
@@ -36,10 +38,10 @@ def parse_size(text: str) -> int:
     """
     number, factor = _read(text, SIZES, "b", "a size such as 1024, '64 KiB' or '2 GB'")
     if math.isinf(float(number)):
-        raise ValueError(f"{text!r} is too large")
+        raise ValueError(f"{shown(text)} is too large")
     size = float(number) * factor if not number.isdigit() else int(number) * factor
     if size != int(size):
-        raise ValueError(f"{text!r} is not a whole number of bytes")
+        raise ValueError(f"{shown(text)} is not a whole number of bytes")
     return int(size)
 
 
@@ -56,7 +58,7 @@ def parse_duration(text: str) -> float:
     number, factor = _read(text, DURATIONS, "s", "a duration such as 2.5, '500 ms' or '10 s'")
     seconds = float(number) * factor
     if math.isinf(seconds):
-        raise ValueError(f"{text!r} is too large")
+        raise ValueError(f"{shown(text)} is too large")
     return seconds
 
 
@@ -95,11 +97,11 @@ def _read(
 ) -> tuple[str, float]:
     match = _NUMBER_AND_UNIT.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not {wanted}")
+        raise ValueError(f"{shown(text)} is not {wanted}")
     number, unit = match.groups()
     name = unit or bare
     # Units of size may be written in any case; those of time may not (M is not m).
     factor = units.get(name.lower() if units is SIZES else name)
     if factor is None:
-        raise ValueError(f"{unit!r} is not a unit here; use {wanted}")
+        raise ValueError(f"{shown(unit)} is not a unit here; use {wanted}")
     return number, factor

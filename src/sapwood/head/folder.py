@@ -13,6 +13,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
+from sapwood.core.shown import shown
 from sapwood.environment.folders import check_private, make_private, state_folder
 from sapwood.session.folder import PREFIX
 
@@ -55,7 +56,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{name!r} is no name of a cluster",
+            f"{shown(name)} is no name of a cluster",
             hint="use up to 32 small letters, digits and hyphens, such as lab-2",
         )
     return state_folder(environment) / "heads" / name

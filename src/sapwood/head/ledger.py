@@ -21,6 +21,7 @@ import msgspec
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.failures import log_failure, new_thread
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
 from sapwood.store.file_system import is_local
@@ -184,7 +185,7 @@ def kinds_of(texts: Iterable[str]) -> frozenset[str]:
         fitting = {kind for kind in KINDS if kind == text or kind.startswith(f"{text}.")}
         if not fitting:
             raise ConfigurationError(
-                f"there are no events of the kind {text!r}", hint=suggest(text, KINDS)
+                f"there are no events of the kind {shown(text)}", hint=suggest(text, KINDS)
             )
         found |= fitting
     return frozenset(found)

@@ -19,6 +19,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SecurityError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.configuration import Configuration, load_configuration
 from sapwood.environment.defaults import render_value
@@ -137,7 +138,7 @@ class PolicyKeeper:
         if role in ROLES:
             return sorted(ROLES[role])
         raise ConfigurationError(
-            f"there is no role {role!r}",
+            f"there is no role {shown(role)}",
             hint=suggest(role, {*own, *ROLES}),
         )
 
@@ -166,7 +167,7 @@ class PolicyKeeper:
             found = [one for one in found if one.key == key or one.key.startswith(f"{key}.")]
             if not found:
                 find_setting((TABLE, *_parts(key)), "policy")  # says which there are
-                raise ConfigurationError(f"nobody has set {key!r}", where="policy")
+                raise ConfigurationError(f"nobody has set {shown(key)}", where="policy")
         return found
 
     def _row(self, parts: Key, value: str, origin: str) -> calls.PolicyRow:

@@ -17,6 +17,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsConnection, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
+from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.gate import context
 from sapwood.head.service import ServiceClient, plain
@@ -53,7 +54,7 @@ def places_of(address: str) -> list[str]:
         ) from error
     if not places or not address.startswith(SCHEME):
         raise ConfigurationError(
-            f"{address!r} is no address of a head", hint="write sapwood://host:port"
+            f"{shown(address)} is no address of a head", hint="write sapwood://host:port"
         )
     return places
 

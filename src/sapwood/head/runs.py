@@ -28,6 +28,7 @@ import msgspec
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
@@ -154,7 +155,7 @@ class HeadRuns:
         if len(found) != 1:
             several = "several runs begin" if found else "no run begins"
             raise ConfigurationError(
-                f"{several} with {text!r}", hint="`sapwood runs history` shows all of them"
+                f"{several} with {shown(text)}", hint="`sapwood runs history` shows all of them"
             )
         return found[0]
 

@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.core.futures import when_done
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
@@ -346,7 +347,7 @@ class SessionBook:
             name = wanted.name or f"s-{session[:4]}"
             if _NAME.fullmatch(name) is None or _ID.fullmatch(name) is not None:
                 raise ConfigurationError(
-                    f"{name!r} is no name of a session",
+                    f"{shown(name)} is no name of a session",
                     hint="use up to 64 letters, digits, dots and hyphens, such as night-run; eight "
                     "hexadecimal digits would be an id",
                 )
@@ -537,7 +538,7 @@ class SessionBook:
             try:
                 if record.restarts and isinstance(error, ClosedError) and not self._closing:
                     return  # the head ends: the next one begins it again
-                what = error.what if isinstance(error, SapwoodError) else repr(error)
+                what = error.what if isinstance(error, SapwoodError) else shown(error)
                 self._not_begun(record, what)
             finally:
                 answer.set_exception(error)

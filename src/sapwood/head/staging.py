@@ -38,6 +38,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
+from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
 from sapwood.head.stage_reports import (
@@ -151,7 +152,8 @@ class Staging:
         twice = [one for one, count in Counter(tree.name for tree in trees).items() if count > 1]
         if twice:
             raise InputError(
-                f"two of these files are called {twice[0]!r}", hint="give other names by --as NAME"
+                f"two of these files are called {shown(twice[0])}",
+                hint="give other names by --as NAME",
             )
         reports: list[StageReport] = []
         failed: dict[str, SapwoodError] = {}
@@ -238,7 +240,7 @@ class Staging:
         ]
         if taken:
             raise InputError(
-                f"{name!r} is the name of something that is no environment",
+                f"{shown(name)} is the name of something that is no environment",
                 where=fold_hosts(taken),
                 hint=f"give another name by --as NAME, or `sapwood stage remove {name}`",
             )

@@ -22,6 +22,7 @@ from sapwood.contexts.local_user import LocalUser, find_user
 from sapwood.contexts.process import resident_memory
 from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError, SecurityError
 from sapwood.core.failures import start_thread
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
 from sapwood.nodes.staged_use import with_environment, with_staged_programs
@@ -498,12 +499,12 @@ def _refusal(
     if isinstance(error, SapwoodError):
         return NOT_STARTED, str(error)
     if isinstance(error, ValueError):
-        return NOT_STARTED, f"{program!r} cannot be started: {error}"
+        return NOT_STARTED, f"{shown(program)} cannot be started: {error}"
     if order.folder and error.filename in {order.folder, os.fsencode(order.folder)}:
         return NOT_STARTED, f"it cannot start in {order.folder}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
-        return NOT_FOUND, f"there is no command {program!r}"
-    return NOT_STARTED, f"{program!r} cannot be started: {error.strerror or error}"
+        return NOT_FOUND, f"there is no command {shown(program)}"
+    return NOT_STARTED, f"{shown(program)} cannot be started: {error.strerror or error}"
 
 
 def _nothing() -> None:

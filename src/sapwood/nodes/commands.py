@@ -19,6 +19,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError
 from sapwood.core.failures import failing
 from sapwood.core.futures import when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
+from sapwood.core.shown import shown
 from sapwood.nodes import messages
 from sapwood.nodes.command_processes import CHUNK, STREAMS, CommandProcesses, Done
 from sapwood.session.loop_thread import LoopThread
@@ -117,7 +118,7 @@ class Commands:
             raise ConfigurationError(
                 f"there is no node {fold_hosts(unknown)} that takes commands now"
                 if unknown
-                else f"{self._nodes!r} names no nodes",
+                else f"{shown(self._nodes)} names no nodes",
                 where="nodes",
                 hint=f"nodes are {fold_hosts(there.values())}",
             )
@@ -143,7 +144,8 @@ class Commands:
         wants = set(input_to)
         if unknown := sorted(wants - set(meant.values())):
             raise ConfigurationError(
-                f"there is no node {unknown[0]!r}", hint=f"nodes are {fold_hosts(meant.values())}"
+                f"there is no node {shown(unknown[0])}",
+                hint=f"nodes are {fold_hosts(meant.values())}",
             )
         running = RunningCommand(self._carrier, next(self._numbers), meant, self._forget)
         with self._lock:

@@ -17,6 +17,7 @@ import msgspec
 
 from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.core.errors import DataMissingError, InputError, ProtocolError
+from sapwood.core.shown import shown
 
 MAX_ENTRIES: Final = 40_000
 """Files, folders and links of one tree: the list of them is one message."""
@@ -106,7 +107,7 @@ class FileTree(msgspec.Struct, frozen=True):
             above, _, last = one.path.rpartition(b"/")
             fits = one.path == root if not number else above in folders
             if not fits or last in {b"", b".", b".."} or b"\0" in one.path or one.path in seen:
-                raise ProtocolError(f"the list of staged files is malformed at {one.path!r}")
+                raise ProtocolError(f"the list of staged files is malformed at {shown(one.path)}")
             seen.add(one.path)
             if one.kind == "folder":
                 folders.add(one.path)
@@ -132,7 +133,7 @@ def checked_name(name: str) -> str:
     fits = name not in {"", ".", ".."} and "/" not in name and name.isprintable()
     if not fits or len(os.fsencode(name)) > MAX_NAME:
         raise InputError(
-            f"{name[:80]!r} is no name for staged files",
+            f"{shown(name)} is no name for staged files",
             hint="a name is that of a file, without /; give one by --as NAME",
         )
     return name

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.futures import when_done
+from sapwood.core.shown import shown
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import cache_folder, expand_user, home_folder, make_private
 from sapwood.environment.lifecycle import State
@@ -286,7 +287,7 @@ def _give(request: IncomingRequest, answer: Future[Any]) -> None:
     except SapwoodError as error:
         request.fail(error)
     except Exception as error:  # noqa: BLE001 - the node must not end by it
-        request.fail(ResourceError(f"the node cannot do this: {error!r}"))
+        request.fail(ResourceError(f"the node cannot do this: {shown(error)}"))
 
 
 def _refuse_others(user: str) -> None:

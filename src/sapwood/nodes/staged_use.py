@@ -11,6 +11,7 @@ from typing import Final
 from sapwood.code.runner.packages import MARK, VARIABLE
 from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 
 STAGE_VARIABLE: Final = "SAPWOOD_STAGE"
 """Variable of all processes of a node: the folder in which staged files are, by their names."""
@@ -53,7 +54,7 @@ def with_environment(
     folder = link.resolve()
     if "/" in name or not (folder / MARK).is_file():
         raise ConfigurationError(
-            f"no environment {name!r} is staged on this node",
+            f"no environment {shown(name)} is staged on this node",
             hint="`sapwood stage environment LOCK` stages one on the nodes of a head; "
             "`sapwood stage list` shows what is there",
         )

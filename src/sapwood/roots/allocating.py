@@ -18,6 +18,7 @@ from sapwood.contexts.launchers.choice import machines, new_launcher
 from sapwood.contexts.launchers.held import HeldLauncher
 from sapwood.core.errors import CancelledError, ResourceError, SapwoodError
 from sapwood.core.failures import new_thread, start_thread
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
@@ -146,7 +147,7 @@ class SessionMachines:
         except Exception as error:  # noqa: BLE001 - handed to who waits
             if not isinstance(error, SapwoodError):
                 _log.exception("machines not asked for")
-                error = ResourceError(f"the machines cannot be had: {error!r}")
+                error = ResourceError(f"the machines cannot be had: {shown(error)}")
             self._heard.put(error)
         else:
             self._heard.put(control)

@@ -23,6 +23,7 @@ from sapwood.comm.streams.control import STAGE
 from sapwood.comm.streams.stream import Position, code_name, filter_at
 from sapwood.core.errors import ErrorRecord, ProtocolError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT
 from sapwood.roots import wire
 from sapwood.session.streams import Filters, decoded
@@ -378,7 +379,9 @@ class JointStream:
         except SapwoodError as error:
             self._fail(number, ROOT, error.to_record())
         except Exception as error:  # noqa: BLE001 - what another session says must not end this one
-            problem = ProtocolError(f"the parts of the sessions do not fit together: {error!r}")
+            problem = ProtocolError(
+                f"the parts of the sessions do not fit together: {shown(error)}"
+            )
             self._fail(number, ROOT, problem.to_record())
         else:
             self._completed(number, wave, total)

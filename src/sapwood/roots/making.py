@@ -23,6 +23,7 @@ from sapwood.comm.streams.stream import Position
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.rankset import parse_ranks
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, by_host, flat, plan
 from sapwood.core.whole import whole
 from sapwood.environment.cores import usable_cores
@@ -370,7 +371,7 @@ def _interpreters(cluster: ClusterSettings, size: int) -> dict[int, tuple[str, .
         ranks = parse_ranks(text)
         if not ranks or not command or min(ranks) <= ROOT or max(ranks) >= size:
             raise ConfigurationError(
-                f"{text!r} = {command} gives no place of this tree an interpreter",
+                f"{shown(text)} = {command} gives no place of this tree an interpreter",
                 where=f"cluster.places.{text}",
                 hint=f'write ranks from 1 to {size - 1}, for example "1-2,4", and a command',
             )

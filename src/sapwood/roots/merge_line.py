@@ -24,6 +24,7 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.core.rankset import MAX_RANKS
+from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls, wire
@@ -177,7 +178,7 @@ class MergeLine:
             self._cut(error)
         except Exception as error:  # noqa: BLE001 - what another session says must not end this one
             _log.exception("another root said what cannot be", session=self.address.name)
-            self._cut(ProtocolError(f"it said what cannot be: {error!r}"))
+            self._cut(ProtocolError(f"it said what cannot be: {shown(error)}"))
 
     def connection_closed(self, number: int, reason: str) -> None:
         """The line is gone."""

@@ -24,6 +24,7 @@ from sapwood.contexts.launchers.choice import is_launched
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
+from sapwood.core.shown import shown
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
@@ -315,7 +316,7 @@ def _planned(
         return msgspec.structs.replace(here, options=options), None
     if wanted.on != "head":
         raise ConfigurationError(
-            f"a session cannot be on {wanted.on!r}",
+            f"a session cannot be on {shown(wanted.on)}",
             hint="say head for the nodes of the cluster, local for the head's machine, or which "
             "machines it brings along: slurm:4, ssh:n1,n2, ray:2",
         )

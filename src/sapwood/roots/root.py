@@ -43,6 +43,7 @@ from sapwood.core.errors import (
 from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import when_done
 from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
@@ -938,7 +939,7 @@ class RootServer:
         try:
             wanted = FrontEndRole(asked.role)
         except ValueError:
-            raise ProtocolError(f"a front end cannot be {asked.role!r}") from None
+            raise ProtocolError(f"a front end cannot be {shown(asked.role)}") from None
         front_end.label = wire.printable(asked.label[:200])
         allowed = front_end.verify(asked)
         if wanted not in allowed.roles:

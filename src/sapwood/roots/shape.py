@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.core.topology import Tree, flat, kary, knomial
 from sapwood.core.topology_file import PlannedTopology, parse_topology
@@ -50,7 +51,7 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
             )
         return planned.tree
     hint = suggest(kind, SHAPES) if kind not in SHAPES else ""
-    raise ConfigurationError(f"{shape!r} is no shape of a tree", hint=hint or _HINT)
+    raise ConfigurationError(f"{shown(shape)} is no shape of a tree", hint=hint or _HINT)
 
 
 def agents_of_shape(shape: str) -> int:

@@ -18,6 +18,7 @@ from sapwood.activity.progress import Progress
 from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
@@ -357,7 +358,7 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
     wanted: LogQuery = asked.query
     if wanted.level not in LEVELS:
         raise HttpError(
-            400, f"there is no level {wanted.level[:20]!r}", hint=f"levels are {', '.join(LEVELS)}"
+            400, f"there is no level {shown(wanted.level)}", hint=f"levels are {', '.join(LEVELS)}"
         )
     level = 10 * (LEVELS.index(wanted.level) + 1)
     order = calls.LogsOf(host, ReadLogs(wanted.after, level))

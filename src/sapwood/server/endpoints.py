@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sapwood.core import typed
+from sapwood.core.shown import shown
 from sapwood.server.lines import Line
 from sapwood.server.problems import HttpError
 
@@ -86,7 +87,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
         if name not in fields:
             raise HttpError(
                 400,
-                f"there is no parameter {name[:40]!r}",
+                f"there is no parameter {shown(name)}",
                 where=request.url.path,
                 hint=f"there is {', '.join(sorted(fields))}" if fields else "it takes none",
             )

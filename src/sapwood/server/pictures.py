@@ -12,6 +12,7 @@ from starlette.responses import StreamingResponse
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line
@@ -237,7 +238,7 @@ class Pictures:
         for topic in topics:
             if topic not in TOPICS:
                 hint = f"follow {', '.join(TOPICS)}"
-                raise HttpError(400, f"there is no topic {topic[:40]!r}", hint=hint)
+                raise HttpError(400, f"there is no topic {shown(topic)}", hint=hint)
         told = self._live.messages(topics, wanted.about)
         try:
             first = await anext(told)  # if nothing can be followed, the answer says so

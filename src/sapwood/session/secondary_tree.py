@@ -22,6 +22,7 @@ from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError, CommunicationError, SapwoodError
 from sapwood.core.futures import when_done
+from sapwood.core.shown import shown
 from sapwood.session.agent import JOIN, LEAVE, Agent, IncomingRequest
 from sapwood.session.member import MemberConfiguration, read_configuration
 
@@ -217,7 +218,7 @@ class SharedAgentStarter:
                 del self._wanted[rank]
             self._on_report(orders.Spawned(rank, spec.incarnation, pid))
         elif not isinstance(error, AgentLostError):
-            what = error.what if isinstance(error, SapwoodError) else repr(error)
+            what = error.what if isinstance(error, SapwoodError) else shown(error)
             self._on_report(orders.SpawnFailed(rank, spec.incarnation, what))
         elif self._is_ready(rank):
             self._ask_to_attach(rank)  # it is back already

@@ -14,6 +14,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter
 
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 
 PROTOCOL: Final = "http/protobuf"
 """The protocol to collectors that the extra brings."""
@@ -71,7 +72,7 @@ def _names(signal: Literal["TRACES", "METRICS"], variables: Mapping[str, str]) -
             if protocol:
                 if protocol != PROTOCOL:
                     raise ConfigurationError(
-                        f"{variable} is {protocol!r}",
+                        f"{variable} is {shown(protocol)}",
                         hint=f"Sapwood speaks {PROTOCOL}, mostly at port 4318 of a collector",
                     )
                 break

@@ -20,6 +20,7 @@ import msgspec
 from sapwood.activity.progress import Progress, RunState
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
@@ -247,7 +248,7 @@ class Live:
         for topic, _ in wanted:
             if topic not in TOPICS:
                 raise ConfigurationError(
-                    f"there is no topic {topic[:40]!r}", hint=f"follow {', '.join(TOPICS)}"
+                    f"there is no topic {shown(topic)}", hint=f"follow {', '.join(TOPICS)}"
                 )
         if self._viewers >= MAX_VIEWERS:
             raise ConfigurationError(
@@ -486,7 +487,7 @@ class _NodeLook:
         glance = await glance_of(self._ask)
         found = next((one for one in glance.nodes if one.name == self._name), None)
         if found is None:
-            raise ConfigurationError(f"there is no node {self._name[:80]!r}")
+            raise ConfigurationError(f"there is no node {shown(self._name)}")
         if self._looks % STATUS_EVERY == 0:
             with contextlib.suppress(SapwoodError):
                 said = await self._ask(calls.STATUS, [found.host])

@@ -44,6 +44,7 @@ from sapwood.core.errors import (
     nearest_builtin,
 )
 from sapwood.core.optional import fastpath
+from sapwood.core.shown import shown
 
 
 class Work(NamedTuple):
@@ -352,7 +353,7 @@ def _as_error(problem: BaseException, *, pickles: bool = False) -> SapwoodError:
 def _error_of(problem: BaseException, *, pickles: bool) -> SapwoodError:
     if isinstance(problem, SystemExit):
         return UserCodeError(
-            f"user code called sys.exit({problem.code!r})",
+            f"user code called sys.exit({shown(problem.code)})",
             hint="return from the function instead of ending the process",
         )
     if isinstance(problem, SapwoodError):

@@ -12,6 +12,7 @@ from sapwood.comm.messages.groups import GroupNumber
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
+from sapwood.core.shown import shown
 
 _tokens = itertools.count(1)
 
@@ -103,7 +104,7 @@ def members_of(members: Any, agents: int) -> list[int]:
     given = list(members) if isinstance(members, Iterable) else None
     if given is None or not all(isinstance(one, int) for one in given):
         raise ConfigurationError(
-            f"{members!r} are no members of a group", hint="give ranks, as in [1, 2, 4]"
+            f"{shown(members)} are no members of a group", hint="give ranks, as in [1, 2, 4]"
         )
     ranks = sorted(set(given))
     if len(ranks) != len(given):

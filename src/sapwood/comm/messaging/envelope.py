@@ -10,6 +10,7 @@ from typing import Any
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT
 
 ANY = -1
@@ -26,7 +27,9 @@ def check_tag(tag: Any) -> int:
         ConfigurationError: It is not an integer from 0.
     """
     if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
-        raise ConfigurationError(f"{tag!r} is no tag", hint="use an integer from 0 to 2**63 - 1")
+        raise ConfigurationError(
+            f"{shown(tag)} is no tag", hint="use an integer from 0 to 2**63 - 1"
+        )
     return tag
 
 
@@ -35,7 +38,7 @@ def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
     for rank in ranks:
         if rank != ROOT and rank not in agents:
             raise ConfigurationError(
-                f"there is no agent {rank!r}", hint=f"the agents are {ranks_text(agents)}"
+                f"there is no agent {shown(rank)}", hint=f"the agents are {ranks_text(agents)}"
             )
 
 
@@ -61,6 +64,7 @@ def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:
     ranks = (destination,) if isinstance(destination, int) else tuple(dict.fromkeys(destination))
     if not ranks or not all(isinstance(rank, int) for rank in ranks):
         raise ConfigurationError(
-            f"a message cannot be sent to {destination!r}", hint="use a rank, or a list of ranks"
+            f"a message cannot be sent to {shown(destination)}",
+            hint="use a rank, or a list of ranks",
         )
     return ranks

@@ -46,6 +46,7 @@ from sapwood.comm.reductions.reproducible import ReproducibleSum
 from sapwood.comm.reductions.sketches import Distinct, Quantiles
 from sapwood.comm.reductions.top import Top
 from sapwood.core.errors import ProgramError
+from sapwood.core.shown import shown
 
 
 class Reduction(Protocol):
@@ -105,10 +106,10 @@ def _parsed(text: str) -> tuple[Callable[..., Reduction], tuple[str, ...]]:
     kind = REDUCTIONS.get(name)
     if kind is None:
         raise ProgramError(
-            f"there is no reduction {text!r}", hint=f"use one of {', '.join(REDUCTIONS)}"
+            f"there is no reduction {shown(text)}", hint=f"use one of {', '.join(REDUCTIONS)}"
         )
     wanted = list(inspect.signature(kind).parameters)
     if len(arguments) != len(wanted):
         form = ":".join([name, *(word.upper() for word in wanted)])
-        raise ProgramError(f"{text!r} is no reduction", hint=f"write {form}")
+        raise ProgramError(f"{shown(text)} is no reduction", hint=f"write {form}")
     return kind, tuple(arguments)

@@ -11,6 +11,7 @@ import numpy as np
 from sapwood.comm.reductions.numbers import check_alike, counted, is_nan, number
 from sapwood.comm.reductions.partials import marked, partial_of
 from sapwood.core.errors import ExecutionError
+from sapwood.core.shown import shown
 
 INT = "int"
 """Kind of Python's integers, and of the sum of integers of different types."""
@@ -137,7 +138,7 @@ class Sum(Elementwise):
             return
         kind, digits, rest = partial
         if kind != INT and (not isinstance(kind, str) or kind not in np.sctypeDict):
-            raise ExecutionError(f"a sum of unknown type {kind!r}")
+            raise ExecutionError(f"a sum of unknown type {shown(kind)}")
         self._add_exact(int(digits), kind)
         if rest is not None:
             self.add_prepared(self.prepare(rest))

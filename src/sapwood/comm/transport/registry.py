@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from sapwood.comm.transport.base import Transport
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 
 GROUP = "sapwood.transports"
 
@@ -59,7 +60,7 @@ class Transports:
             loaded: NewTransport = entry.load()
         except Exception as error:
             raise ConfigurationError(
-                f"the transport {scheme!r} cannot be loaded: {error}",
+                f"the transport {shown(scheme)} cannot be loaded: {error}",
                 where=entry.value,
                 hint="install it again, or choose another one",
             ) from error

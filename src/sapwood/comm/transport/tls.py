@@ -33,6 +33,7 @@ from sapwood.comm.transport.base import (
 from sapwood.comm.transport.client_hello import LONGEST_HELLO, offered_protocols
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.core.failures import start_thread
+from sapwood.core.shown import shown
 from sapwood.security.credentials import Credentials
 
 BACKLOG = 1024
@@ -122,7 +123,7 @@ def connecting_context(credentials: Credentials) -> ssl.SSLContext:
 def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
     if not is_node(credentials.node):
         raise ConfigurationError(
-            f"{credentials.node!r} is no node id",
+            f"{shown(credentials.node)} is no node id",
             where="TLS credentials",
             hint="a node id is a DNS name with a letter, such as n1.cluster.sapwood",
         )
@@ -206,7 +207,7 @@ def _parse_place(place: str, address: str) -> tuple[str, int]:
         host = host[1:-1]
     if not separator or not host or bracketed != (":" in host) or not 0 <= number < 65536:
         raise CommunicationError(
-            f"no host and port: {place!r}",
+            f"no host and port: {shown(place)}",
             where=address,
             hint="write host:port, an IPv6 host in brackets",
         )

@@ -13,6 +13,7 @@ from contextlib import closing
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import Connection, Transport
 from sapwood.core.errors import CommunicationError, ConfigurationError
+from sapwood.core.shown import shown
 
 TRIAL_TIMEOUT = 5.0
 """Seconds for each step."""
@@ -125,7 +126,7 @@ def try_transport(name: str, transport: Transport, address: str) -> None:
                 trial.run()
         except Exception as error:
             raise ConfigurationError(
-                f"the transport {name!r} fails {trial.step}: "
+                f"the transport {shown(name)} fails {trial.step}: "
                 f"{getattr(error, 'what', '') or str(error) or type(error).__name__}",
                 where="comm.transport",
                 hint="its author finds the cause with the checks of sapwood.testing.transports",

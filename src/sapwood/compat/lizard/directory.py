@@ -24,6 +24,7 @@ from sapwood.compat.lizard.registration import (
     define,
 )
 from sapwood.core.errors import DataMissingError, ProgramError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.folders import expand_user
 
@@ -131,7 +132,7 @@ def _read_configuration(folder: Path) -> dict[str, Any]:
 
 def _name(key: Any, name: Any, where: str) -> str:
     if not isinstance(name, str) or not name:
-        raise ProgramError(f"sources: {key} must name a file, not {name!r}", where=where)
+        raise ProgramError(f"sources: {key} must name a file, not {shown(name)}", where=where)
     return checked_name(name, where=where)
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from sapwood.compat.lizard.patience import CALL_LIMIT, overseen
 from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
 from sapwood.core.failures import new_thread
+from sapwood.core.shown import shown
 from sapwood.core.states import StateTable
 from sapwood.environment.logs import logger
 
@@ -226,7 +227,7 @@ class EventWorker:
             result = overseen(lambda: handler(event.data), self._call_limit)
             event.change(EventChange.SUCCEED, result, time.perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - whoever asked is told
-            _log.warning("event failed", type=event.kind, id=event.id, error=repr(error))
+            _log.warning("event failed", type=event.kind, id=event.id, error=shown(error))
             event.change(EventChange.FAIL, {"error": describe(error)}, time.perf_counter() - began)
 
     def _keep(self, event: ApiEvent) -> None:
@@ -252,7 +253,7 @@ def describe(error: Exception) -> str:
         >>> describe(KeyError("x")), describe(ResourceError("no memory", hint="add some"))
         ("KeyError('x')", 'ResourceError: no memory. Hint: add some')
     """
-    return f"{type(error).__name__}: {error}" if isinstance(error, SapwoodError) else repr(error)
+    return f"{type(error).__name__}: {error}" if isinstance(error, SapwoodError) else shown(error)
 
 
 _log = logger("lizard")

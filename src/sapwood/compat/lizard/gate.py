@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from sapwood.core.errors import ConfigurationError, SecurityError
+from sapwood.core.shown import shown
 
 FEWEST_CHARACTERS: Final = 32
 """Characters of a token: so many hexadecimal digits cannot be guessed."""
@@ -65,7 +66,7 @@ class ApiGate:
         host = _parts(f"//{headers.get('host', '')}").hostname or ""
         if not is_loopback(host):
             raise SecurityError(
-                f"{host[:80]!r} is not this machine", hint="use http://localhost:PORT"
+                f"{shown(host)} is not this machine", hint="use http://localhost:PORT"
             )
         user = user_of(client, server)
         if user not in {os.getuid(), 0}:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from sapwood.core.errors import ProgramError
+from sapwood.core.shown import shown
 
 MAX_PROGRAM_BYTES: Final = 16 * 2**20
 """Size of a program with all its sources, as JSON."""
@@ -92,7 +93,7 @@ def parse_checksum(text: str) -> str:
     found = text.strip().lower()
     if not _CHECKSUM.fullmatch(found):
         raise ProgramError(
-            f"{text[:60]!r} is no checksum of a program",
+            f"{shown(text)} is no checksum of a program",
             hint="give the 40 hexadecimal digits that `sapwood lizard load` prints",
         )
     return found
@@ -197,7 +198,9 @@ def is_extension(info: Mapping[str, Any], sources: Mapping[str, Any]) -> bool:
         if isinstance(value, (list, dict)) or (
             isinstance(value, str) and text not in _FALSE | _TRUE
         ):
-            raise ProgramError(f"{key} must be true or false, not {value!r}", where=CONFIGURATION)
+            raise ProgramError(
+                f"{key} must be true or false, not {shown(value)}", where=CONFIGURATION
+            )
         if value is not None:
             return text not in _FALSE if isinstance(value, str) else bool(value)
     return "cpp" in sources
@@ -212,7 +215,7 @@ def checked_name(name: str, *, where: str) -> str:
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name or not path.name:
         raise ProgramError(
-            f"{name[:80]!r} cannot name a file of a program",
+            f"{shown(name)} cannot name a file of a program",
             where=where,
             hint="use names inside the program's folder",
         )
@@ -233,7 +236,7 @@ def _pairs(key: str, named: Any, texts: Any, where: str) -> Iterable[tuple[str, 
     found = texts if isinstance(texts, list) else [texts]
     if not all(isinstance(name, str) for name in names) or len(names) != len(found):
         raise ProgramError(
-            f"sources: {key} must name a file, not {named!r}"
+            f"sources: {key} must name a file, not {shown(named)}"
             if len(names) == len(found)
             else f"code: {key} does not hold the text of each file of sources: {key}",
             where=where,

@@ -14,6 +14,7 @@ from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
+from sapwood.core.shown import shown
 from sapwood.core.whole import whole
 from sapwood.environment.settings import NodeSettings
 
@@ -48,7 +49,7 @@ def machines(spec: str) -> tuple[str, str]:
     }
     if not valid.get(kind):
         raise ConfigurationError(
-            f"{spec!r} names no machines",
+            f"{shown(spec)} names no machines",
             where="--on",
             hint="write local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, "
             "dask:tcp://HOST:8786, kubernetes:4, head, session:S or nodes:2",
@@ -129,7 +130,7 @@ def new_launcher(
     if kind == "dask":
         return DaskLauncher(rest, timeout=settings.dask_timeout)
     if count is None:
-        raise ConfigurationError(f"no launcher gets the machines {spec!r}", where="--on")
+        raise ConfigurationError(f"no launcher gets the machines {shown(spec)}", where="--on")
     if kind == "ray":
         return RayLauncher(count, cpus=cores, timeout=settings.ray_timeout)
     if kind == "kubernetes":

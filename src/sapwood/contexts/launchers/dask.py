@@ -15,6 +15,7 @@ from typing import Any
 from sapwood.contexts.launchers import dask_holder
 from sapwood.contexts.launchers.held import TIMEOUT, HeldLauncher
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
 from sapwood.core.whole import whole
 
 _SECURITY = ("tls_ca_file", "tls_client_cert", "tls_client_key", "require_encryption")
@@ -66,7 +67,7 @@ def _place(cluster: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(cluster, str):
         if not cluster.startswith(_SCHEMES):
             raise ConfigurationError(
-                f"{cluster!r} is no address of a Dask scheduler",
+                f"{shown(cluster)} is no address of a Dask scheduler",
                 hint="write tcp://HOST:8786 or tls://HOST:8786",
             )
         return cluster, {}
@@ -75,7 +76,7 @@ def _place(cluster: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(address, str) or not address.startswith(_SCHEMES):
         raise ConfigurationError(
             "this is no Dask client that other processes can follow",
-            where=repr(cluster)[:200],
+            where=shown(cluster),
             hint="give the address of the scheduler, or a distributed.Client that is connected "
             "with one by TCP; not LocalCluster(processes=False)",
         )

@@ -30,6 +30,7 @@ from sapwood.contexts.launchers.allocation import (
 )
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.shown import shown
 from sapwood.core.whole import whole
 from sapwood.environment.logs import logger
 
@@ -103,12 +104,14 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("cpus", "gpus", "deadline"):
             value = getattr(self, name)
             if type(value) is not int or value < 0:
-                raise ConfigurationError(f"{name} cannot be {value!r}", hint="give a whole number")
+                raise ConfigurationError(
+                    f"{name} cannot be {shown(value)}", hint="give a whole number"
+                )
         if not self.image or self.image.startswith("-"):
-            raise ConfigurationError(f"the image cannot be {self.image!r}")
+            raise ConfigurationError(f"the image cannot be {shown(self.image)}")
         if self.memory and not _QUANTITY.fullmatch(self.memory):
             raise ConfigurationError(
-                f"the memory cannot be {self.memory!r}", hint="write it as 4Gi or 500Mi"
+                f"the memory cannot be {shown(self.memory)}", hint="write it as 4Gi or 500Mi"
             )
         return self
 

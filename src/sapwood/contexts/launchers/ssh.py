@@ -23,6 +23,7 @@ from pathlib import Path
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.hostset import expand_hosts
+from sapwood.core.shown import shown
 
 CONCURRENCY = 8
 """Connections at once that have not shown who they are yet: sshd refuses more than ten
@@ -268,7 +269,7 @@ def _hosts(names: Sequence[str]) -> tuple[str, ...]:
         raise ConfigurationError("no host is named", hint="for example --on ssh:n1,n2")
     for host in found:
         if not _HOST.fullmatch(host):
-            raise ConfigurationError(f"{host!r} is no name of a host")
+            raise ConfigurationError(f"{shown(host)} is no name of a host")
     twice = [host for host, times in Counter(found).items() if times > 1]
     if twice:
         raise ConfigurationError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sapwood.core.errors import DataMissingError
+from sapwood.core.shown import shown
 from sapwood.data.codecs.csv import CsvCodec
 from sapwood.data.codecs.image import ImageCodec
 from sapwood.data.codecs.npy import NpyCodec
@@ -52,7 +53,7 @@ def codec_for(path: Path) -> Codec:
             return codec
     known = ", ".join(suffix for codec in codecs for suffix in codec.suffixes)
     raise DataMissingError(
-        f"files that end in {suffix!r} cannot be read" if suffix else "the file has no suffix",
+        f"files that end in {shown(suffix)} cannot be read" if suffix else "the file has no suffix",
         where=str(path),
         hint=f"use one of {known}, or load it yourself and give the array",
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.data.column import Array, Column, Decoded, check_array
 
@@ -85,7 +86,7 @@ class CsvCodec:
             return Decoded({fields[0]: Column(table)}, {"columns": names} if names else {})
         missing = next(field for field in fields if field not in names)
         raise DataShapeError(
-            f"the file has no column {missing!r}",
+            f"the file has no column {shown(missing)}",
             where=str(path),
             hint=suggestion(missing, names, kind="columns")
             if names
@@ -253,7 +254,7 @@ def require_different(names: Sequence[str], fields: Sequence[str], where: str) -
     several = next((field for field in fields if names.count(field) > 1), None)
     if several is not None:
         raise DataShapeError(
-            f"the file has several columns {several!r}",
+            f"the file has several columns {shown(several)}",
             where=where,
             hint="write it with names that differ",
         )
@@ -277,7 +278,7 @@ def _require_exact(
         for column in range(len(cells)) if wanted is None else wanted:
             cell = cells[column].strip()
             if cell.lstrip("+-").isdecimal() and int(cell) != int(float(cell)):
-                name = f" ({layout.header[column]!r})" if layout.header else ""
+                name = f" ({shown(layout.header[column])})" if layout.header else ""
                 raise DataValueError(
                     f"the integer in column {column + 1}{name} has more digits than a float64 "
                     f"holds: {cell[:40]}",
@@ -340,7 +341,7 @@ def _ragged(path: str, line: int, found: int, expected: int) -> DataShapeError:
 
 
 def _bad_cell(path: str, layout: Layout, line: int, column: int, cell: str) -> DataValueError:
-    name = f" ({layout.header[column - 1]!r})" if layout.header else ""
+    name = f" ({shown(layout.header[column - 1])})" if layout.header else ""
     text = cell if len(cell) <= 40 else f"{cell[:40]}…"
     if not cell.strip():
         return DataValueError(
@@ -350,7 +351,7 @@ def _bad_cell(path: str, layout: Layout, line: int, column: int, cell: str) -> D
         )
     comma = cell.count(",") == 1 and math.isfinite(_or_nan(cell.replace(",", ".")))
     return DataValueError(
-        f"the cell in column {column}{name} is not a number: {text!r}",
+        f"the cell in column {column}{name} is not a number: {shown(text)}",
         where=f"{path}:{line}",
         hint="write numbers with a decimal point" if comma else "every cell must be a number",
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from sapwood.core.errors import DataError, DataShapeError, DataValueError, ResourceError
+from sapwood.core.shown import shown
 from sapwood.data.column import Array, Column, Decoded, check_array
 from sapwood.environment.memory import available_memory
 from sapwood.environment.units import describe_size
@@ -167,7 +168,7 @@ def _eight_bits(image: Image, where: str) -> Image:
 
 def _too_many_bits(mode: str, where: str) -> DataShapeError:
     return DataShapeError(
-        f"images of mode {mode!r} have more than 8 bits per channel",
+        f"images of mode {shown(mode)} have more than 8 bits per channel",
         where=where,
         hint="convert the image to 8 bits, or load it yourself and give the array",
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 from sapwood.data.column import Column, Decoded, check_array
 
@@ -35,7 +36,7 @@ class NpzCodec:
             with np.load(path, allow_pickle=False) as file:
                 names = {field: _name(field, fields, file.files, path) for field in fields}
                 columns = {
-                    field: Column(check_array(file[name], f"{path}, array {name!r}"))
+                    field: Column(check_array(file[name], f"{path}, array {shown(name)}"))
                     for field, name in names.items()
                 }
         except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
@@ -72,7 +73,7 @@ def _name(field: str, fields: Sequence[str], present: Sequence[str], path: Path)
     if len(fields) == 1 and len(present) == 1:
         return present[0]
     raise DataShapeError(
-        f"the file has no array {field!r}",
+        f"the file has no array {shown(field)}",
         where=str(path),
         hint=suggestion(field, present, kind="arrays"),
     )

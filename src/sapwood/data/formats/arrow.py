@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.shown import shown
 from sapwood.data.arrow_columns import as_array, column_type, damaged, pyarrow_for
 from sapwood.data.byte_source import ByteSource, SourceStream
 from sapwood.data.formats.choice import Choose
@@ -63,7 +64,7 @@ class ArrowFormat:
         names = tuple(_opened(source, None).schema.names)
         gone = [name for name in columns if name not in names]
         if gone:
-            raise DataShapeError(f"the file has no column {gone[0]!r}", where=source.where)
+            raise DataShapeError(f"the file has no column {shown(gone[0])}", where=source.where)
         included = sorted(names.index(name) for name in columns)
         file = _opened(source, included)
         with damaged(where):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from sapwood.core.errors import DataShapeError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
 
 Choose = Callable[[Sequence[str]], Sequence[str] | None]
@@ -59,7 +60,7 @@ class Choice:
         known = names if self.columns is None else self.columns
         missing = next((field for field in self.fields if field not in known), self.fields[0])
         raise DataShapeError(
-            f"the file has no column {missing!r}",
+            f"the file has no column {shown(missing)}",
             where=self.where,
             hint=suggestion(missing, known, kind="columns")
             if known
@@ -69,13 +70,13 @@ class Choice:
     def _require(self, name: str, names: Sequence[str]) -> None:
         if name not in names:
             raise DataShapeError(
-                f"the file has no column {name!r}",
+                f"the file has no column {shown(name)}",
                 where=self.where,
                 hint=suggestion(name, names, kind="columns"),
             )
         if list(names).count(name) > 1:
             raise DataShapeError(
-                f"the file has several columns {name!r}",
+                f"the file has several columns {shown(name)}",
                 where=self.where,
                 hint="write it with names that differ",
             )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.shown import shown
 from sapwood.data.arrow_columns import as_array, column_type, damaged, pyarrow_for
 from sapwood.data.byte_source import ByteSource, SourceStream
 from sapwood.data.formats.choice import Choose
@@ -130,8 +131,8 @@ def _ranges(group: Any, columns: Sequence[str], source: ByteSource) -> tuple[tup
         nbytes = column.total_compressed_size
         if begin < 0 or nbytes < 0 or begin + nbytes > source.size:
             raise DataValueError(
-                f"the file is damaged: column {column.path_in_schema!r} is said to end at byte "
-                f"{begin + nbytes} of {source.size}",
+                f"the file is damaged: column {shown(column.path_in_schema)} is said to end at "
+                f"byte {begin + nbytes} of {source.size}",
                 where=source.where,
                 hint="write it again",
             )
