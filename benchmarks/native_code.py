@@ -27,6 +27,7 @@ import hashlib
 import os
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -192,7 +193,7 @@ def serve_runners(control: socket.socket, channel: socket.socket) -> NoReturn:
     entry = "sapwood.activity.runner_procedures"
     try:
         process.adopt_orphans()
-        server = zygotes.Zygote(control, plan.ZygotePlan((), (entry,), f"{entry}:main"))
+        server = zygotes.Zygote(control, plan.ZygotePlan((), (entry,), f"{entry}:main"), sys.path)
         agent = zygotes.ForkedProcess(
             zygotes.ForkedTree(control), orders.ProcessSpec("", 1, 1), channel
         )

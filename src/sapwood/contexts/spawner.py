@@ -19,6 +19,7 @@ from sapwood.contexts.local_user import LocalUser
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
+from sapwood.environment.interpreter import python_command
 
 BATCH = 64
 """Processes in one order."""
@@ -27,10 +28,13 @@ END_TIMEOUT = 5.0
 """Seconds that a zygote gets to end its processes before it is killed itself."""
 
 _BOOT = (
-    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2].split(chr(0x1f)) {keep}; "
-    "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3])"
+    "import gc, os, sys; gc.disable(); path = sys.argv[2].split(chr(0x1f)) {keep}; "
+    "own = os.path.dirname(os.__file__); own = own, own + '/lib-dynload'; "
+    "sys.path[:] = sorted(path, key=lambda entry: entry not in own); "
+    "from sapwood.contexts.zygote import main; main(int(sys.argv[1]), sys.argv[3], path)"
 )
-"""Starts a zygote. Nothing of what it imports is garbage, so none is looked for."""
+"""Starts a zygote. Nothing of what it imports is garbage, so none is looked for. Its search path
+has the standard library first: modules of the user's may have the names of standard ones."""
 
 _EMULATED = (
     "import os, sys; sys.path.insert(0, sys.argv[1]); "
@@ -307,9 +311,12 @@ def _command(plan: ZygotePlan, descriptor: int) -> list[str]:
     It finds modules where this process does. Another interpreter finds its own: it only gets
     the folder of this package.
     """
-    start, path, keep = [sys.executable, "-S"], sys.path, ""
+    path, keep = sys.path, ""
     if plan.interpreter:
         path, keep = [str(Path(__file__).parents[2])], "+ sys.path"
-        start = [sys.executable, "-S", "-c", _EMULATED, *path, *plan.interpreter]
-    boot = ["-c", _BOOT.format(keep=keep), str(descriptor)]
-    return [*start, *boot, chr(0x1F).join(path), msgspec.msgpack.encode(plan).hex()]
+    told = (str(descriptor), chr(0x1F).join(path), msgspec.msgpack.encode(plan).hex())
+    words = ("-c", _BOOT.format(keep=keep), *told)
+    if not plan.interpreter:
+        return python_command(*words, site=False)
+    emulated = python_command(*words, interpreter=plan.interpreter)
+    return python_command("-c", _EMULATED, *path, *emulated, site=False)

@@ -118,9 +118,13 @@ class Zygote:
     Args:
         control: This end of the control socket.
         plan: What it imports and forks.
+        search_path: ``sys.path`` of its runners.
     """
 
-    def __init__(self, control: socket.socket, plan: ZygotePlan) -> None:
+    def __init__(
+        self, control: socket.socket, plan: ZygotePlan, search_path: Sequence[str]
+    ) -> None:
+        self._search_path = search_path
         self._main = ForkedTree(control)
         self._trees = {control.fileno(): self._main}
         self._plan = plan
@@ -355,6 +359,7 @@ class Zygote:
     def _become_runner(self, options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
         try:
             entry: RunnerEntry = find_entry(self._plan.runner)
+            sys.path[:] = self._search_path  # user code imports as it would without us
             entry(options, parent, descriptors)
         finally:
             os._exit(1)
@@ -438,12 +443,13 @@ def _fail(error: Exception) -> NoReturn:
     raise error
 
 
-def main(descriptor: int, encoded_plan: str) -> None:
+def main(descriptor: int, encoded_plan: str, search_path: Sequence[str]) -> None:
     """Run a zygote.
 
     Args:
         descriptor: File descriptor of the control socket.
         encoded_plan: The plan as msgpack, in hexadecimal digits.
+        search_path: ``sys.path`` of its runners, as the client has it.
     """
     begin = time.perf_counter()
     plan = typed.unpacker(ZygotePlan)(bytes.fromhex(encoded_plan))
@@ -453,7 +459,7 @@ def main(descriptor: int, encoded_plan: str) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     gc.freeze()
-    zygote = Zygote(control, plan)
+    zygote = Zygote(control, plan, search_path)
     seconds = time.perf_counter() - begin
     zygote.ready(seconds)
     zygote.run()

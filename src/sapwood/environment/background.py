@@ -9,7 +9,6 @@ import contextlib
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord, ResourceError, SapwoodError
+from sapwood.environment.interpreter import python_command
 
 LOG_END = 2000
 """Characters of its log that are shown if it ends without a word."""
@@ -43,7 +43,7 @@ _read_failure: Callable[[bytes], Failure] = typed.json_reader(Failure)
 
 def own_command(*words: str) -> list[str]:
     """Return the words that run Sapwood by this interpreter, whatever the current folder holds."""
-    return [sys.executable, "-P", "-m", "sapwood", *words]
+    return python_command("-m", "sapwood", *words)
 
 
 def start(

@@ -14,7 +14,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.core.shown import shown
+from sapwood.environment.background import own_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
@@ -324,7 +324,7 @@ def _started(record: calls.RunRecord) -> calls.RunRecord:
         ResourceError: It cannot be started.
     """
     folder = Path(record.folder)
-    words = [sys.executable, "-P", "-m", "sapwood", "run", *record.words]
+    words = own_command("run", *record.words)
     words += ["--json", "--record", str(folder)]
     try:
         with (folder / ANSWER).open("wb") as answer, (folder / OUTPUT).open("ab") as output:

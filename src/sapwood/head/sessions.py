@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, ClosedError, SapwoodError, SecurityError
 from sapwood.environment import background
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head.session_book import RootPlan, RootReady, RootWatch, SessionBook
@@ -139,7 +139,7 @@ class RootsHere:
         """
         log = self._folder / "logs" / f"session-{plan.id}.log"
         log.parent.mkdir(mode=0o700, exist_ok=True)
-        words = [sys.executable, "-P", "-m", ENTRY]
+        words = python_command("-m", ENTRY)
         try:
             return _read_ready(
                 background.start(words, log, msgspec.json.encode(plan), START_TIMEOUT)

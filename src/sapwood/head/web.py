@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -27,6 +26,7 @@ import msgspec
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import make_private
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import wanted
@@ -232,7 +232,7 @@ class HttpService:
         log.touch(mode=0o600)
         with log.open("wb") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", ENTRY],
+                python_command("-m", ENTRY),
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from sapwood.contexts.process import resident_memory
 from sapwood.core.errors import ConfigurationError, ResourceError, SapwoodError, SecurityError
 from sapwood.core.failures import start_thread
 from sapwood.core.shown import shown
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages, sweeping
 from sapwood.nodes.staged_use import with_environment, with_staged_programs
@@ -425,7 +425,7 @@ class CommandProcesses:
             return
         try:
             self._sweeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", sweeping.__file__, self._mark],
+                python_command(sweeping.__file__, self._mark, site=False, variables=False),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -24,6 +24,7 @@ from sapwood.code.interruption import run_to_end
 from sapwood.code.locked_packages import PACKAGES, MachineKind, find_uv
 from sapwood.contexts.runtime import LIBRARIES, PythonBuild, packages_command
 from sapwood.core.errors import CancelledError, InputError, ResourceError
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CacheSettings
 
@@ -202,7 +203,7 @@ def _installer(kind: MachineKind, folder: Path) -> list[str]:
     words += ["--implementation", "cp"]
     for tag in platform_tags(kind):
         words += ["--platform", tag]
-    return [sys.executable, "-m", "pip", *words]
+    return python_command("-m", "pip", *words)
 
 
 def platform_tags(kind: MachineKind) -> list[str]:

@@ -29,6 +29,7 @@ from sapwood.contexts.runtime import (
 )
 from sapwood.core.errors import NodeLostError, ResourceError, SapwoodError
 from sapwood.core.failures import new_thread
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes import stub
@@ -84,13 +85,15 @@ def shell_command(python: Sequence[str] = ()) -> str:
     """
     # Without its site: that may have imported another Sapwood before this one comes.
     start = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
-    check = 'command -v "$1" >/dev/null 2>&1 && "$@" -c "$must" </dev/null 2>/dev/null'
-    run = f'exec "$@" -u -S -c {shlex.quote(start)}'
+    ask = shlex.join(python_command("-c", site=False, variables=False)[1:])
+    check = f'command -v "$1" >/dev/null 2>&1 && "$@" {ask} "$must" </dev/null 2>/dev/null'
+    options = python_command("-u", "-c", start, site=False)[1:]
+    run = f'exec "$@" {shlex.join(options)}'
     lines = [f'try() {{ must="$1"; shift; {check} && {run}; }}']
     lines += [f"try {shlex.quote(must)} {shlex.join(words)}" for must, words in _tried(python)]
     named = shlex.join(python) if python else "python3"
     lines += [
-        f"v=$({named} -c {shlex.quote(_TELL)} </dev/null 2>/dev/null)",
+        f"v=$({named} {ask} {shlex.quote(_TELL)} </dev/null 2>/dev/null)",
         f"""[ "$v" ] && printf {shlex.quote(_OLD_PYTHON)} "$v" || echo {shlex.quote(_NO_PYTHON)}""",
         "exit 3",
     ]

@@ -238,6 +238,13 @@ def test_an_interpreter_may_be_several_words_and_have_spaces(tmp_path: Path) -> 
     assert run_shell(shell_command(words), told).stdout == b"a b\n"
 
 
+def test_the_stub_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("print('the file of another user')")
+    told = b"29\nimport json; json.loads('[]')"
+    done = run_shell(shell_command(), told, cwd=tmp_path)
+    assert (done.stdout, done.returncode) == (b"", 0)
+
+
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/true;reboot", "/bin/false"])
 def test_a_machine_without_python_says_so(python: str) -> None:
     done = run_shell(shell_command([python]), TOLD)
@@ -266,8 +273,8 @@ def pythons(folder: Path, *versions: str) -> None:
             f"""#!{sys.executable} -S
 import sys
 sys.version_info = {numbers}
-if sys.argv[1] == "-c":
-    exec(sys.argv[2])
+if "-I" in sys.argv:
+    exec(sys.argv[sys.argv.index("-c") + 1])
 else:
     print("{name} starts")
 """

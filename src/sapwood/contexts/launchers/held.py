@@ -14,7 +14,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from sapwood.contexts.launchers.allocation import (
 )
 from sapwood.contexts.process import describe_status
 from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 
 CONCURRENCY = 16
@@ -140,7 +140,7 @@ class HeldLauncher:
         with back:
             try:
                 held = subprocess.Popen(
-                    [sys.executable, "-P", "-c", text],
+                    python_command("-c", text),
                     stdin=back.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -240,7 +240,7 @@ class HeldLauncher:
             asked = {"node": self.hosts.index(host), "command": command}
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _CHANNEL, str(ours.fileno())],
+                    python_command("-c", _CHANNEL, str(ours.fileno()), site=False, variables=False),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,

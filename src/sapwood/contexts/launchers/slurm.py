@@ -17,7 +17,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -36,6 +35,7 @@ from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.failures import new_thread
 from sapwood.core.hostset import expand_hosts
 from sapwood.core.whole import whole
+from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 
 CONCURRENCY = 16
@@ -232,7 +232,8 @@ class SlurmLauncher:
 
     def _hold(self) -> None:
         """Start what holds the allocation."""
-        words = [sys.executable, "-I", "-S", "-c", Path(holder.__file__).read_text("utf-8")]
+        text = Path(holder.__file__).read_text("utf-8")
+        words = python_command("-c", text, site=False, variables=False)
         try:
             held = subprocess.Popen(
                 [*words, *self.allocation_command()],
