@@ -27,12 +27,13 @@ test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src
 	$(PYTEST)
 
-check: $(VENV)/with-check ## check format, lint, types, layers and spelling
+check: $(VENV)/with-check ## check format, lint, types, layers, spelling and prose
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python scripts/prose.py
 
 bench: $(VENV)/with-bench ## run every benchmark at its full size
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \
