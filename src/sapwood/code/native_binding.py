@@ -22,6 +22,9 @@ from sapwood.code.argument import (
 from sapwood.code.array_address import address_of
 from sapwood.code.call_record import CallRecord, Names
 from sapwood.code.extent import Extent
+from sapwood.code.floating_point import Environment
+from sapwood.code.floating_point import restore as restore_modes
+from sapwood.code.floating_point import save as save_modes
 from sapwood.code.interface import FunctionSignature, Role
 from sapwood.core.errors import ArgumentError, ExecutionError
 from sapwood.core.suggest import suggest
@@ -181,9 +184,12 @@ class NativeFunction:
 
     def call_prepared(self, passed: Sequence[Any], places: Sequence[int]) -> Any:
         """Call the C function with what :meth:`prepare` returned; the arrays must still exist."""
+        modes = Environment()
+        save_modes(modes)
         self._record.begin(places)
         returned = self._function(*passed)
         self._record.end()
+        restore_modes(modes)
         if self._problem is not None:
             self._raise_problem(self._problem())
         return returned

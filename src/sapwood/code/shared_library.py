@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sapwood.code import floating_point
 from sapwood.code.interface import Interface
 from sapwood.code.native_binding import NativeFunction
 from sapwood.core.errors import ProgramError
@@ -42,7 +43,8 @@ class SharedLibrary:
         self._interface = interface
         self._problem: Callable[[], bytes | None] | None = None
         try:
-            self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            with floating_point.preserved():
+                self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
             raise _not_loaded(path, error) from error
 

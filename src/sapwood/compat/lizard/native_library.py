@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from sapwood.code import floating_point
 from sapwood.compat.lizard.block_size import recommended_block
 from sapwood.compat.lizard.hardware import first_device
 from sapwood.compat.lizard.module import USER_PROGRAM
@@ -32,7 +33,8 @@ class ProgramLibrary:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._library: Any = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            with floating_point.preserved():
+                self._library: Any = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
             raise ProgramError(
                 f"the program's library cannot be loaded: {error}",
@@ -76,9 +78,10 @@ class ProgramLibrary:
         Raises:
             ExecutionError: A kernel or a call of the CUDA runtime failed.
         """
-        self._begin()
-        yield
-        error = self._end()
+        with floating_point.preserved():
+            self._begin()
+            yield
+            error = self._end()
         if error is not None:
             raise ExecutionError(
                 f"the device reports an error after {name}: {error.decode('utf-8', 'replace')}",

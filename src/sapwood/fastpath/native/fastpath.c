@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fenv.h>
 #include <math.h>
 #include <sched.h>
 #include <stdint.h>
@@ -1151,10 +1152,13 @@ static int repeat_answer(struct repeat *r, const uint8_t *number, uint32_t bytes
  * Make calls until another one comes. Returns the bytes of that, 0 when nobody will ever send one;
  * the negative number of an error; or FORKED in a copy of this process that the function has made
  * and let return. A function that wrote beside its arrays left the pattern there broken: its call
- * is handed over, and the interpreter finds the same.
+ * is handed over, and the interpreter finds the same. The floating-point environment is restored
+ * after each call, as code/floating_point.py does.
  */
 int64_t sapwood_repeat(struct repeat *r, uint8_t *datagram, uint64_t capacity)
 {
+    fenv_t modes;
+    fegetenv(&modes);
     for (;;) {
         ssize_t size = repeat_receive(r, datagram, capacity);
         if (size <= 0)
@@ -1171,6 +1175,7 @@ int64_t sapwood_repeat(struct repeat *r, uint8_t *datagram, uint64_t capacity)
         memcpy(record + 1, r->record_words + 1, r->record_size - sizeof *record);
         __atomic_store_n(record, r->record_words[0], __ATOMIC_RELEASE);
         repeat_call(r);
+        fesetenv(&modes);
         __atomic_store_n(record, 0, __ATOMIC_RELEASE);
         if (getpid() != r->pid)
             return FORKED;

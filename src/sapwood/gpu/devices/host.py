@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sapwood.code import floating_point
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import run_compiler
 from sapwood.code.target import host_target
@@ -101,7 +102,8 @@ class HostDevice:
             flags = ("-O3", "-march=native", "-fPIC", "-shared", "-lm")
             command = [*compiler.command, "kernels.c", *flags, "-o", "kernels.so"]
             run_compiler(command, request, what="the kernels do not compile")
-            library = ctypes.CDLL(str(place / "kernels.so"))
+            with floating_point.preserved():
+                library = ctypes.CDLL(str(place / "kernels.so"))
         self._libraries.append(library)
         return HostModule(library, _FUNCTION.findall(source))
 
@@ -126,7 +128,8 @@ class HostDevice:
         function = module.library[name]
         function.restype = None
         began = time.perf_counter()
-        function(*passed)
+        with floating_point.preserved():
+            function(*passed)
         self.statistics.launched(time.perf_counter() - began)
 
     def synchronise(self) -> None:

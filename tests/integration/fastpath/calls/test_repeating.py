@@ -18,6 +18,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.core.errors import ArgumentError
 
 SOURCE = r"""
+#include <fenv.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -74,6 +75,12 @@ void copies(const double *weights, long k, double *sums) {
 void prints(const double *weights, long k, double *sums) {
   printf("%g ", weights[0]);
   for (long c = 0; c < k; c++) sums[c] = weights[c];
+}
+// @array weights[k]
+// @array sums[k]
+void rounds(const double *weights, long k, double *sums) {
+  for (long c = 0; c < k; c++) sums[c] = weights[c] / 3;
+  fesetround(FE_UPWARD);
 }
 """
 POINTS = np.arange(5, dtype=np.float32)
@@ -143,6 +150,13 @@ def test_python_makes_the_first_calls_only(serve: Serve) -> None:
     for turn in range(LONG):
         state = state_of(turn)
         assert same(served.ask(state), wanted(state))
+    assert served.by_python == FEW
+
+
+def test_each_call_begins_with_the_same_rounding_mode(serve: Serve) -> None:
+    served = serve("rounds", {"sums": "sum"})
+    for _ in range(LONG):
+        assert served.ask({"weights": np.array([1.0])})["sums"] == [1 / 3]  # rounded down
     assert served.by_python == FEW
 
 
