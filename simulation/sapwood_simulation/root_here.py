@@ -67,7 +67,7 @@ def attach_here(
     """Attach to such a root."""
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock"
     connect = partial(UnixTransport().connect, str(path))
-    return attached_cluster(address, connect, role, settings, ends=False)
+    return attached_cluster(address, connect, role, settings)
 
 
 def server_of(address: RootAddress) -> RootServer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import shlex
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -18,17 +20,23 @@ from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import absolute
 from sapwood.core import typed
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.attached import AdoptedStream, AttachedSession, Connect, RootAddress
+from sapwood.roots.attached import (
+    AdoptedStream,
+    AttachedSession,
+    Connect,
+    MadeSession,
+    RootAddress,
+)
 from sapwood.roots.making import site_variables
 from sapwood.roots.rights import FrontEndRole
-from sapwood.session.port import SessionPort
+from sapwood.session.port import SessionPort, SessionState
 
 RoleName = Literal["owner", "user", "watch"]
 
@@ -37,6 +45,12 @@ CREATE_TIMEOUT = 150.0
 
 END_TIMEOUT = 60.0
 """Seconds in which a session that is ended must be gone."""
+
+END_ATTEMPTS = 10
+"""How often a head is asked to end a session whose session server is starting again."""
+
+END_PAUSE = 1.0
+"""Seconds between two of these attempts."""
 
 
 def create_session(  # noqa: PLR0913 - each is an option of its own, by name
@@ -51,11 +65,12 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     settings: Settings | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
-    """Start a session that outlives this process, at a head that is up here (``sapwood up``).
+    """Start a session at a head that is up here (``sapwood up``); it can outlive this process.
 
     Its root is a process of its own. :meth:`Cluster.detach` leaves it, :func:`attach` comes back to
     it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when
-    nobody was attached for some time; one with machines of its own also with these.
+    nobody was attached for some time; one with machines of its own also with these. Without
+    ``idle``, it ends a minute after this process is gone without having detached.
 
     Args:
         agents: Agents altogether; by default one for each core.
@@ -67,8 +82,9 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
         agents_per_node: Agents on each node.
         fanout: Children of each junction, with ``"local"``; other shapes are settings:
             ``cluster.shape``, and ``nodes.topology`` for those between nodes.
-        idle: Seconds after which it ends when nobody is attached, 0 for never; by default
-            as the policy of the head says (``idle.session``).
+        idle: Seconds after which it ends when nobody is attached, 0 for never, however this process
+            ends; by default, once it is detached, as the policy of the head says
+            (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what a session waits for whose machines are not there yet, and since how many
@@ -104,9 +120,19 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     try:
         socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
         address = RootAddress(session=number, name=called)
-        made = attached_cluster(address, _at(socket), FrontEndRole.OWNER, chosen, ends=True)
-    except BaseException:
-        _end(handle, cluster)
+        made = attached_cluster(
+            address,
+            _at(socket),
+            FrontEndRole.OWNER,
+            chosen,
+            # With `idle` the caller has said how long the session waits for another owner.
+            made=MadeSession(partial(end_session, handle, cluster), owned=idle is None),
+        )
+    except BaseException as problem:
+        try:
+            end_session(handle, cluster)
+        except SapwoodError as error:
+            problem.add_note(str(error))
         raise
     made.page = page_of(cluster, f"sessions/{number}")
     return made
@@ -167,12 +193,55 @@ def request_session(
     return made.handle
 
 
-def _end(handle: str, cluster: str) -> None:
-    """End a session to which its creator could not attach."""
-    from sapwood.head import calls  # noqa: PLC0415 - as above
+def end_session(
+    handle: str,
+    cluster: str,
+    *,
+    ask: Callable[[str, str], object] | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> None:
+    """Have the head end a session, also one whose session server is gone or starts again.
 
-    with contextlib.suppress(SapwoodError):  # it may be over
+    Args:
+        handle: The session.
+        cluster: Its cluster.
+        ask: Has a head end a session, given cluster and handle; by default the head that is up.
+        pause: Waits some seconds.
+
+    Raises:
+        SapwoodError: The session may still be running; the hint is the command that ends it.
+
+    Example:
+        >>> end_session("night#5b9a", "nw", ask=lambda cluster, handle: print(cluster, handle))
+        nw night#5b9a
+    """
+    ask = ask or _ask_to_end
+    for left in reversed(range(END_ATTEMPTS)):
+        try:
+            ask(cluster, handle)
+        except SapwoodError as error:
+            if isinstance(error, ResourceError) and left:  # it is just starting again
+                pause(END_PAUSE)
+                continue
+            where = "" if cluster == "default" else f" --cluster {shlex.quote(cluster)}"
+            raise SapwoodError(
+                f"the session '{handle}' may still be running: its session server did not answer, "
+                f"and the head of '{cluster}' did not end it ({error.what})",
+                hint=f"end it with `sapwood session delete {shlex.quote(handle)}{where}`",
+            ) from error
+        return
+
+
+def _ask_to_end(cluster: str, handle: str) -> None:
+    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+
+    try:
         asked(cluster, calls.END_SESSION, handle, END_TIMEOUT)
+    except ClosedError:  # the session has ended, or the head ends
+        if not SessionState(asked(cluster, calls.FIND_SESSION, handle).state).is_over:
+            raise
+    except ConfigurationError:
+        pass  # it ended long ago: the head does not know it any more
 
 
 def attach(
@@ -230,11 +299,11 @@ def attach(
         there = RootAddress(
             session=credential.session, name=credential.name, secret=credential.secret
         )
-        return attached_cluster(there, connect_by(credential), wanted, chosen, ends=False)
+        return attached_cluster(there, connect_by(credential), wanted, chosen)
     find = partial(find_root, handle, cluster)
     socket, number, name = once_there(find, on_wait) if wait else find()
     address = RootAddress(session=number, name=name)
-    made = attached_cluster(address, _at(socket), wanted, chosen, ends=False)
+    made = attached_cluster(address, _at(socket), wanted, chosen)
     made.page = page_of(cluster, f"sessions/{number}")
     return made
 
@@ -244,7 +313,12 @@ def _at(socket: str) -> Connect:
 
 
 def attached_cluster(
-    address: RootAddress, connect: Connect, role: FrontEndRole, settings: Settings, *, ends: bool
+    address: RootAddress,
+    connect: Connect,
+    role: FrontEndRole,
+    settings: Settings,
+    *,
+    made: MadeSession | None = None,
 ) -> Cluster:
     """Attach to the root of a session.
 
@@ -253,7 +327,7 @@ def attached_cluster(
         connect: Connects to its root.
         role: What this front end wants to be.
         settings: All settings.
-        ends: Whether the session ends when the cluster is closed.
+        made: How the session ends with this process, if that has made it.
 
     Raises:
         SapwoodError: The root does not let it in.
@@ -265,7 +339,7 @@ def attached_cluster(
         role=role,
         backlog=settings.comm.backlog,
         inline_limit=settings.comm.inline_limit,
-        ends=ends,
+        made=made,
     )
     printer = OutputPrinter()
     try:

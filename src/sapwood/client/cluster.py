@@ -471,7 +471,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         A process that was forked from the cluster's owner closes nothing.
 
         Raises:
-            SapwoodError: This is the cluster's own thread, which cannot wait for it.
+            SapwoodError: This is the cluster's own thread, which cannot wait for it; or a session
+                at a head may still be running: the hint is the command that ends it.
         """
         if self._session.in_forked_child:
             return
@@ -490,13 +491,15 @@ class Cluster(TreeWork, Messaging, Submitting):
         if self._span is not None:
             self._flush_runners()
         self._tasks.close()
-        self._session.close()
-        self._printer.close()
-        self._log_output.close()
-        self._wait_for_runs()
-        if self._span is not None and seam.tracer is not None:
-            self._span.end()
-            seam.tracer.flush()
+        try:
+            self._session.close()
+        finally:
+            self._printer.close()
+            self._log_output.close()
+            self._wait_for_runs()
+            if self._span is not None and seam.tracer is not None:
+                self._span.end()
+                seam.tracer.flush()
 
     def _flush_runners(self) -> None:
         """Have runners send what user code has traced, and wait a little for that."""

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, CommunicationError, ProtocolError, SapwoodError
 from sapwood.core.failures import as_error, fail, log_failure
+from sapwood.core.futures import CallerFuture
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
@@ -79,6 +80,19 @@ class RootAddress(msgspec.Struct, frozen=True, kw_only=True):
     secret: str = ""
 
 
+class MadeSession(NamedTuple):
+    """How a session ends with the front end that has made it.
+
+    Attributes:
+        end_at_head: Ends the session where its session server does not answer, or raises the error
+            that says so.
+        owned: Whether it ends soon after the front end is gone without having left it.
+    """
+
+    end_at_head: Callable[[], None]
+    owned: bool
+
+
 class AdoptedStream:
     """A stream that the last owner of a session has left open.
 
@@ -116,7 +130,7 @@ class AttachedSession:
         role: What this front end wants to be.
         backlog: Bytes of open waves of one stream.
         inline_limit: Bytes up to which arrays travel in the message.
-        ends: Whether the session ends when this front end closes it; else it is left as it is.
+        made: How the session ends with this front end, which has made it; else closing leaves it.
         thread: Its thread; by default a new one.
 
     Raises (from :meth:`start`):
@@ -132,11 +146,12 @@ class AttachedSession:
         role: FrontEndRole = FrontEndRole.OWNER,
         backlog: int = DEFAULT_BACKLOG,
         inline_limit: int = 64 * 1024,
-        ends: bool = False,
+        made: MadeSession | None = None,
         thread: LoopThread | None = None,
     ) -> None:
         self.address = address
-        self.ends = ends
+        self.ends = made is not None
+        self._made = made
         self._role = role
         self._connect = connect
         self._inline_limit = inline_limit
@@ -145,7 +160,7 @@ class AttachedSession:
         self._closed = False
         self._over: SapwoodError | None = None
         self._connection: Connection | None = None
-        self._welcome: Future[wire.Admitted] = Future()
+        self._welcome: Future[wire.Admitted] = CallerFuture()
         self._reader = wire.WireReader(wire.TO_FRONT_END, own=self._lent_block)
         self._sharing = False
         self._lent: dict[int, Payload] = {}
@@ -235,9 +250,17 @@ class AttachedSession:
                 return
             self._thread.refuse_own_thread()  # before it counts as closed: it can be closed later
             self._closed = True
-        with contextlib.suppress(SapwoodError, TimeoutError):
-            self.ask_root(last_call).result(CALL_TIMEOUT)
-        self.part(reason)
+        answered = False
+        try:
+            with contextlib.suppress(SapwoodError, TimeoutError):
+                self.ask_root(last_call).result(CALL_TIMEOUT)
+                answered = True
+        finally:
+            over = self._over
+            self.part(reason)
+        ended = answered or isinstance(over, ClosedError)
+        if last_call == root_calls.END and not ended and self._made is not None:
+            self._made.end_at_head()  # its session server may be starting again
 
     def part(self, reason: SapwoodError) -> None:
         """Leave without telling the root, or when it knows."""
@@ -413,7 +436,7 @@ class AttachedSession:
 
     def ask_root(self, name: str, value: Any = None, payload: Payload | None = None) -> Future[Any]:
         """Want something of the root itself; the future gets its answer. From any thread."""
-        future: Future[Any] = Future()
+        future: Future[Any] = CallerFuture()
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._over is not None:
@@ -448,6 +471,7 @@ class AttachedSession:
             machine=machine_id(),
             pid=os.getpid(),
             label=f"process {os.getpid()}",
+            owned=self._made is not None and self._made.owned,
         )
         connection.write(wire.pack(asked, sharing=False))
         return 0
@@ -491,12 +515,10 @@ class AttachedSession:
         )
 
     def _failed(self, error: CommunicationError) -> None:
-        if not self._welcome.done():
-            self._welcome.set_exception(error)
+        self._welcome.set_exception(error)
 
     def _refused(self, message: wire.NotAdmitted) -> None:
-        if not self._welcome.done():
-            self._welcome.set_exception(SapwoodError.from_record(message.error))
+        self._welcome.set_exception(SapwoodError.from_record(message.error))
 
     def _admitted(self, admitted: wire.Admitted) -> None:
         """Go on, unless the streams that the last owner has left come first."""
@@ -504,8 +526,7 @@ class AttachedSession:
             self._welcome.set_result(admitted)
 
     def _not_admitted(self, _message: wire.Admitted, error: SapwoodError) -> None:
-        if not self._welcome.done():
-            self._welcome.set_exception(error)
+        self._welcome.set_exception(error)
 
     def _take_in(self, admitted: wire.Admitted) -> None:
         self._facts = admitted
@@ -658,8 +679,8 @@ class AttachedSession:
             self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
-        for listener in tuple(self._listeners) if message.change.ranks else ():
-            listener(message.change)
+        if message.change.ranks:
+            self._tell_listeners(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:
         if message.error is not None:
@@ -671,8 +692,7 @@ class AttachedSession:
         with self._lock:
             if self._over is None and not self._closed:
                 self._over = error
-        if not self._welcome.done():
-            self._welcome.set_exception(error)
+        self._welcome.set_exception(error)
         left = ClosedError("this front end has left the session")
         self._fail_calls(error if self._over is error else left)
         if self._over is error:
@@ -684,8 +704,11 @@ class AttachedSession:
                 reason=error.what,
                 for_good=True,
             )
-            for listener in tuple(self._listeners):
-                listener(gone)
+            self._tell_listeners(gone)
+
+    def _tell_listeners(self, change: PlacesChanged) -> None:
+        for listener in tuple(self._listeners):  # also after one that raises
+            fail("a change of places", listener, change)
 
     def _fail_calls(self, error: SapwoodError) -> None:
         """Nobody will answer what was wanted of the root."""

@@ -274,7 +274,10 @@ class RootProcess:
 
     def _changed(self) -> None:
         """Front ends have come or gone, or sessions that are merged with this one."""
-        self.life.changed(attached=self.server.attached, merged=self.server.merged)
+        server = self.server
+        self.life.changed(
+            attached=server.attached, merged=server.merged, abandoned=server.abandoned
+        )
         self._reports.tell(self.report())
 
     def _tell_kept(self, told: tuple[int, int]) -> None:

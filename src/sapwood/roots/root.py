@@ -199,6 +199,7 @@ class ServedFrontEnd:
         asked: Its open requests: its number and the root's.
         verify: Says what it may be.
         here: Whether it is on this machine.
+        owned: Whether the session belongs to it, and ends soon after it is gone without a word.
         sends: Its messages on their way, likewise.
         receives: Messages that it waits for, likewise.
     """
@@ -214,6 +215,7 @@ class ServedFrontEnd:
     ) -> None:
         self.verify = verify
         self.here = here
+        self.owned = False
         self.number = number
         self.role: FrontEndRole | None = None
         self.allowed = NOTHING
@@ -703,6 +705,9 @@ class RootServer:
         largest: Bytes of the largest message and payload of a front end: the root has it in memory.
         clock: The time, seconds since 1970.
         executor: Does what takes long; by default some threads.
+
+    Attributes:
+        abandoned: Whether the session belonged to an owner that is gone without having left it.
     """
 
     def __init__(  # noqa: PLR0913 - what a server is made of has little in common
@@ -739,6 +744,7 @@ class RootServer:
         self._kept = KeptOutput(_kept_output(keeping))
         self._since = clock()
         self._was_attached = False
+        self.abandoned = False
         self._machine = machine_id()
         self._epoch = session.tree.epoch
         self._denied: frozenset[str] = frozenset()
@@ -903,6 +909,7 @@ class RootServer:
         if front_end is None:
             return
         front_end.gone()
+        self.abandoned = self.abandoned or front_end.owned
         self._kept.given_back(number)
         if front_end.role is not None:
             _log.info("front end gone", number=number, label=front_end.label, reason=reason)
@@ -910,6 +917,7 @@ class RootServer:
 
     def leave(self, front_end: ServedFrontEnd) -> None:
         """Let a front end go that has said so: what comes from now on is for the next one."""
+        front_end.owned = False
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
         self.connection_closed(front_end.number, "it has left")
@@ -986,6 +994,7 @@ class RootServer:
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:
+            front_end.owned, self.abandoned = asked.owned, False
             front_end.inherit(self.kept_streams)
         if wanted in _WORKING:
             for message in self._kept.take(front_end.number):

@@ -10,6 +10,9 @@ from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 FIRST_PATIENCE = 30.0
 """Seconds for which a new session waits at least for the first front end."""
 
+ABANDONED = 60.0
+"""Seconds for which a session waits at most whose owner is gone without having left it."""
+
 
 class RootLife:
     """Where a session is in its life; all on the loop's thread, but for :meth:`end`.
@@ -43,6 +46,7 @@ class RootLife:
         self._over = over
         self._used = False
         self._merged = False
+        self._abandoned = False
         self._waits = 0
         self._left_at = 0.0
 
@@ -51,14 +55,16 @@ class RootLife:
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
 
-    def changed(self, *, attached: bool, merged: bool = False) -> None:
+    def changed(self, *, attached: bool, merged: bool = False, abandoned: bool = False) -> None:
         """Front ends have come or gone, or sessions that are merged with this one.
 
         Args:
             attached: Whether somebody is there who does more than watch.
             merged: Whether it is merged with another session: then it is not idle.
+            abandoned: Whether it belonged to an owner that is gone without having left it.
         """
         was_merged, self._merged = self._merged, merged
+        self._abandoned = abandoned
         if attached and self.state is SessionState.DETACHED:
             self._used = True
             self._move(SessionStep.ATTACHED)
@@ -93,12 +99,17 @@ class RootLife:
 
     def _count(self) -> None:
         self._waits += 1
-        if self.idle:
-            wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE)
+        wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE if self.idle else 0.0)
+        if self._abandoned:
+            wait = min(wait or ABANDONED, ABANDONED)
+        if wait:
             left = max(0.0, self._left_at + wait - self._clock())
-            self._later(left, self._idle_over, self._waits)
+            self._later(left, self._idle_over, self._waits, wait)
 
-    def _idle_over(self, wait: int) -> None:
-        waited = self.state is SessionState.DETACHED and self._waits == wait
-        if waited and not self._merged:
+    def _idle_over(self, count: int, waited: float) -> None:
+        if self.state is not SessionState.DETACHED or self._waits != count or self._merged:
+            return
+        if self._abandoned:
+            self.end(f"its owner ended without detaching, and no program attached within {waited:g} s")
+        else:
             self.end(f"nobody was attached for {self.idle:g} s")

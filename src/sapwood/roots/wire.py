@@ -63,6 +63,8 @@ class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
         machine: Which memory it sees; empty for none that it would share.
         pid: Its process.
         label: What users call it.
+        owned: Whether the session belongs to this owner: it ends soon after the owner is gone
+            without a word, unless another owner attaches.
     """
 
     version: int
@@ -72,6 +74,7 @@ class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""
     pid: int = 0
     label: str = ""
+    owned: bool = False
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):

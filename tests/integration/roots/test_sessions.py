@@ -334,7 +334,7 @@ def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: 
     os.kill(record.pid, signal.SIGKILL)
     with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
         cluster.submit(pow, 2, 2).result(PATIENCE)
-    cluster.close()
+    assert cluster.detach() == record.handle
     until(lambda: not Path(f"/proc/{agent}").exists())
     until(lambda: head.sessions.find("killed").pid not in {0, record.pid})
     again = head.sessions.find("killed")
@@ -350,6 +350,23 @@ def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: 
     assert "signal 9" in head.sessions.find("killed").reason
     with pytest.raises(ClosedError, match="signal 9"):
         sapwood.attach("killed")
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_closing_a_session_whose_root_was_killed_ends_it(
+    head: Head, until: Until, noticed: bool
+) -> None:
+    cluster = sapwood.create_session(1, name="closed", on="local")
+    record = head.sessions.find("closed")
+    agent = cluster.agents[0].pid
+    os.kill(record.pid, signal.SIGKILL)
+    if noticed:
+        with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
+            cluster.submit(pow, 2, 2).result(PATIENCE)
+    cluster.close()
+    over = head.sessions.find(record.handle)
+    assert (over.handle, over.state) == (record.handle, "ended")
+    until(lambda: not Path(f"/proc/{agent}").exists())
 
 
 def test_an_idle_session_ends(head: Head, until: Until) -> None:

@@ -94,13 +94,15 @@ class Root:
         self.server._places = list  # type: ignore[method-assign]
 
     def front_end(
-        self, allowed: Allowed, role: FrontEndRole, label: str = "me"
+        self, allowed: Allowed, role: FrontEndRole, label: str = "me", *, owned: bool = False
     ) -> tuple[ServedFrontEnd, Told]:
         """Have one let in, and return it with what it hears."""
         told = Told()
         number = self.server.open(told, lambda _asked: allowed, here=False)  # type: ignore[arg-type]
         front_end = self.server._front_ends[number]
-        asked = wire.AskToAttach(version=wire.VERSION, session="a", role=role.value, label=label)
+        asked = wire.AskToAttach(
+            version=wire.VERSION, session="a", role=role.value, label=label, owned=owned
+        )
         front_end.take(asked)
         return front_end, told
 
@@ -236,3 +238,24 @@ def test_a_root_that_calls_no_own_filters_needs_not_refuse_them() -> None:
     front_end, _ = root.front_end(*FRONT_ENDS[0])
     front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=AT_ROOT[0])))
     assert len(root.posted) == 1
+
+
+@pytest.mark.parametrize(
+    ("owned", "leaves", "abandoned"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_only_an_owner_that_did_not_leave_abandons_its_session(
+    owned: bool, leaves: bool, abandoned: bool
+) -> None:
+    root = Root()
+    front_end, _ = root.front_end(ALL, FrontEndRole.OWNER, owned=owned)
+    assert not root.server.abandoned
+    if leaves:
+        front_end.take(wire.CallOfRoot(1, root_calls.DETACH))
+    root.server.connection_closed(front_end.number, "it was killed")
+    assert root.server.abandoned is abandoned
+    user, _ = root.front_end(ALL, FrontEndRole.USER)
+    root.server.connection_closed(user.number, "it was killed")
+    assert root.server.abandoned is abandoned
+    root.front_end(ALL, FrontEndRole.OWNER)
+    assert not root.server.abandoned

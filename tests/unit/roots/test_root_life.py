@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from sapwood.core.clock import VirtualClock
-from sapwood.roots.root_life import FIRST_PATIENCE, RootLife
+from sapwood.roots.root_life import ABANDONED, FIRST_PATIENCE, RootLife
 from sapwood.session.session_life import SessionState
 from sapwood_simulation.processes import VirtualLoop
 
@@ -93,3 +95,32 @@ def test_another_idle_time_counts_from_when_the_last_one_left() -> None:
     life.change_idle(60.0)
     wait(0.0)
     assert ended == ["nobody was attached for 60 s"]
+
+
+@pytest.mark.parametrize("idle", [3600.0, 0.0])
+def test_a_session_whose_owner_is_gone_without_a_word_ends_soon(idle: float) -> None:
+    life, wait, ended = living(idle)
+    life.changed(attached=True)
+    life.changed(attached=True, abandoned=True)  # a run still works with the agents
+    wait(ABANDONED)
+    assert not ended
+    life.changed(attached=False, abandoned=True)
+    wait(ABANDONED - 1.0)
+    life.changed(attached=True)  # another owner has come
+    life.changed(attached=False)
+    wait(ABANDONED)
+    assert not ended
+    life.changed(attached=True)
+    life.changed(attached=False, abandoned=True)
+    wait(ABANDONED - 1.0)
+    assert not ended
+    wait(1.0)
+    assert ended == ["its owner ended without detaching, and no program attached within 60 s"]
+
+
+def test_a_session_that_waits_less_ends_earlier_also_when_its_owner_is_gone() -> None:
+    life, wait, ended = living(5.0)
+    life.changed(attached=True)
+    life.changed(attached=False, abandoned=True)
+    wait(5.0)
+    assert ended == ["its owner ended without detaching, and no program attached within 5 s"]
