@@ -68,8 +68,8 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     """Start a session at a head that is up here (``sapwood up``); it can outlive this process.
 
     Its root is a process of its own. :meth:`Cluster.detach` leaves it, :func:`attach` comes back to
-    it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when
-    nobody was attached for some time; one with machines of its own also with these. Without
+    it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when no
+    program was attached for some time; one that brings machines along also with these. Without
     ``idle``, it ends a minute after this process is gone without having detached.
 
     Args:
@@ -82,8 +82,8 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
         agents_per_node: Agents on each node.
         fanout: Children of each junction, with ``"local"``; other shapes are settings:
             ``cluster.shape``, and ``nodes.topology`` for those between nodes.
-        idle: Seconds after which it ends when nobody is attached, 0 for never, however this process
-            ends; by default, once it is detached, as the policy of the head says
+        idle: Seconds after which it ends when no program is attached, 0 for never, however this
+            process ends; by default, once it is detached, as the policy of the head says
             (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
         settings: All settings; by default those of configuration files and variables.
@@ -233,7 +233,7 @@ def end_session(
 
 
 def _ask_to_end(cluster: str, handle: str) -> None:
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - imports cryptography
 
     try:
         asked(cluster, calls.END_SESSION, handle, END_TIMEOUT)

@@ -184,7 +184,7 @@ class RootProcess:
             reason=self.life.reason,
             nodes=self._nodes(),
             pid=os.getpid(),
-            idle=self.life.idle,
+            idle=self.life.patience,
             policy=self._policy.rows,
             **msgspec.structs.asdict(status),
         )

@@ -80,6 +80,11 @@ class RootLife:
         if self.state is SessionState.DETACHED:
             self._count()
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which it ends when nothing is attached; 0 for never."""
+        return min(self.idle or ABANDONED, ABANDONED) if self._abandoned else self.idle
+
     def end(self, reason: str) -> None:
         """Have the session ended; the first reason is the reason."""
         self.reason = self.reason or reason
@@ -99,9 +104,9 @@ class RootLife:
 
     def _count(self) -> None:
         self._waits += 1
-        wait = self.idle if self._used else max(self.idle, FIRST_PATIENCE if self.idle else 0.0)
-        if self._abandoned:
-            wait = min(wait or ABANDONED, ABANDONED)
+        wait = self.patience
+        if self.idle and not self._used:
+            wait = max(wait, FIRST_PATIENCE)
         if wait:
             left = max(0.0, self._left_at + wait - self._clock())
             self._later(left, self._idle_over, self._waits, wait)
@@ -110,6 +115,8 @@ class RootLife:
         if self.state is not SessionState.DETACHED or self._waits != count or self._merged:
             return
         if self._abandoned:
-            self.end(f"its owner ended without detaching, and no program attached within {waited:g} s")
+            self.end(
+                f"its owner ended without detaching, and no program attached within {waited:g} s"
+            )
         else:
             self.end(f"nobody was attached for {self.idle:g} s")

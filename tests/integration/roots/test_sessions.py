@@ -23,6 +23,7 @@ from sapwood.head.head import Head
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.watched import started
 from sapwood.roots import root_calls
+from sapwood.roots.root_life import ABANDONED
 from sapwood.store.opening import open_store
 
 from .conftest import PATIENCE, Script, Until
@@ -367,6 +368,27 @@ def test_closing_a_session_whose_root_was_killed_ends_it(
     over = head.sessions.find(record.handle)
     assert (over.handle, over.state) == (record.handle, "ended")
     until(lambda: not Path(f"/proc/{agent}").exists())
+
+
+CREATOR = """
+import sapwood, sys
+cluster = sapwood.create_session(1, name=sys.argv[1], on="local")
+print(cluster.submit(pow, 2, 3).result(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_session_does_not_wait_long_when_its_creator_was_killed(
+    head: Head, begin: Begin, until: Until
+) -> None:
+    script = begin(CREATOR, "creator")
+    assert script.says() == "8"
+    script.kill()
+    until(lambda: head.sessions.find("creator").state == "detached")
+    until(lambda: head.sessions.find("creator").idle == ABANDONED)
+    sapwood.attach("creator").close()  # it has another owner, and waits as others do
+    until(lambda: head.sessions.find("creator").idle == 3600.0)
+    head.sessions.end("creator").result(PATIENCE)
 
 
 def test_an_idle_session_ends(head: Head, until: Until) -> None:
