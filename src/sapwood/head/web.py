@@ -23,6 +23,7 @@ from typing import Final
 
 import msgspec
 
+from sapwood.comm.transport.client_hello import WITHOUT_ALPN
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import make_private
@@ -36,7 +37,7 @@ from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 
 HTTP: Final = "http/1.1"
-"""What browsers and scripts offer (ALPN)."""
+"""The protocol that browsers and scripts name (ALPN). Many proxies and libraries name none."""
 
 ENTRY: Final = "sapwood.server.process"
 """The module that is the process of the server."""
@@ -151,14 +152,15 @@ class HttpService:
         self._waiting: deque[tuple[socket.socket, str]] = deque()
         self._serving: Future[None] = Future()
         self._tickets: dict[str, tuple[str, float]] = {}
-        self._end: Callable[[], None] | None = None
+        self._ends: list[Callable[[], None]] = []
         self.listens: list[str] = []
 
     # --- its life --------------------------------------------------------------------------------
 
     def start(self, _context: ComponentContext) -> None:
         """Have connections handed over; begin the process if it is wanted already."""
-        self._end = self._control.hand_over(HTTP, self._take)
+        for protocol in (HTTP, WITHOUT_ALPN):
+            self._ends.append(self._control.hand_over(protocol, self._take))
         if self._wanted or wanted("METRICS", os.environ):  # its process exports them
             self._begin()
 
@@ -195,9 +197,8 @@ class HttpService:
 
     def stop(self) -> None:
         """Have no connections handed over, and end the process."""
-        end, self._end = self._end, None
-        if end is not None:
-            end()
+        while self._ends:
+            self._ends.pop()()
         self._close_waiting()
         left = self._path
         self._path, self._server, self.listens = "", -1, []
@@ -282,7 +283,7 @@ class HttpService:
         Raises:
             ClosedError: The component is stopped.
         """
-        if self._end is None:
+        if not self._ends:
             raise ClosedError(
                 "the HTTP server is stopped", hint="`sapwood node start http --node head`"
             )
@@ -301,7 +302,7 @@ class HttpService:
             sock.close()
 
     def _give(self, sock: socket.socket, peer: str) -> None:
-        if self._end is None:
+        if not self._ends:
             sock.close()
         elif self._path:
             send_socket(self._path, sock, peer)

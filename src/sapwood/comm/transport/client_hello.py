@@ -10,6 +10,9 @@ from __future__ import annotations
 LONGEST_HELLO = 16 * 1024
 """Bytes of a first message at most: one TLS record."""
 
+WITHOUT_ALPN = ""
+"""Stands for the protocol of a client that names none; the name of a protocol is never empty."""
+
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
 _ALPN = 16
@@ -23,8 +26,8 @@ def offered_protocols(data: bytes) -> tuple[str, ...] | None:
         data: The beginning of what it sent.
 
     Returns:
-        Their names; none if it offers none, or speaks something else than TLS. None if there must
-        be more bytes to tell.
+        Their names, or :data:`WITHOUT_ALPN` alone if it names none. Nothing if it does not speak
+        TLS. None if there must be more bytes to tell.
 
     Example:
         >>> offered_protocols(b"GET / HTTP/1.1")
@@ -64,7 +67,7 @@ def _protocols(record: _Bytes) -> tuple[str, ...]:
             while names.left:
                 found.append(names.vector(1).rest().decode("ascii"))
             return tuple(found)
-    return ()
+    return (WITHOUT_ALPN,)
 
 
 class _Bytes:
