@@ -23,8 +23,8 @@ from sapwood.head.ledger import LedgerEvent, LedgerState
 from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
+from sapwood.server.browser_sessions import SessionCookie
 from sapwood.server.lines import Line, Lines
-from sapwood.server.origins import Hosts
 from sapwood.session.session_life import SessionState
 
 CORES = 16
@@ -227,7 +227,7 @@ class _Application(WebApplication):
     def __init__(self, head: SimulatedHead) -> None:
         self._head = head
         lines = Lines("lab", SimulatedLine(head))
-        super().__init__(lines, "sapwood-lab", Hosts(lambda: ["127.0.0.1"]), no_token=True)
+        super().__init__(lines, SessionCookie("lab"), no_token=True)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         """Tell nobody: there is no ledger."""

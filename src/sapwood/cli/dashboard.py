@@ -19,8 +19,13 @@ def dashboard(
     lifetime: Annotated[
         str, typer.Option("--ttl", metavar="TIME", help="For how long the browser is let in.")
     ] = "12h",
-    read_only: Annotated[
-        bool, typer.Option("--read-only", help="Let it see everything, and change nothing.")
+    allow_changes: Annotated[
+        bool,
+        typer.Option(
+            "--allow-changes",
+            help="Let the browser also cancel runs, end sessions and change the cluster by the "
+            "HTTP API. Without this option it can only read.",
+        ),
     ] = False,
     authority: Annotated[
         Path | None,
@@ -38,13 +43,13 @@ def dashboard(
 ) -> None:
     """Show a link that lets a browser in, once, within five minutes.
 
-    The browser gets a credential as a cookie; `sapwood credential list` shows it, and
-    `sapwood credential revoke` takes it back.
+    The link signs the browser in, for reading only. `sapwood credential list` shows its
+    credential 'dashboard', and `sapwood credential revoke` signs the browser out.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import dashboard_command  # noqa: PLC0415 - --help must load little
 
-        made = dashboard_command.ticket(name, lifetime, read_only=read_only)
+        made = dashboard_command.ticket(name, lifetime, allow_changes=allow_changes)
         if authority is not None:
             authority.write_bytes(made.authority)
         links = dashboard_command.links(made)

@@ -11,13 +11,13 @@ from sapwood.core.errors import InputError
 from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
-from sapwood.security.rights import ATTACH, CONNECT, OBSERVE
+from sapwood.security.rights import ADMIN, CONNECT, DELETE, OBSERVE
 
 START_TIMEOUT = 60.0
 """Seconds until the HTTP server must be there, if nobody has asked for it before."""
 
 
-def ticket(cluster: str, lifetime: str, *, read_only: bool) -> calls.DashboardTicket:
+def ticket(cluster: str, lifetime: str, *, allow_changes: bool) -> calls.DashboardTicket:
     """Ask the head for a ticket.
 
     Raises:
@@ -30,7 +30,7 @@ def ticket(cluster: str, lifetime: str, *, read_only: bool) -> calls.DashboardTi
         raise InputError(
             f"--ttl cannot be {shown(lifetime)}", hint="write 30min, 12h or 1d"
         ) from None
-    rights = [CONNECT, OBSERVE, ATTACH] if read_only else []
+    rights = [CONNECT, OBSERVE, DELETE, ADMIN] if allow_changes else [CONNECT, OBSERVE]
     wanted = calls.OpenDashboard(rights=rights, lifetime=seconds)
     made = asked_head(cluster, calls.OPEN_DASHBOARD, msgspec.to_builtins(wanted), START_TIMEOUT)
     return typed.convert(made, calls.DashboardTicket)

@@ -25,7 +25,7 @@ from sapwood.client.hosts import on
 from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.block_size import recommended_block
 from sapwood.compat.lizard.client import LizardClient
-from sapwood.compat.lizard.gate import ApiGate, is_loopback, read_token
+from sapwood.compat.lizard.gate import ApiGate, read_token
 from sapwood.compat.lizard.hardware import find_devices
 from sapwood.compat.lizard.patience import CALL_LIMIT, left_alone
 from sapwood.compat.lizard.programs import RegisteredPrograms
@@ -40,6 +40,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
+from sapwood.server.peers import is_loopback
 
 LEAVING: Final = 15.0
 """Seconds that agents of a client may take to leave."""

@@ -851,7 +851,7 @@ class OpenDashboard(msgspec.Struct, frozen=True, kw_only=True):
     """Let a browser in.
 
     Attributes:
-        rights: What it may do; empty for what a dashboard needs.
+        rights: What it may do; empty for what the pages need, which only read.
         lifetime: For how many seconds.
         subject: Who it is for, in words.
     """

@@ -1313,7 +1313,7 @@ class Head:
         issued = self.office.issue(
             calls.IssueCredential(
                 subject=wanted.subject,
-                rights=wanted.rights or [CONNECT, OBSERVE, ATTACH, DELETE, ADMIN],
+                rights=wanted.rights or [CONNECT, OBSERVE],
                 lifetime=min(wanted.lifetime, longest),
             ),
             caller.rights or ALL_RIGHTS,

@@ -25,19 +25,25 @@ from sapwood.head import calls
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security.capabilities import Capability
 from sapwood.server.api import PREFIX, endpoints
+from sapwood.server.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    SessionCookie,
+    client_of,
+)
 from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
 from sapwood.server.lines import Line, Lines, UnauthorizedError
 from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
-from sapwood.server.origins import Hosts, check_origin
+from sapwood.server.origins import SAFE, check_origin
 from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
 from sapwood.views.front_page import FIRST, FrontPage
 from sapwood.views.page import STATIC
 
-COOKIE_LIFE: Final = 12 * 3600.0
-"""Seconds for which a browser is let in at most."""
+SESSION_LIFE: Final = 12 * 3600.0
+"""Seconds for which a browser is signed in at most."""
 
 HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self'; "
@@ -79,16 +85,15 @@ class WebApplication:
 
     Args:
         lines: The lines to the head.
-        cookie: What the cookie of this cluster is called.
-        hosts: The names under which the server is reached.
+        cookie: The cookie of browsers.
         no_token: Whether who comes without TLS needs no credential.
     """
 
-    def __init__(self, lines: Lines, cookie: str, hosts: Hosts, *, no_token: bool = False) -> None:
+    def __init__(self, lines: Lines, cookie: SessionCookie, *, no_token: bool = False) -> None:
         self.streams = EventStreams()
         self._lines = lines
         self._cookie = cookie
-        self._hosts = hosts
+        self._sessions = BrowserSessions()
         self._no_token = no_token
         self._refusals = Refusals(self._tell_of_refused)  # of requests; their reasons vary
         self._turned_away = RefusalsByKind()  # of clients, by the reason
@@ -106,6 +111,9 @@ class WebApplication:
                 HTTPException: self._failed,
             },
         )
+
+        # A redirect would name the host of the request, which a proxy may have changed.
+        self.application.router.redirect_slashes = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request; each answer has the headers that keep browsers safe."""
@@ -157,7 +165,6 @@ class WebApplication:
 
     async def _answer(self, methods: Mapping[str, Endpoint], request: Request) -> Response:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
-        self._hosts.check(request.headers)
         credential, by_cookie = self._shown(request)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=by_cookie)
         async with self._line(request, credential) as line:
@@ -181,7 +188,17 @@ class WebApplication:
                     hint="send `Authorization: Bearer CREDENTIAL`",
                 )
             return text.strip(), False
-        return request.cookies.get(self._cookie, ""), True
+        session_id = self._cookie.read(request)
+        session = self._sessions.find(session_id, client_of(request)) if session_id else None
+        if session is None:
+            return "", True
+        if session.reads_only and request.method not in SAFE:
+            raise HttpError(
+                403,
+                "this browser may only read",
+                hint="`sapwood dashboard --allow-changes` prints a link that lets it do more",
+            )
+        return session.credential, True
 
     @contextlib.asynccontextmanager
     async def _line(self, request: Request, credential: str) -> Any:
@@ -200,7 +217,6 @@ class WebApplication:
     # --- browsers --------------------------------------------------------------------------------
 
     async def _login(self, request: Request) -> Response:
-        self._hosts.check(request.headers)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=True)
         body: Login = await read_body(request, Login)
         if bool(body.ticket) == bool(body.credential):
@@ -212,38 +228,29 @@ class WebApplication:
             except SecurityError as error:
                 raise UnauthorizedError(error.what, hint=error.hint) from error
         else:
-            less = Capability.parse(text).attenuate(not_after=time.time() + COOKIE_LIFE)
+            less = Capability.parse(text).attenuate(not_after=time.time() + SESSION_LIFE)
             text = less.text
         line: Line
         async with self._lines.of(text, _peer(request)) as line:
             rights = line.rights
+        now = time.time()
+        expires = now + SESSION_LIFE
+        if rights is not None:
+            expires = min(expires, rights.not_after)
+        session = BrowserSession(text, client_of(request), expires, reads_only=not body.ticket)
         response = _fresh(answer_of(rights))
-        left = COOKIE_LIFE if rights is None else min(rights.not_after - time.time(), COOKIE_LIFE)
-        response.set_cookie(
-            self._cookie,
-            text,
-            max_age=max(int(left), 1),
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        self._cookie.set(request, response, self._sessions.open(session), expires - now)
         return response
 
     async def _logout(self, request: Request) -> Response:
-        self._hosts.check(request.headers)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=True)
+        self._sessions.close(self._cookie.read(request))
         response = Response(status_code=204)
-        response.delete_cookie(
-            self._cookie,
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-        )
+        self._cookie.delete(request, response)
         return response
 
     async def _front(self, request: Request) -> Response:
         """Answer with the first page, and with what it shows inside, for who may see that."""
-        self._hosts.check(request.headers)
         first = FIRST.encode()
         with contextlib.suppress(SapwoodError, HttpError, TimeoutError):
             credential, _ = self._shown(request)
@@ -259,14 +266,12 @@ class WebApplication:
 
     async def _script(self, request: Request) -> Response:
         """Answer with the script of the pages, which never changes under this name."""
-        self._hosts.check(request.headers)
         answer = _compressed(self._front_page.script, request, "text/javascript")
         answer.headers["cache-control"] = "public, max-age=31536000, immutable"
         return answer
 
     def _page(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def page(request: Request) -> Response:
-            self._hosts.check(request.headers)
+        async def page(_request: Request) -> Response:
             return FileResponse(STATIC / name, headers={"cache-control": "no-cache"})
 
         return page

@@ -1,4 +1,4 @@
-"""What stands before every application: a body has a size, requests a number, errors a form."""
+"""Bounds, checks and error answers that every application of ours has in front of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.server.limits import HttpLimits
 from sapwood.server.problems import HttpError, Problem, problem_of, start_of
+from sapwood.server.request_checks import OwnHost, check_request
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -22,20 +23,26 @@ _log = logger("http")
 
 
 class BoundedApplication:
-    """An application whose requests have bounds, and whose errors become answers.
+    """An application whose requests are checked and have bounds, and whose errors become answers.
 
     Args:
         application: The application.
         limits: The bounds.
         refused: Told of bad requests: ``refused(address, reason)``.
+        is_own_host: Whether the server has a name.
     """
 
     def __init__(
-        self, application: Application, limits: HttpLimits, refused: Callable[[str, str], None]
+        self,
+        application: Application,
+        limits: HttpLimits,
+        refused: Callable[[str, str], None],
+        is_own_host: OwnHost,
     ) -> None:
         self._application = application
         self._limits = limits
         self._refused = refused
+        self._is_own_host = is_own_host
         self._open = 0
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -46,9 +53,10 @@ class BoundedApplication:
         self._open += 1
         try:
             self._check(scope)
+            check_request(scope, self._is_own_host)
             await self._application(scope, self._bounded(receive), answer.send)
         except HttpError as error:
-            if error.status in {413, 503}:
+            if error.status in {400, 413, 421, 503}:
                 self._refused(_peer(scope), error.what)
             await answer.fail(error.problem, error.headers)
         except SapwoodError as error:

@@ -23,8 +23,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from sapwood.environment.logs import logger
 from sapwood.server.bounds import Application, BoundedApplication
 from sapwood.server.limits import HttpLimits
+from sapwood.server.request_checks import OwnHost
 
 SWEEP: Final = 0.5
 """Seconds between two looks at the connections."""
@@ -37,6 +39,8 @@ UNHEARD_TIMEOUT: Final = 20_000
 
 _LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
+_log = logger("http")
+
 Refused = Callable[[str, str], None]
 """``refused(address, reason)`` is told of clients that were turned away, and of bad requests."""
 
@@ -46,6 +50,7 @@ class HttpServer:
 
     Args:
         application: What answers requests (ASGI 3).
+        is_own_host: Whether the server has a name, which requests put into their Host header.
         limits: The bounds.
         refused: Told of clients that were turned away; it must not block.
     """
@@ -53,12 +58,13 @@ class HttpServer:
     def __init__(
         self,
         application: Application,
+        is_own_host: OwnHost,
         limits: HttpLimits | None = None,
         refused: Refused | None = None,
     ) -> None:
         self.limits = limits or HttpLimits()
         self.refused = refused or _ignore
-        bounded = BoundedApplication(application, self.limits, self.refused)
+        bounded = BoundedApplication(application, self.limits, self.refused, is_own_host)
         self._config = uvicorn.Config(
             bounded,
             http="h11",
@@ -186,6 +192,9 @@ class HttpServer:
             await self._loop.connect_accepted_socket(self._protocol, sock, ssl=context, **timeouts)
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
             sock.close()
+            if _client_ended(error):
+                _log.debug("a client ended its handshake", peer=peer, reason=str(error))
+                return
             reason = "others wait" if isinstance(error, asyncio.CancelledError) else str(error)
             self.refused(peer, f"its handshake failed: {reason}")
 
@@ -321,6 +330,17 @@ class _HttpConnection(H11Protocol):
         elif now - self._since > limits.idle_seconds:
             self.transport.close()
         return ""
+
+
+def _client_ended(error: BaseException) -> bool:
+    """Return whether a client ended its handshake: that is not a refusal by this server.
+
+    A browser does so with an alert for a certificate that its user has not accepted yet, and
+    without one for a connection that it does not need after all.
+    """
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLEOFError) or "_ALERT_" in (error.reason or "")
+    return isinstance(error, ConnectionError)
 
 
 def _ignore(_address: str, _reason: str) -> None:

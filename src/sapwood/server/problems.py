@@ -138,7 +138,8 @@ def problem_of(error: SapwoodError, status: int = 0) -> Problem:
 
 def start_of(problem: Problem, headers: dict[str, str] | None = None) -> dict[str, Any]:
     """Return the beginning of an answer, as ASGI sends it; the body follows."""
-    shown = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **(headers or {})}
+    safe = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+    shown = {"content-type": MEDIA_TYPE, **safe, **(headers or {})}
     return {
         "type": "http.response.start",
         "status": problem.status,

@@ -26,10 +26,10 @@ from sapwood.head.service import plain
 from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
 from sapwood.security.authority import make_request, valid_until
 from sapwood.server.application import WebApplication, close
+from sapwood.server.browser_sessions import SessionCookie
 from sapwood.server.connections import HttpServer
 from sapwood.server.exports import export
 from sapwood.server.lines import Line, Lines, open_line, read
-from sapwood.server.origins import Hosts
 from sapwood.session.folder import make_folder
 
 RENEW_AFTER: Final = 0.6
@@ -79,11 +79,10 @@ class HttpProcess:
             self._facts = read(await own.call(calls.HELLO), calls.HeadFacts)
             application = WebApplication(
                 lines,
-                f"sapwood-{self._facts.cluster}",
-                Hosts(self._names),
+                SessionCookie(self._facts.cluster),
                 no_token=self._plan.listen.no_token,
             )
-            self._server = HttpServer(application, refused=application.refused)
+            self._server = HttpServer(application, self._has_name, refused=application.refused)
             application.connections = lambda: (
                 0 if self._server is None else self._server.connections
             )
@@ -116,11 +115,11 @@ class HttpProcess:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._over.set)
 
-    def _names(self) -> list[str]:
-        """Return the names under which this server is reached."""
+    def _has_name(self, name: str) -> bool:
+        """Return whether this server is reached under a name."""
         places = [] if self._facts is None else self._facts.places
-        hosts = [place.rpartition(":")[0].strip("[]") for place in places]
-        return [*LOCAL, socket.gethostname(), *hosts]
+        hosts = (place.rpartition(":")[0].strip("[]") for place in places)
+        return name in {one.lower() for one in (*LOCAL, socket.gethostname(), *hosts)}
 
     async def _listen(self, server: HttpServer) -> None:
         """Listen where the user wants it, and where the head hands connections over."""

@@ -29,6 +29,7 @@ from sapwood.compat.lizard.serving import LIMITS
 from sapwood.compat.lizard.store import ProgramStore
 from sapwood.environment.configuration import load_configuration
 from sapwood.server.connections import HttpServer
+from sapwood.server.peers import is_loopback
 
 from .conftest import EXAMPLES
 
@@ -84,7 +85,7 @@ def asked(application: Any) -> Iterator[Asked]:
 
     async def serve() -> None:
         stopped, loop = asyncio.Event(), asyncio.get_running_loop()
-        served = HttpServer(application, LIMITS)
+        served = HttpServer(application, is_loopback, LIMITS)
         stops.put(lambda: loop.call_soon_threadsafe(stopped.set))
         ports.put((await served.listen("127.0.0.1", 0))[0][1])
         await stopped.wait()

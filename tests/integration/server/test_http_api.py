@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import os
+import re
 import signal
 import socket
+import ssl
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ import httpx
 import pytest
 from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 
+from sapwood.cli.dashboard_command import ticket
 from sapwood.core.errors import ResourceError
 from sapwood.head import calls
 from sapwood.head.folder import find_head
@@ -146,9 +151,11 @@ def test_a_ticket_lets_a_browser_in_once(web: WebHead) -> None:
         here = {"origin": web.url}
         answer = client.post("/api/v1/login", json=body, headers=here)
         assert answer.status_code == 200, answer.text
-        cookie = answer.headers["set-cookie"].lower()
-        assert "httponly" in cookie
-        assert "samesite=strict" in cookie
+        cookie = answer.headers["set-cookie"]
+        assert "httponly" in cookie.lower()
+        assert "samesite=strict" in cookie.lower()
+        port = web.url.rpartition(":")[2]
+        assert re.match(rf"sapwood-[\w-]+-{port}=[\w-]{{43}};", cookie)  # no credential
         assert client.get("/api/v1/whoami").json()["names"] == ["admin", "connect", "observe"]
         # The cookie alone changes nothing: the request must come from a page of this server.
         assert client.post("/api/v1/runs/abcd/cancel").status_code == 403
@@ -161,6 +168,66 @@ def test_a_ticket_lets_a_browser_in_once(web: WebHead) -> None:
         assert client.get("/api/v1/whoami").status_code == 401
         less = client.post("/api/v1/login", json={"credential": web.issue("connect")}, headers=here)
         assert less.json()["names"] == ["connect"]
+
+
+def test_a_browser_reads_only_and_its_id_is_good_for_one_port(web: WebHead) -> None:
+    made = ticket("default", "12h", allow_changes=False)
+    with web.client() as client, web.client(secure=True) as secure:
+        answers = [
+            one.post("/api/v1/login", json=body, headers={"origin": url})
+            for one, url, body in (
+                (client, web.url, {"credential": web.issue("connect", "observe", "admin")}),
+                (secure, web.secure, {"ticket": made.ticket}),
+            )
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert "admin" in client.get("/api/v1/whoami").json()["names"]
+        here = {"origin": web.url}
+        refused = client.post("/api/v1/runs/abcd/cancel", headers=here)
+        assert refused.status_code == 403
+        assert "--allow-changes" in refused.json()["hint"]
+        assert secure.get("/api/v1/whoami").json()["names"] == ["connect", "observe"]
+        plain, safe = (answer.headers["set-cookie"].partition(";")[0] for answer in answers)
+        assert safe.startswith("__Host-sapwood-")
+        assert "; Secure" in answers[1].headers["set-cookie"]
+        # Another port's server gets this cookie, and so does whoever it tells.
+        stolen = f"{plain.partition('=')[0]}={safe.partition('=')[2]}"
+        assert client.get("/api/v1/whoami").status_code == 200
+        client.cookies.clear()
+        assert client.get("/api/v1/whoami", headers={"cookie": plain}).status_code == 200
+        assert client.get("/api/v1/whoami", headers={"cookie": stolen}).status_code == 401
+        web.head.revoke_credential(made.credential)
+        until(lambda: secure.get("/api/v1/whoami").status_code == 401)
+
+
+def test_clients_that_name_no_protocol_are_served(web: WebHead) -> None:
+    context = ssl.create_default_context(cadata=web.head.control.authority.decode())
+    address = httpx.URL(web.secure)
+    connection = http.client.HTTPSConnection(
+        address.host, address.port, context=context, timeout=PATIENCE
+    )
+    with contextlib.closing(connection):
+        connection.request("GET", "/healthz")
+        assert json.load(connection.getresponse()) == {"status": "ok"}
+
+
+def test_a_browser_that_does_not_know_the_authority_is_no_event(web: WebHead) -> None:
+    with httpx.Client(base_url=web.secure, trust_env=False) as stranger:
+        for _ in range(3):
+            with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+                stranger.get("/")
+    with web.client(secure=True) as client:
+        client.get("/api/v1/whoami")
+    until(lambda: "GET /api/v1/whoami" in web.events("request.refused")[-1].text)
+    assert [one.text for one in web.events("request.refused") if "handshake" in one.text] == []
+
+
+def test_no_redirect_follows_the_host_of_a_request(web: WebHead) -> None:
+    with web.client("connect") as client:
+        for path in ("/login/", "/api/v1/nodes/", "/static", "/healthz/"):
+            assert client.get(path, follow_redirects=False).status_code == 404, path
+            assert client.get(path, headers={"host": "evil.example"}).status_code == 421, path
+        assert client.get("/", headers={"host": "evil@127.0.0.1"}).status_code == 421
 
 
 def test_the_first_page_shows_what_is_known_to_those_who_may_see_it(web: WebHead) -> None:

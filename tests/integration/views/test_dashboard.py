@@ -139,6 +139,30 @@ def cluster(tmp_path: Path) -> Iterator[Served]:
         yield made
 
 
+def test_pages_work_below_the_path_of_a_proxy(cluster: Served, standing: Any) -> None:
+    page = Page(standing.new_page())
+    prefix = f"{cluster.url}tools/sapwood/"
+    passed: list[str] = []
+
+    def proxy(route: Any) -> None:
+        path = route.request.url.removeprefix(prefix)
+        passed.append(path.partition("?")[0])
+        route.continue_(url=f"{cluster.url}{path}")
+
+    page.page.route(f"{prefix}**", proxy)
+    page.page.goto(f"{prefix}#/tree")
+    page.see("n24")
+    page.see("● live", "header")
+    assert "api/v1/live" in passed
+    page.page.goto(f"{prefix}login")
+    page.page.get_by_role("textbox").fill("nonsense")
+    page.page.get_by_role("button").click()
+    page.see("a credential")
+    assert passed[-1] == "api/v1/login"
+    assert page.wrong == []
+    page.page.close()
+
+
 @pytest.mark.row("D-7")
 def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
     cluster: Served, opened: Open

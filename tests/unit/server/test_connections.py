@@ -85,7 +85,7 @@ def serve(test: Test, **limits: Any) -> Served:
     made = Served()
 
     async def run() -> None:
-        made.server = HttpServer(made.application, HttpLimits(**limits), made.refuse)
+        made.server = HttpServer(made.application, "here".__eq__, HttpLimits(**limits), made.refuse)
         ((_, made.port),) = await made.server.listen("127.0.0.1", 0)
         try:
             await test(made)
@@ -109,6 +109,31 @@ def test_answers() -> None:
         assert b"abc" in answer
 
     assert serve(test).refused == []
+
+
+@pytest.mark.parametrize("path", ["/", "/static"])
+def test_refuses_requests_for_other_hosts(path: str) -> None:
+    async def test(served: Served) -> None:
+        for host in (b"evil.example", b"evil@here"):
+            answer = await served.ask(
+                b"GET %s HTTP/1.1\r\nhost: %s\r\nconnection: close\r\n\r\n" % (path.encode(), host)
+            )
+            assert answer.startswith(b"HTTP/1.1 421 ")
+            assert b"nosniff" in answer
+
+    assert set(serve(test).refused) == {"this server is not the host that the request names"}
+
+
+def test_refuses_two_lengths_and_what_follows() -> None:
+    async def test(served: Served) -> None:
+        hidden = b"0\r\n\r\nGET /hidden HTTP/1.1\r\nhost: here\r\n\r\n"
+        head = b"POST / HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n"
+        answer = await served.ask(head + b"content-length: %d\r\n\r\n" % len(hidden) + hidden)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+    refused = serve(test).refused
+    assert refused == ["the request has both Content-Length and Transfer-Encoding"]
 
 
 @pytest.mark.parametrize("declared", [True, False])

@@ -154,6 +154,7 @@ def application(routes: Sequence[BaseRoute], gate: ApiGate) -> Starlette:
     made = Starlette(
         routes=routes, middleware=[Middleware(_Guarded, gate)], exception_handlers=handlers
     )
+    made.router.redirect_slashes = False  # a redirect would name the host of the request
     made.state.reading = 0
     return made
 

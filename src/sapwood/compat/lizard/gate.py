@@ -1,14 +1,13 @@
 """Who may use lizard-slayer's API: whoever shows the token; without one, this user on loopback.
 
 A browser on this machine could be made to send requests by any page that it shows. So requests
-that come from another site are refused, and so are names of hosts that are not this machine's.
+that come from another site are refused; the server checks the host that they name.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-import ipaddress
 import os
 import stat
 from collections.abc import Mapping
@@ -17,18 +16,12 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from sapwood.core.errors import ConfigurationError, SecurityError
-from sapwood.core.shown import shown
+from sapwood.server.peers import Address, user_of
 
 FEWEST_CHARACTERS: Final = 32
 """Characters of a token: so many hexadecimal digits cannot be guessed."""
 
 MAX_TOKEN_BYTES: Final = 4096
-
-_TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
-_LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9  # columns of these tables
-_NOBODY: Final = "0"  # the inode of a connection that its process has closed
-
-Address = tuple[str, int]
 
 
 class ApiGate:
@@ -63,30 +56,12 @@ class ApiGate:
                     "address: https://lizard:TOKEN@HOST:PORT",
                 )
             return
-        host = _parts(f"//{headers.get('host', '')}").hostname or ""
-        if not is_loopback(host):
-            raise SecurityError(
-                f"{shown(host)} is not this machine", hint="use http://localhost:PORT"
-            )
         user = user_of(client, server)
         if user not in {os.getuid(), 0}:
             raise SecurityError(
                 "only the user who started this server may use it without a token",
                 hint="start it with --token FILE",
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Say whether a name or an address is that of this machine for itself.
-
-    Example:
-        >>> is_loopback("localhost"), is_loopback("127.0.0.9"), is_loopback("example.org")
-        (True, True, False)
-    """
-    try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(path: Path) -> str:
@@ -117,44 +92,6 @@ def read_token(path: Path) -> str:
             hint=hint,
         )
     return text
-
-
-def user_of(client: Address | None, server: Address | None) -> int | None:
-    """Return whose process is at the other end of a connection over loopback, by the kernel.
-
-    Args:
-        client: That end.
-        server: This end.
-
-    Returns:
-        The number of the user; None if the kernel does not say. It does not of a process that has
-        closed that end: the tables show such a connection as one of root.
-    """
-    if client is None or server is None:
-        return None
-    wanted = {(_as_kernel(*client), _as_kernel(*server))}
-    for name in _TABLES:
-        try:
-            text = Path(name).read_text("ascii")
-        except OSError:
-            continue
-        for line in text.splitlines()[1:]:
-            words = line.split()
-            if (words[_LOCAL], words[_REMOTE]) in wanted and words[_INODE] != _NOBODY:
-                return int(words[_USER])
-    return None
-
-
-def _as_kernel(host: str, port: int) -> str:
-    """Return an address as the tables have it: words of four bytes in the machine's order.
-
-    Example:
-        >>> _as_kernel("127.0.0.1", 5000)
-        '0100007F:1388'
-    """
-    packed = ipaddress.ip_address(host).packed
-    words = (packed[first : first + 4][::-1].hex() for first in range(0, len(packed), 4))
-    return f"{''.join(words)}:{port:04x}".upper()
 
 
 def _shown(authorization: str) -> bytes:

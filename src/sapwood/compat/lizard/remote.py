@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from sapwood.compat.lizard.events import FINAL
-from sapwood.compat.lizard.gate import is_loopback, read_token
+from sapwood.compat.lizard.gate import read_token
 from sapwood.core.errors import (
     CommunicationError,
     ConfigurationError,
@@ -25,6 +25,7 @@ from sapwood.core.errors import (
     NodeLostError,
     SecurityError,
 )
+from sapwood.server.peers import is_loopback
 
 MAX_ANSWER: Final = 2**30
 """Bytes of an answer."""

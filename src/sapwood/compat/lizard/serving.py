@@ -14,11 +14,11 @@ from typing import Final
 from starlette.applications import Starlette
 
 from sapwood.compat.lizard.api import MAX_BODY
-from sapwood.compat.lizard.gate import is_loopback
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.environment.logs import logger
 from sapwood.server.connections import HttpServer
 from sapwood.server.limits import HttpLimits
+from sapwood.server.peers import is_loopback
 
 LIMITS: Final = HttpLimits(body_bytes=MAX_BODY, body_seconds=600.0, requests=64)
 """Bounds of a server: datasets are large, and come by slow lines."""
@@ -68,10 +68,15 @@ class Place:
                 "-keyout key.pem -out certificate.pem)",
             )
         self.context = None if certificate is None or key is None else _serving(certificate, key)
+        self._token = token
         self.socket = _listening(host, port)
         self.port: int = self.socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'http' if self.context is None else 'https'}://{shown}:{self.port}"
+
+    def is_own_host(self, name: str) -> bool:
+        """Return whether requests may name a host; any, where they must have the token."""
+        return self._token or is_loopback(name)
 
     def close(self) -> None:
         """Listen no more."""
@@ -112,7 +117,7 @@ async def _serve(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
-    server = HttpServer(application, LIMITS, _refused)
+    server = HttpServer(application, place.is_own_host, LIMITS, _refused)
     tasks = [loop.create_task(_accept(server, place)), loop.create_task(_wait(ended))]
     if beside is not None:
         tasks.append(asyncio.ensure_future(_run(beside)))

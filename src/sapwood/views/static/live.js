@@ -1,6 +1,6 @@
 // What the server tells while a page is open, and how the page comes back when the server was away.
 
-export const API = "/api/v1";
+export const API = "api/v1"; // relative: a proxy may serve the pages below a path
 const FIRST_PAUSE = 500; // milliseconds until the next try; doubled each time
 const LONGEST_PAUSE = 10_000;
 const EXPIRED = [401, 403];

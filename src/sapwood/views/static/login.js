@@ -6,13 +6,13 @@ const said = document.getElementById("said");
 async function login(body) {
   said.textContent = "";
   try {
-    const answer = await fetch("/api/v1/login", {
+    const answer = await fetch("api/v1/login", {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
     });
     if (answer.ok) {
-      location.replace("/");
+      location.replace("./");
       return;
     }
     const problem = await answer.json();
@@ -29,6 +29,6 @@ document.getElementById("form").addEventListener("submit", (event) => {
 
 const ticket = location.hash.slice(1);
 if (ticket) {
-  history.replaceState(null, "", "/login");
+  history.replaceState(null, "", "login");
   login({ ticket: ticket });
 }
