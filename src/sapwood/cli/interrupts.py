@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from sapwood.core.failures import new_thread
+
+TERMINATION_GRACE = 5.0
+"""Seconds for which SIGTERM is only forwarded; then it ends the block."""
 
 
 @contextmanager
@@ -62,16 +66,22 @@ def noted_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def forwarded_interrupts(forward: Callable[[int], object]) -> Iterator[None]:
+def forwarded_interrupts(
+    forward: Callable[[int], object], grace: float = TERMINATION_GRACE
+) -> Iterator[None]:
     """Hand the first Ctrl-C or SIGTERM in the block to a function; only the second raises.
+
+    SIGTERM comes from a program that may send no second one: if the block has not ended after a
+    grace period, SIGTERM is repeated here.
 
     The function is called on a thread of its own, because the block may be waiting to write.
 
     Args:
         forward: Given the number of the signal.
+        grace: Seconds until SIGTERM is repeated.
 
     Raises:
-        KeyboardInterrupt: A second one came.
+        KeyboardInterrupt: A second signal came, or the block continued after SIGTERM.
     """
     came: SimpleQueue[int] = SimpleQueue()  # may be given to from a signal handler
     noted = False
@@ -87,6 +97,11 @@ def forwarded_interrupts(forward: Callable[[int], object]) -> Iterator[None]:
         number = came.get()
         if number:
             forward(number)
+        if number == signal.SIGTERM:
+            try:
+                came.get(timeout=grace)
+            except Empty:
+                os.kill(os.getpid(), signal.SIGTERM)
 
     thread = new_thread("sapwood-interrupts", work)
     heeded = [

@@ -8,13 +8,16 @@ note, and the process ends with a segmentation fault. Here one thread at a time 
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 import msgspec
 
 T = TypeVar("T")
 
 Data = bytes | memoryview
+
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A size, offset or count in a message: peers may send any number, so each is checked on arrival."""
 
 _looking = threading.RLock()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
+from sapwood.core.typed import Natural
 from sapwood.environment.component import ComponentView
 from sapwood.head.ledger import LedgerEvent, LedgerState
 from sapwood.nodes.control import RefusedMachine
@@ -377,8 +378,9 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: What it is called.
-        session: The session that it ran in.
-        state: How it ended: ``done``, ``failed`` or ``cancelled``.
+        session: The session that it ran in, which the caller must own or may use; empty if its
+            cluster is closed.
+        state: How it ended.
         seconds: How long it took.
         iterations: How many there were.
         reason: Why it failed.
@@ -386,9 +388,9 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     session: str
-    state: str
+    state: Literal["done", "failed", "cancelled", "drained"]
     seconds: float
-    iterations: int = 0
+    iterations: Natural = 0
     reason: str = ""
 
 

@@ -1248,7 +1248,7 @@ class Head:
 
     def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
         run = _read(value, calls.RunEnded)
-        self.gate.require_right(caller, RUN, session=run.session, what=calls.RECORD_RUN)
+        self._check_run_of(caller, run.session)
         subject = caller.rights.subject if caller.rights is not None else ""
         facts = {
             "state": run.state,
@@ -1260,14 +1260,30 @@ class Head:
         self.ledger.note("run.ended", text, session=run.session, facts=facts)
         return None
 
+    def _check_run_of(self, caller: ServiceCaller, session: str) -> None:
+        """Refuse a report on a run in a session that the caller may not use.
+
+        Raises:
+            SecurityError: The session is another front end's.
+        """
+        with self._lock:
+            owners = [one.caller for (name, _), one in self._sessions.items() if name == session]
+        if caller in owners or not session:
+            self.gate.require_right(caller, RUN, session=session, what=calls.RECORD_RUN)
+            return
+        try:
+            record = self.sessions.find(session)
+        except ConfigurationError:
+            self.gate.require_right(caller, ADMIN, session=session, what=calls.RECORD_RUN)
+        else:
+            self.gate.require_session(caller, RUN, record, what=calls.RECORD_RUN)
+
     def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
-        return self._rates.read(_read(value, str))
+        return self._rates.read(_read(value, str), _owner(caller))
 
     def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
         wanted = _read(value, calls.KeepRates)
-        self._rates.write(wanted.key, wanted.rates)
+        self._rates.write(wanted.key, wanted.rates, _owner(caller))
 
     def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -1634,6 +1650,11 @@ COMMAND_ORDERS: dict[str, Any] = {
     messages.COMMAND_CANCEL: messages.CancelCommand,
 }
 """Orders to a command that was started, and what they carry."""
+
+
+def _owner(caller: ServiceCaller) -> str:
+    """Return whose is what a front end makes; empty for the head's user."""
+    return "" if caller.rights is None else caller.rights.owner
 
 
 def _session_of(order: calls.NodeOrder) -> str:

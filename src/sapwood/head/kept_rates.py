@@ -1,10 +1,12 @@
-"""What runs have measured of agents, kept for the next run: by function, the oldest forgotten.
+"""What runs have measured of agents, kept for the next run: by owner and function.
 
-The head does not read what it keeps: whoever asks for it takes it for a guess.
+The head does not read what it keeps: whoever asks for it takes it for a guess. Each owner has
+entries of its own, so no credential reads, changes or displaces those of another owner.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +17,10 @@ from sapwood.store.base import Store
 PREFIX: Final = "rates/"
 
 MAX_KEPT: Final = 256
-"""Functions of which something is kept, those that were written last."""
+"""Functions of one owner of which something is kept, those that were written last."""
+
+MAX_OWNERS: Final = 64
+"""Owners of whom something is kept, those that wrote last."""
 
 MAX_BYTES: Final = 2**19
 """Bytes of what is kept of one."""
@@ -32,37 +37,65 @@ class RateKeeper:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
-        self._written: dict[str, None] | None = None
+        self._written: dict[str, dict[str, None]] | None = None  # by owner, the oldest first
 
-    def read(self, key: str) -> bytes | None:
-        """Return what is kept under a key; None if nothing is.
+    def read(self, key: str, owner: str = "") -> bytes | None:
+        """Return what is kept of an owner under a key; None if nothing is.
+
+        Args:
+            key: The key of a function.
+            owner: See :class:`~sapwood.security.rights.Rights`; empty for the head's user.
 
         Raises:
             ProtocolError: It is no key.
         """
-        entry = self._store().get(PREFIX + _checked(key))
+        entry = self._store().get(_folder(owner) + _checked(key))
         return None if entry is None else entry.value
 
-    def write(self, key: str, data: bytes) -> None:
-        """Keep something under a key, and forget what was written longest ago.
+    def write(self, key: str, data: bytes, owner: str = "") -> None:
+        """Keep something of an owner under a key, and forget what was written longest ago.
+
+        Args:
+            key: The key of a function.
+            data: The rates.
+            owner: See :class:`~sapwood.security.rights.Rights`; empty for the head's user.
 
         Raises:
             ProtocolError: It is no key, or too much.
         """
-        name = PREFIX + _checked(key)
+        folder = _folder(owner)
+        name = folder + _checked(key)
         if len(data) > MAX_BYTES:
             raise ProtocolError(f"rates of {len(data):,} bytes, at most {MAX_BYTES:,} are kept")
         store = self._store()
         if self._written is None:
-            there = sorted(store.entries(PREFIX), key=lambda entry: entry.modified)
-            self._written = {entry.key: None for entry in there}
+            self._written = {}
+            for entry in sorted(store.entries(PREFIX), key=lambda one: one.modified):
+                self._note(self._written, entry.key)
         store.put(name, data)
-        self._written.pop(name, None)
-        self._written[name] = None
-        while len(self._written) > MAX_KEPT:
-            oldest = next(iter(self._written))
+        self._note(self._written, name)
+        own = self._written[folder]
+        while len(own) > MAX_KEPT:
+            oldest = next(iter(own))
             store.delete(oldest)
-            del self._written[oldest]
+            del own[oldest]
+        while len(self._written) > MAX_OWNERS:
+            for one in self._written.pop(next(iter(self._written))):
+                store.delete(one)
+
+    @staticmethod
+    def _note(written: dict[str, dict[str, None]], name: str) -> None:
+        """Make an entry the last one of its owner, and its owner the last one."""
+        folder = name[: name.rindex("/") + 1]
+        own = written.pop(folder, {})
+        own.pop(name, None)
+        own[name] = None
+        written[folder] = own
+
+
+def _folder(owner: str) -> str:
+    """Return the start of all keys of an owner."""
+    return f"{PREFIX}{hashlib.sha256(owner.encode()).hexdigest()[:32]}/" if owner else PREFIX
 
 
 def _checked(key: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.core.errors import DataMissingError, InputError, ProtocolError
 from sapwood.core.shown import shown
+from sapwood.core.typed import Natural
 
 MAX_ENTRIES: Final = 40_000
 """Files, folders and links of one tree: the list of them is one message."""
@@ -46,7 +47,7 @@ class FileEntry(msgspec.Struct, frozen=True, array_like=True):
 
     path: bytes
     kind: Literal["file", "folder", "link"] = "file"
-    nbytes: int = 0
+    nbytes: Natural = 0
     sha256: str = ""
     executable: bool = False
     target: bytes = b""
@@ -115,6 +116,8 @@ class FileTree(msgspec.Struct, frozen=True):
                 checked_sha256(one.sha256)
         if not seen:
             raise ProtocolError("the list of staged files is empty")
+        if self.nbytes >= 2**63:
+            raise ProtocolError("the sizes in the list of staged files cannot be right")
 
 
 def checked_name(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
@@ -214,8 +215,10 @@ class NodeStage:
         inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
         path = _path_of(wanted.path).joinpath(*inside)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise InputError("this is not a regular file", where=str(path))
                 return os.pread(fd, wanted.nbytes, wanted.offset)
             finally:
                 os.close(fd)

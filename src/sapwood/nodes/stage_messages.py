@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from sapwood.core.typed import Natural
+
 LOOK = "stage.look"
 """Request to a node: what of a tree of files is not there? A ``FileTree``; answer: a
 :class:`MissingContent`. There is room for it then."""
@@ -53,8 +55,8 @@ class StagePiece(msgspec.Struct, frozen=True, array_like=True):
     """
 
     sha256: str
-    nbytes: int
-    offset: int
+    nbytes: Natural
+    offset: Natural
     data: bytes
 
 
@@ -74,8 +76,8 @@ class MissingPart(msgspec.Struct, frozen=True, array_like=True):
     """
 
     sha256: str
-    nbytes: int
-    offset: int = 0
+    nbytes: Natural
+    offset: Natural = 0
 
 
 class MissingContent(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ class ContentFetched(msgspec.Struct, frozen=True):
         nbytes: How many bytes came.
     """
 
-    nbytes: int
+    nbytes: Natural
 
 
 class StagedName(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,8 +125,8 @@ class StagedName(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     digest: str
-    nbytes: int
-    files: int
+    nbytes: Natural
+    files: Natural
     path: str
     since: float
     kind: StagedKind = "file"
@@ -141,8 +143,8 @@ class StageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     folder: str
-    limit: int
-    held: int
+    limit: Natural
+    held: Natural
     names: list[StagedName]
 
 
@@ -171,6 +173,6 @@ class ReadPiece(msgspec.Struct, frozen=True):
 
     path: str
     inner: bytes
-    offset: int
-    nbytes: int
+    offset: Natural
+    nbytes: Natural
     user: str = ""

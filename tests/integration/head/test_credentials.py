@@ -241,6 +241,21 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
 
 
 @pytest.mark.row("C5-RES")
+def test_a_credential_reports_no_runs_and_keeps_no_rates_of_others(up: UpHead) -> None:
+    rights = ("connect", "allocate", "spawn", "run")
+    bobs = up.issue(*rights, subject="bob")
+    key = "5" * 64
+    with up.access(up.issue(*rights, subject="ann")) as ann, up.access(bobs) as bob:
+        told = {"run": "r", "session": "the tree of ann", "state": "done", "seconds": 1.0}
+        with pytest.raises(SecurityError, match="right 'admin'"):
+            bob.client.call(calls.RECORD_RUN, told, PATIENCE)
+        ann.keep_rates(key, b"of ann").result(PATIENCE)
+        bob.keep_rates(key, b"of bob").result(PATIENCE)
+        assert ann.kept_rates(key, PATIENCE) == b"of ann"
+    assert not [one for one in up.events("run.ended") if one.session == "the tree of ann"]
+
+
+@pytest.mark.row("C5-RES")
 def test_without_the_right_for_a_node_nothing_begins_there(up: UpHead) -> None:
     with up.access(up.issue("connect", "allocate", "spawn", nodes="n1")) as head:
         assert [one.name for one in head.nodes] == ["n1"]

@@ -61,3 +61,19 @@ def test_the_first_is_forwarded_and_the_second_raises(number: signal.Signals) ->
             signal.raise_signal(number)
     assert heard.empty()
     assert [signal.getsignal(one) for one in SIGNALS] == before
+
+
+def test_a_block_that_continues_after_sigterm_is_interrupted() -> None:
+    heard: SimpleQueue[int] = SimpleQueue()
+    forever: SimpleQueue[None] = SimpleQueue()
+    with pytest.raises(KeyboardInterrupt), forwarded_interrupts(heard.put, grace=0.01):
+        signal.raise_signal(signal.SIGTERM)
+        forever.get(timeout=30)
+    assert heard.get(timeout=30) == signal.SIGTERM
+
+
+def test_a_block_that_ends_after_sigterm_is_not_interrupted() -> None:
+    heard: SimpleQueue[int] = SimpleQueue()
+    with forwarded_interrupts(heard.put, grace=60.0):
+        signal.raise_signal(signal.SIGTERM)
+        assert heard.get(timeout=30) == signal.SIGTERM

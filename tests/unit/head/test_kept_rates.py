@@ -53,3 +53,32 @@ def test_what_is_no_key_is_refused(store: SqliteStore, wrong: str) -> None:
 def test_too_much_is_refused(store: SqliteStore) -> None:
     with pytest.raises(ProtocolError, match="at most"):
         RateKeeper(lambda: store).write(key(1), bytes(MAX_BYTES + 1))
+
+
+def test_each_owner_has_entries_of_its_own(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rates, "MAX_KEPT", 2)
+    keeper = RateKeeper(lambda: store)
+    keeper.write(key(1), b"of the head's user")
+    keeper.write(key(1), b"of ann", "ann")
+    for number in range(2, 9):
+        keeper.write(key(number), b"of bob", "bob")
+    assert keeper.read(key(1)) == b"of the head's user"
+    assert keeper.read(key(1), "ann") == b"of ann"
+    assert keeper.read(key(1), "bob") is None
+    assert keeper.read(key(8), "bob") == b"of bob"
+    again = RateKeeper(lambda: store)
+    again.write(key(9), b"of bob", "bob")
+    assert (again.read(key(7), "bob"), again.read(key(8), "bob")) == (None, b"of bob")
+
+
+def test_the_owner_who_wrote_longest_ago_is_forgotten(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rates, "MAX_OWNERS", 2)
+    keeper = RateKeeper(lambda: store)
+    for owner in ("ann", "bob", "ann", "carl"):
+        keeper.write(key(1), owner.encode(), owner)
+    found = [keeper.read(key(1), owner) for owner in ("ann", "bob", "carl")]
+    assert found == [b"ann", None, b"carl"]
