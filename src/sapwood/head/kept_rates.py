@@ -1,7 +1,7 @@
 """What runs have measured of agents, kept for the next run: by owner and function.
 
-The head does not read what it keeps: whoever asks for it takes it for a guess. Each owner has
-entries of its own, so no credential reads, changes or displaces those of another owner.
+The head does not read the rates, and clients use them as a first guess. Each owner has its own
+entries, so no credential reads, changes or displaces the entries of another owner.
 """
 
 from __future__ import annotations
