@@ -66,9 +66,13 @@ def test_the_first_is_forwarded_and_the_second_raises(number: signal.Signals) ->
 def test_a_block_that_continues_after_sigterm_is_interrupted() -> None:
     heard: SimpleQueue[int] = SimpleQueue()
     forever: SimpleQueue[None] = SimpleQueue()
-    with pytest.raises(KeyboardInterrupt), forwarded_interrupts(heard.put, grace=0.01):
-        signal.raise_signal(signal.SIGTERM)
-        forever.get(timeout=30)
+    def wait_after_sigterm() -> None:
+        with forwarded_interrupts(heard.put, grace=0.01):
+            signal.raise_signal(signal.SIGTERM)
+            forever.get(timeout=30)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait_after_sigterm()
     assert heard.get(timeout=30) == signal.SIGTERM
 
 
