@@ -17,7 +17,7 @@ T = TypeVar("T")
 Data = bytes | memoryview
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""A size, offset or count in a message: peers may send any number, so each is checked on arrival."""
+"""A size, offset or count in a message; peers may send any number, so it is checked on arrival."""
 
 _looking = threading.RLock()
 

@@ -66,6 +66,7 @@ def test_the_first_is_forwarded_and_the_second_raises(number: signal.Signals) ->
 def test_a_block_that_continues_after_sigterm_is_interrupted() -> None:
     heard: SimpleQueue[int] = SimpleQueue()
     forever: SimpleQueue[None] = SimpleQueue()
+
     def wait_after_sigterm() -> None:
         with forwarded_interrupts(heard.put, grace=0.01):
             signal.raise_signal(signal.SIGTERM)
