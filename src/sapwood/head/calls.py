@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -388,7 +388,7 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     session: str
-    state: Literal["done", "failed", "cancelled", "drained"]
+    state: Annotated[str, msgspec.Meta(pattern=r"^(done|failed|cancelled|drained)$")]
     seconds: float
     iterations: Natural = 0
     reason: str = ""
