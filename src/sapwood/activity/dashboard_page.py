@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sapwood.core.hints import command_line
 from sapwood.core.html_table import escaped
 
 
@@ -42,7 +43,6 @@ class DashboardPage(msgspec.Struct, frozen=True):
         """Return a link with the command that lets a browser in; empty if there is no page."""
         if not self.url:
             return ""
-        named = "" if self.cluster == "default" else f" --name {self.cluster}"
         link = f'<a href="{escaped(self.url)}" target="_blank" rel="noopener">dashboard</a>'
-        command = f"<code>sapwood dashboard{escaped(named)}</code>"
-        return f"<div>{link} <small>({command} lets a browser in)</small></div>"
+        shown = escaped(command_line("dashboard", cluster=self.cluster))
+        return f"<div>{link} <small>(<code>{shown}</code> lets a browser in)</small></div>"

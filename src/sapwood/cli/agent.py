@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
-from sapwood.cli.session import OfCluster, Which
+from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.session import Which
 
 app = typer.Typer(help="Agents that you start yourself join a session.", no_args_is_help=True)
 
@@ -29,7 +29,7 @@ def invite(
             "decides.",
         ),
     ] = "",
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -47,7 +47,7 @@ def invite(
 def show_all(
     session: Which,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -63,7 +63,7 @@ def revoke(
     session: Which,
     invitation: Annotated[str, typer.Argument(metavar="ID", help="Which, as list shows it.")],
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

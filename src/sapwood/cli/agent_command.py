@@ -9,6 +9,7 @@ import typer
 
 from sapwood.cli.present import print_json, table, write
 from sapwood.client.attaching import attach
+from sapwood.core.hints import command_line
 from sapwood.environment.units import parse_duration
 from sapwood.session.port import InvitationView
 
@@ -22,7 +23,7 @@ def invite(session: str, count: int, ttl: str, listen: str, cluster: str, *, as_
         print_json({"lines": lines})
         return
     for line in lines:
-        typer.echo(f"sapwood agent join {line}")
+        typer.echo(command_line("agent", "join", line))
 
 
 def show_all(session: str, cluster: str, *, as_json: bool) -> None:

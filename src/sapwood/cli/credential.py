@@ -12,9 +12,8 @@ import msgspec
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.environment.units import parse_duration

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json
-from sapwood.cli.up import Cluster
 
 
 def dashboard(

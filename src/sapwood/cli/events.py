@@ -11,9 +11,8 @@ import msgspec
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json
-from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, InputError
 from sapwood.core.hostset import expand_hosts

@@ -8,7 +8,7 @@ import typer
 
 from sapwood.cli import starting
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Set, assignments
+from sapwood.cli.options import Debug, Set, assignments, machines_of
 from sapwood.core.errors import ArgumentError
 
 
@@ -36,7 +36,8 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         str,
         typer.Option(
             metavar="NAME",
-            help="The head of --session and --nodes: its name, or sapwood://host:port.",
+            help="The cluster of --session, --nodes and --on head: its name, or "
+            "sapwood://HOST:PORT.",
         ),
     ] = "default",
     nodes: Annotated[
@@ -99,11 +100,11 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         if on is not None and session is not None:
             raise ArgumentError("--on and --session are both given", hint="leave one out")
         if on is not None:
-            flags["cluster.on"] = on
+            flags["cluster.on"] = machines_of(on, None, cluster) or on
         if session is not None:
             flags["cluster.on"] = f"session:{session}"
         if nodes and on is None and session is None:
-            flags["cluster.on"] = "head" if cluster == "default" else f"head:{cluster}"
+            flags["cluster.on"] = machines_of("head", None, cluster) or "head"
         if environment is not None:
             flags["environment.packages"] = environment
         request = ExecRequest(

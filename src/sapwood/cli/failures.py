@@ -6,6 +6,7 @@ import contextlib
 import errno
 import traceback
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import typer
@@ -19,6 +20,7 @@ from sapwood.core.errors import (
     ResourceError,
     SapwoodError,
 )
+from sapwood.core.hints import DEFAULT_CLUSTER, naming
 
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -45,6 +47,15 @@ DETAIL_LINES = 20
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FULL = _DISK | frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+
+
+_cluster: ContextVar[str] = ContextVar("_cluster", default=DEFAULT_CLUSTER)
+
+
+def remember_cluster(name: str) -> str:
+    """Have the commands in the hints of errors name this cluster; returns the name."""
+    _cluster.set(name)
+    return name
 
 
 def explain(error: SapwoodError, *, debug: bool = False) -> str:
@@ -120,6 +131,7 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         _tell(f"sapwood: internal error: {what}\n  hint:  {hint}")
         known, code = SapwoodError(f"internal error: {what}", hint=hint), EXIT_INTERNAL
     else:
+        known.hint = naming(known.hint, _cluster.get())
         _tell(explain(known, debug=debug))
         code = known.exit_code
     if as_json:

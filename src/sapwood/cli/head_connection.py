@@ -28,7 +28,7 @@ def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0
     if cluster.startswith(SCHEME):
         with connected(cluster) as head:
             return head.client.call(name, value, timeout)
-    client = ServiceClient(UnixWay(find_head(cluster).socket))
+    client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:
         return client.call(name, value, timeout)
     finally:

@@ -26,13 +26,13 @@ from sapwood.core.errors import (
     SapwoodError,
     StoreInUseError,
 )
+from sapwood.core.hints import DEFAULT_CLUSTER, command, command_line
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.folders import make_private
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
 from sapwood.head.folder import (
-    DEFAULT,
     STANDBY,
     HeadInfo,
     find_head,
@@ -376,7 +376,8 @@ def _second(name: str, where: str) -> ConfigurationError:
     return ConfigurationError(
         f"the cluster '{name}' is up already",
         where=where,
-        hint="`sapwood token create` shows how to join it, `sapwood down` ends it",
+        hint=f"{command('token', 'create', cluster=name)} shows how to join it, "
+        f"{command('down', cluster=name)} ends it",
     )
 
 
@@ -396,19 +397,19 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
         typer.echo("It listens on this machine only; --listen 0.0.0.0:7700 lets others join.")
     else:
         typer.echo("Within an hour, other machines join it by:\n")
-        typer.echo(f"sapwood node join {answer.join}\n")
+        typer.echo(command_line("node", "join", answer.join) + "\n")
     _show_http(answer)
-    option = "" if answer.name == DEFAULT else f":{answer.name}"
-    typer.echo(f"Run on it with --on head{option}. `sapwood down` ends it.")
+    option = "" if answer.name == DEFAULT_CLUSTER else f":{answer.name}"
+    typer.echo(f"Run on it with --on head{option}. {command('down', cluster=answer.name)} ends it.")
 
 
 def _show_http(answer: UpAnswer) -> None:
-    named = "" if answer.name == DEFAULT else f" --name {answer.name}"
     if answer.http_trouble:
         typer.echo(f"HTTP is not served where --http wants it: {answer.http_trouble}", err=True)
     elif answer.http:
         typer.echo(
-            f"HTTP is at {answer.http[0]}; `sapwood dashboard{named}` opens it in a browser."
+            f"HTTP is at {answer.http[0]}; {command('dashboard', cluster=answer.name)} opens it "
+            "in a browser."
         )
 
 

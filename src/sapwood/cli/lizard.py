@@ -299,7 +299,7 @@ def show(*, as_json: Json = False, debug: Debug = False) -> None:
             rows = [(each.checksum, each.name, describe_size(len(each.data))) for each in found]
             write(table("", ("checksum", "name", "size>"), rows, wrap="name"))
         else:
-            typer.echo("no programs are registered; sapwood lizard load DIR registers one")
+            typer.echo("no programs are registered; `sapwood lizard load DIR` registers one")
 
 
 @app.command()

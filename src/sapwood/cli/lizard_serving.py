@@ -35,6 +35,7 @@ from sapwood.compat.lizard.serving import Place, serve
 from sapwood.compat.lizard.store import ProgramStore
 from sapwood.contexts.process import die_with_parent
 from sapwood.core.errors import NodeLostError, SapwoodError
+from sapwood.core.hints import command_line
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
@@ -160,10 +161,10 @@ def _serves(
         return
     many = f"{agents} agent{'' if agents == 1 else 's'}"
     typer.echo(f"Server at {place.url}, with {many} of its own. Ctrl-C ends it.")
-    words = [f"-p {place.port}", f"-a {'HOST' if place.context is not None else 'localhost'}"]
-    words += ["--token FILE"] if request.token is not None else []
-    words += ["--certificate FILE"] if place.context is not None else []
-    typer.echo(f"More agents: sapwood lizard client {' '.join(words)}")
+    words = ["-p", str(place.port), "-a", "HOST" if place.context is not None else "localhost"]
+    words += ["--token", "FILE"] if request.token is not None else []
+    words += ["--certificate", "FILE"] if place.context is not None else []
+    typer.echo(f"More agents: {command_line('lizard', 'client', *words)}")
     typer.echo(f"A program:   load_program.py DIR {place.url}")
 
 

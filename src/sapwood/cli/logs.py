@@ -35,7 +35,12 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Annotated[
         str,
-        typer.Option(metavar="CLUSTER", help="Of the head and the nodes of a cluster that is up."),
+        typer.Option(
+            "--cluster",
+            "--name",
+            metavar="CLUSTER",
+            help="Of the head and the nodes of a cluster that is up.",
+        ),
     ] = "",
     component: Annotated[
         list[str] | None,
@@ -64,7 +69,7 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
 ) -> None:
     """Print what processes and machines have logged, merged by time.
 
-    That is what lies in files or, with --name, what the head and the nodes of a cluster keep in
+    That is what files hold or, with --cluster, what the head and the nodes of a cluster keep in
     memory: there the times are those of the head's clock, and equal lines of several nodes are one.
     """
     with reported(debug=debug, as_json=as_json), ExitStack() as stack:
@@ -75,7 +80,7 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
             from sapwood.cli import cluster_logs  # noqa: PLC0415 - --help must load little
 
             if files:
-                raise InputError("--name and files cannot be merged", hint="leave one of them out")
+                raise InputError("--cluster and files are both given", hint="leave one of them out")
             stack.enter_context(termination_interrupts())
             cluster_logs.show(name, wanted, follow=follow, as_json=as_json)
             return
@@ -105,6 +110,6 @@ def _configured(settings: list[str] | None) -> list[Path]:
     if not configured:
         raise InputError(
             "there is no log file",
-            hint="name files, set log.file in the configuration, or say --name CLUSTER",
+            hint="name files, set log.file in the configuration, or say --cluster CLUSTER",
         )
     return [expand_user(configured)]

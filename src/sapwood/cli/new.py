@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -11,6 +10,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug
 from sapwood.core.errors import InputError
+from sapwood.core.hints import command_line
 
 
 def new(
@@ -28,11 +28,10 @@ def new(
     with reported(debug=debug):
         files = new_program(language)
         _write(folder, files)
-        name = shlex.quote(str(folder))
         typer.echo(f"made {folder} with {', '.join(files)}")
-        typer.echo(f"next:  sapwood run {name}")
+        typer.echo(f"next:  {command_line('run', str(folder))}")
         typer.echo(f"then edit {folder / next(iter(files))}; run it again at each edit with")
-        typer.echo(f"       sapwood run {name} --watch")
+        typer.echo(f"       {command_line('run', str(folder), '--watch')}")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -11,9 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.up import Cluster
 from sapwood.core.errors import InputError, ResourceError
 from sapwood.core.shown import shown
 from sapwood.environment.component import ComponentAction

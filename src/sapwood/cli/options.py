@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 
+from sapwood.cli.failures import remember_cluster
 from sapwood.core.errors import ConfigurationError, InputError
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 
 Json = Annotated[
@@ -19,6 +21,18 @@ Json = Annotated[
 ]
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
+
+Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        "--name",
+        metavar="NAME",
+        callback=remember_cluster,
+        help="Name of the cluster on this machine; or sapwood://HOST:PORT, with a credential.",
+    ),
+]
+"""Every command about a cluster has it by this name, so that hints can add it."""
 
 Set = Annotated[
     list[str] | None,
@@ -53,6 +67,28 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
             raise InputError(f"{shown(name)} is given twice", where=option, hint="give it once")
         values[name] = value
     return values
+
+
+def machines_of(on: str | None, session: str | None, cluster: str) -> str | None:
+    """Return the machines that options name together, as ``--on`` alone would name them.
+
+    Args:
+        on: ``--on``.
+        session: ``--session``.
+        cluster: ``--cluster``.
+
+    Example:
+        >>> machines_of("head", None, "lab"), machines_of(None, "night", "lab")
+        ('head:lab', 'session:lab/night')
+        >>> machines_of("local", None, "lab"), machines_of(None, "night", "default")
+        ('local', 'session:night')
+    """
+    kind, _, head = (on or "").partition(":")
+    remember_cluster(head if kind == "head" and head else cluster)
+    named = cluster != DEFAULT_CLUSTER
+    if session is not None:
+        return f"session:{cluster}/{session}" if named else f"session:{session}"
+    return f"head:{cluster}" if named and on == "head" else on
 
 
 def run_settings(texts: Iterable[str]) -> dict[str, Any]:
@@ -197,7 +233,7 @@ EXCLUSIONS: Final = (
         "--detach",
         ("--report",),
         "a detached run has not ended when the command does",
-        "leave out --report; `sapwood report` writes it at any time",
+        "leave out --report; `sapwood report RUN` writes it at any time",
     ),
     Exclusion(
         "--detach",

@@ -9,9 +9,8 @@ import msgspec
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import InputError
 
@@ -67,7 +66,7 @@ def change(
         from sapwood.head import calls  # noqa: PLC0415 - as above
 
         if reset == bool(value):
-            raise InputError("give a value, or --reset", hint="sapwood policy set KEY VALUE")
+            raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
         wanted = msgspec.to_builtins(calls.SetPolicy(key=key, value=value))
         with connected(name) as head:
             found = typed.convert(head.client.call(calls.SET_POLICY, wanted), list[calls.PolicyRow])

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
-from sapwood.cli.session import OfCluster
+from sapwood.cli.options import Cluster, Debug, Json
 
 
 def report(
@@ -21,7 +20,7 @@ def report(
             "--output", "-o", metavar="FILE", help="The file; default: run-ID.html. - is stdout."
         ),
     ] = None,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

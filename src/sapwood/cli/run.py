@@ -16,6 +16,7 @@ from sapwood.cli.options import (
     RunRequest,
     Set,
     assignments,
+    machines_of,
     output_path,
     require_together,
 )
@@ -145,10 +146,15 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = None,
     detach: Annotated[
         bool,
-        typer.Option("--detach", help="Return at once; `sapwood runs` shows what comes of it."),
+        typer.Option("--detach", help="Return at once; `sapwood runs list` shows the run."),
     ] = False,
     cluster: Annotated[
-        str, typer.Option(metavar="NAME", help="With --detach: the cluster that keeps the run.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The cluster of --session, --detach and --on head: its name, or "
+            "sapwood://HOST:PORT.",
+        ),
     ] = "default",
     environment: Annotated[
         str | None,
@@ -182,15 +188,17 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     follows. With --watch --json it prints a line a run.
     """
     with answering(record), reported(debug=debug, as_json=as_json):
-        if session is not None:
-            if on is not None or agents is not None or fanout is not None or environment:
-                raise ConfigurationError(
-                    "a session has its agents",
-                    hint="leave out --on, --agents, --fanout and --environment",
-                )
-            on = f"session:{session}"
+        own = on is not None or agents is not None or fanout is not None or bool(environment)
+        if session is not None and own:
+            raise ConfigurationError(
+                "a session has its agents",
+                hint="leave out --on, --agents, --fanout and --environment",
+            )
+        machines = machines_of(on, session, cluster)
+        if detach and session is not None:  # its driver knows the cluster, which keeps the run
+            machines = f"session:{session}"
         given = {
-            "cluster.on": on,
+            "cluster.on": machines,
             "cluster.agents": agents,
             "cluster.fanout": fanout,
             "nodes.topology": topology,

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
-from sapwood.cli.session import OfCluster
+from sapwood.cli.options import Cluster, Debug, Json
 
 app = typer.Typer(help="Runs that go on without you: `sapwood run --detach`.", no_args_is_help=True)
 
@@ -18,7 +17,7 @@ Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start 
 
 @app.command("list")
 def show_going(
-    *, cluster: OfCluster = "default", as_json: Json = False, debug: Debug = False
+    *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """List the runs that go on, and how far they are."""
     with reported(debug=debug, as_json=as_json):
@@ -28,7 +27,7 @@ def show_going(
 
 
 @app.command()
-def history(*, cluster: OfCluster = "default", as_json: Json = False, debug: Debug = False) -> None:
+def history(*, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List all runs, also those that are over."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
@@ -38,7 +37,7 @@ def history(*, cluster: OfCluster = "default", as_json: Json = False, debug: Deb
 
 @app.command()
 def show(
-    run: Which, *, cluster: OfCluster = "default", as_json: Json = False, debug: Debug = False
+    run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """Show a run: how far it is, or what it gave, or why it failed."""
     with reported(debug=debug, as_json=as_json):
@@ -51,7 +50,7 @@ def show(
 def attach(
     run: Which,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     output: Annotated[
         Path | None,
         typer.Option("--answer", metavar="FILE", help="Write the answer there, as JSON."),
@@ -68,7 +67,7 @@ def attach(
 
 @app.command()
 def cancel(
-    run: Which, *, cluster: OfCluster = "default", as_json: Json = False, debug: Debug = False
+    run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """Cancel a run; the session that it is on stays."""
     with reported(debug=debug, as_json=as_json):

@@ -22,6 +22,7 @@ from sapwood.cli.run_report import RunAnswer, show_answer
 from sapwood.cli.work_tables import show_work
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns
 from sapwood.core import typed
+from sapwood.core.hints import command
 from sapwood.environment.folders import expand_user
 from sapwood.head import calls
 from sapwood.head.runs import ANSWER
@@ -44,7 +45,8 @@ def begin(request: RunRequest, session: str, cluster: str) -> None:
     if request.as_json:
         print_json(_facts(DetachedRun(record, partial(asked_head, cluster))))
     else:
-        typer.echo(f"The run {record.id} has begun: `sapwood runs attach {record.id}` follows it.")
+        attach = command("runs", "attach", record.id, cluster=cluster)
+        typer.echo(f"The run {record.id} has begun: {attach} follows it.")
 
 
 def whole_source(data: str) -> str:

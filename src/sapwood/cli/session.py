@@ -7,13 +7,10 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 
 app = typer.Typer(help="Sessions that outlive the programs that use them.", no_args_is_help=True)
 
-OfCluster = Annotated[
-    str, typer.Option("--cluster", metavar="NAME", help="The cluster: what `up --name` was given.")
-]
 Which = Annotated[str, typer.Argument(metavar="SESSION", help="Its name, id or name#id.")]
 
 
@@ -50,7 +47,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
         str | None,
         typer.Option(metavar="TIME", help="End it when nobody is attached for so long; 0: never."),
     ] = None,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     settings: Set = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -84,7 +81,7 @@ def show_all(
     ended: Annotated[
         bool, typer.Option("--all", help="Also those that have ended lately.")
     ] = False,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -99,7 +96,7 @@ def show_all(
 def show(
     session: Which,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -114,7 +111,7 @@ def show(
 def credential(
     session: Which,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -132,7 +129,7 @@ def attach(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait for one that has not begun yet.")
     ] = True,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     debug: Debug = False,
 ) -> None:
     """Watch a session: show what its agents print, until it ends or Ctrl-C."""
@@ -161,7 +158,7 @@ def merge(
     of: Annotated[
         str, typer.Option("--of", metavar="NAME", help="The cluster of the other session.")
     ] = "",
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -181,7 +178,7 @@ def split(
     timeout: Annotated[
         str, typer.Option(metavar="TIME", help="How long open waves may take still.")
     ] = "10s",
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -197,7 +194,7 @@ def expand(
     session: Which,
     agents: Annotated[int, typer.Argument(min=1, metavar="N", help="How many more agents.")] = 1,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -216,7 +213,7 @@ def contract(
     timeout: Annotated[
         str, typer.Option(metavar="TIME", help="How long they may take for what they do still.")
     ] = "10s",
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -231,7 +228,7 @@ def contract(
 def delete(
     session: Which,
     *,
-    cluster: OfCluster = "default",
+    cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:

@@ -22,6 +22,7 @@ from sapwood.client.finding import must_be_there, once_there
 from sapwood.contexts.launchers.choice import absolute, is_launched
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.rankset import fold, parse_ranks
 from sapwood.core.shown import shown
@@ -123,11 +124,21 @@ def create(request: SessionRequest, *, as_json: bool) -> None:
         )
     if request.cluster.startswith("sapwood://"):
         typer.echo(
-            f"`sapwood session credential {record.name} --cluster {request.cluster}` shows the "
-            "line for sapwood.attach()."
+            command("session", "credential", record.name, cluster=request.cluster)
+            + " shows the line for sapwood.attach()."
         )
     else:
-        typer.echo(f"Use it with --session {record.name}, or sapwood.attach({record.handle!r}).")
+        typer.echo(_how_to_use(record, request.cluster))
+
+
+def _how_to_use(record: calls.SessionRecord, cluster: str) -> str:
+    """Return how runs and programs on this machine use a session."""
+    if cluster == DEFAULT_CLUSTER:
+        return f"Use it with --session {record.name}, or sapwood.attach({record.handle!r})."
+    return (
+        f"Use it with --session {record.name} --cluster {cluster}, or "
+        f"sapwood.attach({record.handle!r}, cluster={cluster!r})."
+    )
 
 
 def show_all(cluster: str, *, ended: bool, as_json: bool) -> None:
@@ -252,7 +263,8 @@ def merge(request: MergeRequest, cluster: str, *, as_json: bool) -> None:
         f"The session {made.handle} is merged into {request.session}: {count} "
         f"agent{'s' * (count != 1)} more, whose ranks are {made.first} and their own."
     )
-    typer.echo(f"`sapwood session split {request.session} {made.name}` ends that.")
+    split = command("session", "split", request.session, made.name, cluster=cluster)
+    typer.echo(f"{split} ends that.")
 
 
 def split(session: str, other: str, timeout: str, cluster: str, *, as_json: bool) -> None:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set, assignments
-from sapwood.cli.up import Cluster
+from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 
 app = typer.Typer(
     help="Keep files on the nodes of a cluster that is up.",

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from sapwood.cli import starting
+from sapwood.cli.failures import remember_cluster
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json, table, write
 from sapwood.code.cache import BuildCache
@@ -39,7 +40,7 @@ def head_of(name: str, on: str | None) -> str:
         raise InputError(
             "files are kept by nodes that stay", where=f"--on {on}", hint="write --on head"
         )
-    return named or name
+    return remember_cluster(named or name)
 
 
 def put(name: str, files: Sequence[Path], nodes: str, label: str, *, as_json: bool) -> None:

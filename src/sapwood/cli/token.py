@@ -9,11 +9,11 @@ import msgspec
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.up import Cluster
 from sapwood.core import typed
 from sapwood.core.errors import InputError
+from sapwood.core.hints import command_line
 from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 
@@ -46,7 +46,7 @@ def create(
         if as_json:
             print_json(line)
         else:
-            typer.echo(f"sapwood node join {line.text}")
+            typer.echo(command_line("node", "join", line.text))
 
 
 @app.command("list")

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
-from sapwood.cli.up import Cluster
+from sapwood.cli.options import Cluster, Debug, Json
 
 
 def top(

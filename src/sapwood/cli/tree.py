@@ -5,9 +5,8 @@ from __future__ import annotations
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json
+from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, write
-from sapwood.cli.up import Cluster
 
 app = typer.Typer(help="Look at the links between the machines.", no_args_is_help=True)
 

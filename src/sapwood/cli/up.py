@@ -7,16 +7,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Debug, Json, Set, assignments
-
-Cluster = Annotated[
-    str,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="Name of the cluster on this machine; or sapwood://HOST:PORT, with a credential.",
-    ),
-]
+from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 
 
 def up(  # noqa: PLR0913 - each parameter is one option of the command line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import absolute
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.configuration import load_configuration
@@ -223,11 +223,10 @@ def end_session(
             if isinstance(error, ResourceError) and left:  # it is just starting again
                 pause(END_PAUSE)
                 continue
-            where = "" if cluster == "default" else f" --cluster {shlex.quote(cluster)}"
             raise SapwoodError(
                 f"the session '{handle}' may still be running: its session server did not answer, "
                 f"and the head of '{cluster}' did not end it ({error.what})",
-                hint=f"end it with `sapwood session delete {shlex.quote(handle)}{where}`",
+                hint=f"end it with {command('session', 'delete', handle, cluster=cluster)}",
             ) from error
         return
 

@@ -426,7 +426,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         if not self._session.invitations.revoke(invitation):
             raise ConfigurationError(
                 f"there is no invitation {shown(invitation)} that could be revoked",
-                hint="name it by its id, as `sapwood agent list` and cluster.invitations show it",
+                hint="name it by its id: `sapwood agent list SESSION`, cluster.invitations",
             )
 
     @property

@@ -23,6 +23,7 @@ from sapwood.core.errors import (
     ExecutionError,
     SapwoodError,
 )
+from sapwood.core.hints import command
 from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
@@ -263,7 +264,7 @@ class DetachedRun:
             raise ConfigurationError(
                 f"what the run {self.id} has written lies on the machine of its head, not here",
                 where=f"{self._folder}; the run is {self.state.value}",
-                hint=f"look there: `sapwood runs attach {self.id}`",
+                hint=f"look there: {command('runs', 'attach', self.id)}",
             )
 
     def refresh(self) -> DetachedRun:

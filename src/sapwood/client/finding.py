@@ -17,6 +17,7 @@ from sapwood.core.errors import (
     NotReadyError,
     SapwoodError,
 )
+from sapwood.core.hints import command
 from sapwood.session.port import SessionState
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
                     return one.socket, one.id, one.name
                 raise NotReadyError(
                     f"the session '{one.name}#{one.id}' waits still, and its head is gone",
-                    hint="`sapwood up` starts the head again",
+                    hint=f"{command('up', cluster=cluster)} starts the head again",
                 ) from None
         raise
     must_be_there(record)
@@ -130,7 +131,7 @@ def _called(cluster: str, name: str, value: Any, timeout: float, kind: type[T]) 
     from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
     from sapwood.head.service import ServiceClient, UnixWay  # noqa: PLC0415 - as above
 
-    client = ServiceClient(UnixWay(find_head(cluster).socket))
+    client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:
         return typed.convert(client.call(name, value, timeout), kind)
     finally:

@@ -26,6 +26,7 @@ from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.hostset import split_hosts
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree, flat
@@ -405,7 +406,8 @@ def on(
             ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
             of Ray, ``dask:ADDRESS`` for all of a Dask cluster, ``kubernetes:N`` for N pods,
             ``head`` or ``head:NAME`` for those of a head that is up here, ``session:NAME`` for the
-            agents of a session beside its owner, or ``nodes:N`` for several nodes on this machine.
+            agents of a session beside its owner (``session:CLUSTER/NAME`` in a cluster with a
+            name), or ``nodes:N`` for several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
         on_wait: Told what Slurm, Ray, Dask or Kubernetes waits for, and since how many seconds.
@@ -428,9 +430,18 @@ def on(
     if kind == "ssh":
         return ssh(split_hosts(rest), agents, settings=settings)
     if kind == "head":
-        return connect(rest or "default", agents, settings=settings, credential=credential, key=key)
+        return connect(
+            rest or DEFAULT_CLUSTER, agents, settings=settings, credential=credential, key=key
+        )
     if kind == "session":
-        return attach(rest, role="user", settings=settings, on_wait=on_wait)
+        cluster, _, name = rest.rpartition("/")
+        return attach(
+            name,
+            role="user",
+            cluster=cluster or DEFAULT_CLUSTER,
+            settings=settings,
+            on_wait=on_wait,
+        )
     if kind == "nodes":
         return several(int(rest), agents, settings=settings)
     return _on_allocated(kind, rest, agents, settings, on_wait)

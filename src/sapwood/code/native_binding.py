@@ -226,7 +226,7 @@ class NativeFunction:
             raise ExecutionError(
                 f"the device reports an error after {self.__name__}: {text}",
                 where=self.signature.where,
-                hint="correct the kernel; sapwood patch --check looks for more such mistakes",
+                hint="correct the kernel; `sapwood patch SOURCE --check` looks for more",
             )
 
     def _call_guarded(self, values: list[Any], guards: list[int]) -> Any:

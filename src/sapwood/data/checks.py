@@ -84,5 +84,5 @@ def find_not_finite(array: Array, *, where: str) -> None:
         where=where,
         hint="remove these rows, or replace the values, for example with numpy.nan_to_num; if the "
         "program can work with them, let it: allow_nan = True in the program, "
-        "cluster.run(…, allow_nan=True), or sapwood run --allow-nan",
+        "cluster.run(…, allow_nan=True), or `sapwood run PROGRAM --allow-nan`",
     )

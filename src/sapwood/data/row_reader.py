@@ -149,8 +149,8 @@ def _require_finite(rows: Array, field: StoredField, first: int, file: str) -> N
         f"{rows[index]} in row {first + int(index[0])}{column} (counted from 0 over all files)",
         where=file,
         hint="remove these rows, or fill the nulls; if the program can work with NaN, let it: "
-        "allow_nan = True in the program, cluster.run(…, allow_nan=True), or sapwood run "
-        "--allow-nan",
+        "allow_nan = True in the program, cluster.run(…, allow_nan=True), or "
+        "`sapwood run PROGRAM --allow-nan`",
     )
 
 

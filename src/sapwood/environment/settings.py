@@ -249,7 +249,7 @@ class NodeSettings(Section, frozen=True):
     stage_folder: Annotated[
         PathText,
         about(
-            "Folder on each node for what `sapwood stage` puts there; empty means "
+            "Folder on each node for what `sapwood stage put` puts there; empty means "
             "$XDG_CACHE_HOME/sapwood/stage there; the head's setting counts."
         ),
     ] = ""
@@ -662,5 +662,5 @@ class Settings(Section, frozen=True):
         EnvironmentSettings, about("Environment variables of builds and runners.")
     ] = EnvironmentSettings()
     policy: Annotated[
-        PolicySettings, about("What a head does by itself; `sapwood policy` shows and changes it.")
+        PolicySettings, about("What a head does automatically; `sapwood policy set` changes it.")
     ] = PolicySettings()

@@ -29,10 +29,11 @@ from sapwood.core.errors import (
 )
 from sapwood.core.failures import as_error, log_failure, start_thread
 from sapwood.core.futures import when_done
+from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import expand_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.head.folder import DEFAULT, find_head
+from sapwood.head.folder import find_head
 from sapwood.head.numbers import NodeNumbers
 from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.service import ServiceClient, UnixWay, WayToHead
@@ -97,7 +98,7 @@ class HeadAccess:
 
     def __init__(
         self,
-        name: str = DEFAULT,
+        name: str = DEFAULT_CLUSTER,
         credential: Capability | None = None,
         holder: HolderKey | None = None,
         listen: str = "0.0.0.0:0",
@@ -635,13 +636,13 @@ def _way_to(
             raise SecurityError(
                 "a head on another machine wants to see a credential",
                 where=name,
-                hint="`sapwood credential issue` at the head makes one",
+                hint="`sapwood credential issue --cluster NAME` on the head's machine makes one",
             )
         places = list(dict.fromkeys([*places_of(name), *heads]))
-        return TlsWay(places, credential.authority), name, "see whether it is up"
+        return TlsWay(places, credential.authority, name), name, "see whether it is up"
     info = find_head(name)
-    hint = "it may have been killed: `sapwood up` starts it again"
-    return UnixWay(info.socket), f"process {info.pid}", hint
+    hint = f"it may have been killed: {command('up', cluster=name)} starts it again"
+    return UnixWay(info.socket, name), f"process {info.pid}", hint
 
 
 def take_sockets(listening: socket.socket, take: TakeSocket) -> None:

@@ -36,7 +36,7 @@ class HeadCarrier:
             if not nodes:
                 raise ConfigurationError(
                     f"the session '{session.handle}' is on no node that takes commands now",
-                    hint="`sapwood session show` says where it is",
+                    hint="`sapwood session show SESSION` says where it is",
                 )
         self._session = "" if session is None else session.id
         self.names = [one.name for one in nodes]

@@ -13,12 +13,10 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
+from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
 from sapwood.environment.folders import check_private, make_private, state_folder
 from sapwood.session.folder import PREFIX
-
-DEFAULT = "default"
-"""Name of a head whose user gave it none."""
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _INFO = "head.json"
@@ -99,7 +97,31 @@ def remove_info(folder: Path, file: str = _INFO) -> None:
             (folder / file).unlink()
 
 
-def find_head(name: str = DEFAULT) -> HeadInfo:
+def running_heads() -> list[str]:
+    """Return the names of the clusters whose heads serve on this machine.
+
+    A head that was killed leaves its file; its process is gone.
+    """
+    own = socket.gethostname()
+    found = []
+    for file in sorted(state_folder().glob(f"heads/*/{_INFO}")):
+        info = read_info(file.parent)
+        if info is not None and info.host == own and _exists(info.pid):
+            found.append(file.parent.name)
+    return found
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
     """Return where the head of a cluster is.
 
     Raises:
@@ -110,18 +132,26 @@ def find_head(name: str = DEFAULT) -> HeadInfo:
     with contextlib.suppress(FileNotFoundError):
         check_private(folder)  # else another user could name a socket of theirs
     file = folder / _INFO
-    up = "sapwood up" if name == DEFAULT else f"sapwood up --name {name}"
+    up = command("up", cluster=name)
     try:
         info = _read(file.read_bytes())
     except FileNotFoundError:
+        others = [f"'{one}'" for one in running_heads()]
         raise NodeLostError(
-            f"no cluster '{name}' is up here", hint=f"start it with `{up}`"
+            f"no cluster '{name}' is up here",
+            hint=f"start it with {up}"
+            + (
+                f", or name one that is up: {', '.join(others)} (--cluster NAME, --on head:NAME, "
+                "sapwood.connect(NAME))"
+                if others
+                else ""
+            ),
         ) from None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise NodeLostError(
             f"cannot read where the head is: {error}",
             where=str(file),
-            hint=f"remove that file; if there is no head, `{up}` starts one",
+            hint=f"remove that file; if no head runs, {up} starts one",
         ) from error
     if info.host != socket.gethostname():
         raise NodeLostError(

@@ -11,6 +11,7 @@ import msgspec
 
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import SecurityError
+from sapwood.core.hints import command
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.nodes import messages, stage_messages
@@ -286,7 +287,7 @@ class Gate:
                     f"somebody else has made the session '{record.name}'",
                     where=made.subject or "the user of the head",
                     hint="ask for a credential that names it: "
-                    f"`sapwood credential issue --session {record.name}`",
+                    + command("credential", "issue", "--session", record.name),
                 )
         except SecurityError as error:
             self._refused(caller, error, what)
@@ -404,7 +405,7 @@ def refuse_staging(rights: Rights) -> None:
         raise SecurityError(
             "what is staged is code and data of all users of the nodes, and the credential is for "
             f"processes of {rights.user}",
-            hint="write files of that user by a command: sapwood exec",
+            hint="write files of that user by a command: `sapwood exec COMMAND`",
         )
 
 

@@ -958,7 +958,7 @@ class Head:
         if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
                 f"the session '{record.handle}' is not on the node {node}",
-                hint="`sapwood session show` says where it is",
+                hint="`sapwood session show SESSION` says where it is",
             )
 
     def _note_replaced(self, order: calls.NodeOrder) -> None:
@@ -1147,7 +1147,7 @@ class Head:
         if not caller.is_local:
             raise SecurityError(
                 "a detached run is a process of the head's user, and begins on its machine only",
-                hint="begin it there, or drive the run yourself: sapwood run --on head:…",
+                hint="begin it there, or drive it here: `sapwood run PROGRAM --on head:NAME`",
             )
         refuse_others(caller.rights or ALL_RIGHTS, "a detached run")
         return _plain(self.runs.create(_read(value, calls.CreateRun)))

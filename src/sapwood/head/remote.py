@@ -17,6 +17,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsConnection, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.gate import context
@@ -65,13 +66,15 @@ class TlsWay:
     Args:
         places: Where it may be, ``host:port`` each; they are tried in turn.
         pin: Of the authority of its cluster.
+        cluster: What the user calls the cluster.
 
     Raises:
         CommunicationError: It is not reached.
     """
 
-    def __init__(self, places: Sequence[str], pin: str) -> None:
+    def __init__(self, places: Sequence[str], pin: str, cluster: str = DEFAULT_CLUSTER) -> None:
         self.place = ",".join(places)
+        self.cluster = cluster
         self._pin = pin
         self._socket = self._reach(places)
         self.certificate = self._socket.getpeercert(binary_form=True) or b""

@@ -44,6 +44,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import when_done
+from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
@@ -462,9 +463,11 @@ class WayToHead(Protocol):
 
     Attributes:
         place: Where the head is, for messages.
+        cluster: What the user calls the cluster.
     """
 
     place: str
+    cluster: str
 
     def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
         """Connect, on the loop's thread; one of handler and ``failed`` hears of it."""
@@ -475,10 +478,12 @@ class UnixWay:
 
     Args:
         place: Its socket.
+        cluster: What the user calls the cluster.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, cluster: str = DEFAULT_CLUSTER) -> None:
         self.place = place
+        self.cluster = cluster
 
     def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
         """Connect."""
@@ -504,6 +509,7 @@ class ServiceClient:
         ended: Callable[[str], None] | None = None,
     ) -> None:
         self._place = way.place
+        self._cluster = way.cluster
         self._cut_off = ""
         self._noticed = noticed or _nobody
         self._told_end = ended
@@ -612,7 +618,9 @@ class ServiceClient:
         if future is None:
             return
         if message.error is not None:
-            _end(future, SapwoodError.from_record(message.error))
+            error = SapwoodError.from_record(message.error)
+            error.hint = naming(error.hint, self._cluster)
+            _end(future, error)
         else:
             with contextlib.suppress(InvalidStateError):
                 future.set_result(message.value)
@@ -655,7 +663,8 @@ class ServiceClient:
         return CommunicationError(
             f"the head did not answer within {seconds:g} s",
             where=self._place,
-            hint="it may be stopped, or its machine overloaded; `sapwood down` ends it",
+            hint="it may be stopped, or its machine overloaded; "
+            f"{command('down', cluster=self._cluster)} ends it",
         )
 
     def _error(self) -> SapwoodError:
@@ -666,7 +675,7 @@ class ServiceClient:
         return CommunicationError(
             f"the head is gone: {self._over}",
             where=self._place,
-            hint="`sapwood up` starts it again",
+            hint=f"{command('up', cluster=self._cluster)} starts it again",
         )
 
 

@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.core.futures import when_done
+from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
@@ -354,7 +355,7 @@ class SessionBook:
             if any(one.name == name for one in living):
                 raise ConfigurationError(
                     f"there is a session '{name}' already",
-                    hint=f"`sapwood session attach {name}`, or choose another name",
+                    hint=f"{command('session', 'attach', name)}, or choose another name",
                 )
             requested = calls.SessionRecord(
                 id=session,

@@ -37,6 +37,7 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.core.futures import when_done
+from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.core.shown import shown
 from sapwood.head import calls
@@ -242,7 +243,7 @@ class Staging:
             raise InputError(
                 f"{shown(name)} is the name of something that is no environment",
                 where=fold_hosts(taken),
-                hint=f"give another name by --as NAME, or `sapwood stage remove {name}`",
+                hint=f"give another name by --as NAME, or {command('stage', 'remove', name)}",
             )
         return failed
 

@@ -26,6 +26,7 @@ from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError
 from sapwood.core.failures import new_thread
+from sapwood.core.hints import command
 from sapwood.core.topology import ROOT
 from sapwood.environment.component import (
     Component,
@@ -261,7 +262,7 @@ class NodeDaemon:
         if component and not (state := self.supervisor.state_of(component)).works:
             raise ResourceError(
                 f"the node's component '{component}' is {state.value}",
-                hint=f"`sapwood node start {component} --node NODE` starts it",
+                hint=f"{command('node', 'start', component, '--node', 'NODE')} starts it",
             )
 
     def _act(self, request: IncomingRequest) -> None:

@@ -303,7 +303,7 @@ def _refuse_others(user: str) -> None:
         raise SecurityError(
             f"this node reads files as the user of its daemon, and the credential is for {user}",
             where=f"its daemon runs as user {os.geteuid()}",
-            hint=f"a command on the node reads them as {user}: `sapwood exec`",
+            hint=f"a command on the node reads them as {user}: `sapwood exec COMMAND`",
         )
 
 

@@ -510,7 +510,7 @@ class AttachedSession:
             CommunicationError(
                 f"the connection to the session has ended: {reason}",
                 where=self.address.name,
-                hint="`sapwood session show` says whether it goes on; attach again then",
+                hint="`sapwood session show SESSION` says whether it still runs; attach again then",
             )
         )
 

@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
+from sapwood.core.hints import command
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls
@@ -138,7 +139,7 @@ class Merges:
         if address.session in self._merges:
             raise ConfigurationError(
                 f"the session '{address.name}' is merged into this one already",
-                hint=f"`sapwood session split {self._name} {address.name}` ends that",
+                hint=f"{command('session', 'split', self._name, address.name)} ends that",
             )
         above = self._above()
         if above:
@@ -201,7 +202,9 @@ class Merges:
         known = ", ".join(one.handle for one in self.views())
         raise ConfigurationError(
             f"the session '{self._name}' is not merged with '{text}'",
-            hint=f"with it are: {known}" if known else "`sapwood session merge` does that",
+            hint=f"with it are: {known}"
+            if known
+            else "`sapwood session merge SESSION OTHER` does that",
         )
 
     def _ready(self, key: str) -> None:

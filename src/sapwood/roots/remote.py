@@ -62,7 +62,7 @@ def read_credential(text: str) -> calls.SessionCredential:
     except (ValueError, msgspec.MsgspecError) as error:
         raise InputError(
             "this is no credential of a session",
-            hint="copy the whole line that `sapwood session credential` shows",
+            hint="copy the whole line that `sapwood session credential SESSION` shows",
         ) from error
 
 

@@ -114,7 +114,9 @@ class HeadReports:
             client: ServiceClient | None = None
             try:
                 client = ServiceClient(
-                    UnixWay(find_head(self._cluster).socket), self._noticed, self._head_gone
+                    UnixWay(find_head(self._cluster).socket, self._cluster),
+                    self._noticed,
+                    self._head_gone,
                 )
                 self._serve(client)
             except ProtocolError as error:

@@ -530,7 +530,7 @@ def check_id(text: str) -> str:
     if _ID.fullmatch(text) is None:
         raise SecurityError(
             f"{text[:40]!a} is no id of a credential",
-            hint="`sapwood credential show` and `list` show ids: 16 small letters and digits",
+            hint="`sapwood credential list` shows ids: 16 small letters and digits",
         )
     return text
 

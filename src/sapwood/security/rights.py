@@ -134,7 +134,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
             raise SecurityError(
                 f"{self._whose()} is for other nodes",
                 where=f"node {node}" if node else "",
-                hint="`sapwood credential show` says for which",
+                hint="`sapwood credential show FILE` says for which",
             )
 
     def allows(self, right: str, now: float, *, session: str = "", node: str = "") -> bool:

@@ -81,14 +81,14 @@ def role_shown(
     if not hmac.compare_digest(mark.encode(), _mark(secret, session, told).encode()):
         raise SecurityError(
             "the credential is not one of this session",
-            hint="`sapwood session show` on the head's machine shows its handle",
+            hint="`sapwood session show SESSION` on the head's machine shows its handle",
         )
     role, end, ids = told.split(":")
     not_after, credential = float(end), tuple(ids.split(".")) if ids else ()
     if now >= not_after:
         raise SecurityError(
             "the credential of the session has expired",
-            hint="`sapwood session credential` shows another one",
+            hint="`sapwood session credential SESSION` shows another one",
         )
     revoked = denied(credential)
     if revoked:

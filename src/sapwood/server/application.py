@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from sapwood.core.errors import SapwoodError, SecurityError
+from sapwood.core.hints import naming
 from sapwood.head import calls
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security.capabilities import Capability
@@ -312,6 +313,7 @@ class WebApplication:
             headers = error.headers or {}
         else:
             raise error
+        found = msgspec.structs.replace(found, hint=naming(found.hint, self._lines.cluster))
         if found.status in {401, 421} or (found.status == 403 and isinstance(error, HttpError)):
             self._refusals(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
         return Response(

@@ -140,10 +140,14 @@ class Lines:
     Args:
         cluster: What the user calls the cluster.
         own: The server's own line.
+
+    Attributes:
+        cluster: As given.
+        own: As given.
     """
 
     def __init__(self, cluster: str, own: Line) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self.own = own
         self._lines: OrderedDict[bytes, Line] = OrderedDict()
         self._opening: dict[bytes, asyncio.Task[Line]] = {}
@@ -192,9 +196,7 @@ class Lines:
         async with self._room:
             try:
                 loop = asyncio.get_running_loop()
-                line = await asyncio.to_thread(
-                    open_line, self._cluster, loop, (credential, address)
-                )
+                line = await asyncio.to_thread(open_line, self.cluster, loop, (credential, address))
             except SecurityError as error:
                 self._refused[key] = (time.monotonic() + REFUSED_FOR, error)
                 while len(self._refused) > MAX_FORGOTTEN:
@@ -272,7 +274,7 @@ def open_line(
         if ended is not None:
             ended(reason)
 
-    link = ServiceClient(UnixWay(find_head(cluster).socket), noticed, over)
+    link = ServiceClient(UnixWay(find_head(cluster).socket, cluster), noticed, over)
     try:
         rights = None
         if client is not None and shown is not None:

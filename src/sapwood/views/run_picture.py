@@ -16,6 +16,7 @@ from sapwood.activity.statistics import RunStatistics
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
+from sapwood.core.hints import command
 from sapwood.head.calls import RunRecord
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, WORK
 
@@ -108,7 +109,7 @@ def read_error(run: RunRecord) -> ErrorRecord:
     return ErrorRecord(
         code="",
         what="its process has ended without an answer",
-        hint=f"`sapwood runs attach {run.id}` shows what it printed",
+        hint=f"{command('runs', 'attach', run.id)} shows what it printed",
     )
 
 

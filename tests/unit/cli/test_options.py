@@ -63,7 +63,7 @@ def test_output_path_that_may_not_be_written(
         ("--continue --checkpoint --resume", "leave out --resume"),
         ("--watch --allocations", "and --allocations"),
         ("--detach --resume", "leave out --checkpoint and --resume"),
-        ("--detach --report", "`sapwood report` writes it"),
+        ("--detach --report", "`sapwood report RUN` writes it"),
         ("--detach --dry-run", "leave out --watch and --dry-run"),
         ("--dry-run --watch", "one of them"),
     ],

@@ -11,11 +11,12 @@ import pytest
 
 from sapwood.core.clock import VirtualClock
 from sapwood.core.errors import StoreError, StoreInUseError
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.environment.component import Component, ComponentAction
 from sapwood.environment.lifecycle import State
 from sapwood.environment.supervisor import Supervisor
 from sapwood.head.components import REFUSALS, FrontEndService, HeadStore
-from sapwood.head.folder import DEFAULT, find_head, head_folder
+from sapwood.head.folder import find_head, head_folder
 from sapwood.head.service import ServiceClient, ServiceServer, UnixWay
 from sapwood.session.loop_thread import LoopThread
 
@@ -62,7 +63,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     thread: LoopThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    folder = head_folder(DEFAULT)
+    folder = head_folder(DEFAULT_CLUSTER)
     folder.mkdir(parents=True)
     server = ServiceServer({"echo": lambda _caller, value: value}, thread)
     part = FrontEndService(folder, server, thread)

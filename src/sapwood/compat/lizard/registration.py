@@ -94,7 +94,7 @@ def parse_checksum(text: str) -> str:
     if not _CHECKSUM.fullmatch(found):
         raise ProgramError(
             f"{shown(text)} is no checksum of a program",
-            hint="give the 40 hexadecimal digits that `sapwood lizard load` prints",
+            hint="give the 40 hexadecimal digits that `sapwood lizard load DIR` prints",
         )
     return found
 

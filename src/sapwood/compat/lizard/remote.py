@@ -122,7 +122,7 @@ class RemoteServer:
             raise NodeLostError(
                 f"no server answers: {error.reason}",
                 where=self.url,
-                hint="start one: sapwood lizard server",
+                hint="start one: `sapwood lizard server`",
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise NodeLostError(f"the server does not answer: {error}", where=self.url) from error

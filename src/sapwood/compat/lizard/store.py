@@ -41,7 +41,7 @@ class ProgramStore:
             raise ResourceError(
                 f"{MAX_PROGRAMS} programs are registered already",
                 where=str(self.folder),
-                hint="remove some: sapwood lizard remove CHECKSUM",
+                hint="remove some: `sapwood lizard remove CHECKSUM`",
             )
         try:
             make_private(self.folder)
@@ -68,7 +68,7 @@ class ProgramStore:
             raise ProgramError(
                 f"no program is registered as {path.stem}",
                 where=str(self.folder),
-                hint="register it: sapwood lizard load DIR",
+                hint="register it: `sapwood lizard load DIR`",
             ) from None
         try:
             found = typed.json_reader(Registration)(data).checked()
@@ -76,7 +76,7 @@ class ProgramStore:
             raise ProgramError(
                 "a registered program is damaged",
                 where=str(path),
-                hint="register it again: sapwood lizard load DIR",
+                hint="register it again: `sapwood lizard load DIR`",
             ) from error
         return found
 

@@ -331,7 +331,8 @@ class SlurmLauncher:
             name, size = max(sizes.items(), key=lambda one: one[1])
             raise ConfigurationError(
                 f"{self._nodes} nodes are wanted, and partition {name} of Slurm has {size}",
-                hint="`sinfo` shows the partitions; choose one with --partition",
+                hint="`sinfo` shows the partitions; choose one with "
+                "--set 'nodes.slurm=[\"--partition=NAME\"]'",
             )
 
     def _refused(self) -> ConfigurationError | ResourceError:

@@ -1,0 +1,64 @@
+"""What commands print about a cluster with a name works when it is typed as printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from sapwood.head.folder import find_head, running_heads
+
+from .conftest import Cli
+
+
+def typed(text: str, verb: str) -> list[str]:
+    """Return the words of the one command in backquotes that starts like this."""
+    (found,) = re.findall(rf"`sapwood ({verb}[^`]*)`", text)
+    return shlex.split(found)
+
+
+def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) -> None:
+    cli = own_cli
+    said = cli.run("up", "--name", "nw", "--http", "127.0.0.1:0")
+    assert running_heads() == ["nw"]
+    try:
+        assert "/login#" in cli.run(*typed(said, "dashboard"), "--json")
+        assert "`sapwood down --cluster nw` ends it" in said
+        assert "'s' is ready" in cli.run("exec", *said_options(said), "--", "echo", "'s' is ready")
+
+        twice = cli.run("up", "--name", "nw", status=2)
+        assert cli.run(*typed(twice, "token create")).startswith("sapwood node join ")
+
+        made = cli.run("session", "create", "night", "--cluster", "nw", "--agents", "1")
+        options = re.search(r"--session night --cluster nw", made)
+        assert options is not None
+        cli.run("new", str(tmp_path / "fit"))
+        cli.run("run", str(tmp_path / "fit"), "-q", *options[0].split())
+        again = cli.run("session", "create", "night", "--cluster", "nw", status=2)
+        assert typed(again, "session attach")[2:] == ["night", "--cluster", "nw"]
+
+        unknown = cli.run("node", "show", "n9", "--cluster", "nw", status=2)
+        assert cli.run(*typed(unknown, "node list"))
+        run = cli.run(
+            *("run", str(tmp_path / "fit"), "--detach", "--session", "night", "--cluster", "nw")
+        )
+        assert cli.run(*typed(run, "runs attach"))
+
+        nowhere = cli.run("node", "list", status=6)
+        assert "no cluster 'default' is up here" in nowhere
+        assert "`sapwood up`" in nowhere
+        assert "'nw' (--cluster NAME" in nowhere
+    finally:
+        ended = cli.run(*typed(said, "down"))
+    assert ended == "The cluster 'nw' is down.\n"
+    with pytest.raises(Exception, match="`sapwood up --cluster nw`"):
+        find_head("nw")
+
+
+def said_options(said: str) -> list[str]:
+    """Return the options with which `sapwood up` says that a command runs on the cluster."""
+    found = re.search(r"with (--on \S+)\.", said)
+    assert found is not None
+    return found[1].split()
