@@ -25,6 +25,7 @@ from sapwood.core.errors import (
     NodeLostError,
     SapwoodError,
     StoreInUseError,
+    StoreUnavailableError,
 )
 from sapwood.core.hints import DEFAULT_CLUSTER, command, command_line
 from sapwood.environment import background
@@ -231,8 +232,10 @@ class _HeadProcess:
                 if leadership is not None and not leadership.serves:
                     break
         except SapwoodError as error:
-            if leadership is None or leadership.serves:
+            away = isinstance(error, StoreUnavailableError)
+            if leadership is None or (leadership.serves and not away):
                 raise
+            leadership.lose()
             _log.warning("head failed", reason=str(error))
         finally:
             self._head = None

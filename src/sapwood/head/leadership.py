@@ -185,41 +185,52 @@ class Leadership:
         """
         self._leads = 0
         begun, told, renewed = self._registered, False, self._clock()
+        has_lease = True
         while True:
             try:
+                if not has_lease:
+                    self._register()
+                    has_lease = True
                 if self._is_ended(begun):
                     return Outcome.ENDED
                 if self._clock() - renewed >= RENEWAL:
-                    self._renew_or_register()
+                    self._renew()
                     renewed = self._clock()
                 leader = self._store.get(LEADER)
-                if leader is None and self._wins():
+                if self._wins(leader):
                     self._begin_renewals()
                     return Outcome.SERVES
                 if leader is not None and not told:
                     told = True
                     waits(_described(leader))
             except LeaseLostError:
-                self._register()
+                has_lease = False
             except StoreError as error:
                 _log.warning("store away", reason=str(error))
             if stopped(LOOK):
                 return Outcome.STOPPED
 
-    def _renew_or_register(self) -> None:
-        try:
-            self._renew()
-        except LeaseLostError:
-            self._register()
+    def _wins(self, leader: StoreEntry | None) -> bool:
+        """Try to become the head that serves, if no other head is.
 
-    def _wins(self) -> bool:
-        """Try to be the head that serves."""
+        A key that is on this head's own lease is written again: this head served before, and its
+        lease outlived the time that it counted, because the store lost most of its members, or
+        the answer to its write was lost. Nobody else can take that key, because this head keeps
+        the lease alive. The new revision invalidates writes of the former time that are on their
+        way.
+
+        Args:
+            leader: The key as it was found.
+        """
+        if leader is not None and leader.lease != self._lease:
+            return False
+        former = 0 if leader is None else leader.modified
         value = msgspec.msgpack.encode(self.entry)
         self._renew()  # the whole time is left
         with contextlib.suppress(StoreError):  # whether it was done is seen below
-            self._store.compare_and_set(LEADER, value, 0, lease=self._lease)
+            self._store.compare_and_set(LEADER, value, former, lease=self._lease)
         found = self._store.get(LEADER)
-        if found is None or found.lease != self._lease:
+        if found is None or found.lease != self._lease or found.modified == former:
             return False
         self._leads = found.modified
         return True

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from sapwood.core.errors import ConfigurationError, LeaseLostError, StoreError
+from sapwood.core.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    StoreError,
+    StoreUnavailableError,
+)
 from sapwood.head import leadership
 from sapwood.head.leadership import (
     LEADER,
@@ -22,14 +27,44 @@ from sapwood.head.leadership import (
     Outcome,
     lease_time,
 )
-from sapwood.store.base import Put, Unchanged
+from sapwood.store.base import Delete, Put, StoreEntry, Unchanged
 from sapwood.store.sqlite import SqliteStore
 
 PATIENCE = 30.0
 
 
 class SharedStore(SqliteStore):
-    """A store that several heads of this process have open."""
+    """A store that several heads of this process have open.
+
+    Attributes:
+        unanswered: Calls that are carried out, and whose answers are lost, in this order.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.unanswered: list[str] = []
+
+    def _answer(self, call: str) -> None:
+        if self.unanswered[:1] == [call]:
+            del self.unanswered[0]
+            raise StoreUnavailableError("no member answers")
+
+    def get(self, key: str) -> StoreEntry | None:
+        found = super().get(key)
+        self._answer("get")
+        return found
+
+    def transact(
+        self, changes: Sequence[Put | Delete], *, when: Sequence[Unchanged] = ()
+    ) -> int | None:
+        done = super().transact(changes, when=when)
+        self._answer("transact")
+        return done
+
+    def grant(self, seconds: float) -> int:
+        made = super().grant(seconds)
+        self._answer("grant")
+        return made
 
     def close(self) -> None:
         pass
@@ -175,6 +210,36 @@ def test_a_head_may_serve_again(heads: Heads) -> None:
     assert first.stand_by(never_told, not_stopped) is Outcome.SERVES
     assert first.serves
     assert LEASE > 3 * LOOK
+
+
+def test_a_head_takes_the_key_again_that_its_own_lease_holds(heads: Heads) -> None:
+    """Its lease outlived the time that the head counted: the store was away, and its leases too."""
+    first, second = heads.leading("h1:1"), heads.begin("h2:2")
+    former = first.mark
+    first.lose()
+    assert second.stand_by(lambda _: None, lambda _: True) is Outcome.STOPPED
+    assert first.stand_by(never_told, not_stopped) is Outcome.SERVES
+    assert (first.serves, second.serves) == (True, False)
+    assert heads.store.transact([Put("k", b"late")], when=[former]) is None
+    assert LeaderStore(heads.store, first).put("k", b"new")
+
+
+def test_a_head_whose_write_was_not_answered_serves(heads: Heads) -> None:
+    first = heads.begin("h1:1")
+    heads.store.unanswered = ["transact", "get"]
+    assert first.stand_by(never_told, not_stopped) is Outcome.SERVES
+    assert heads.store.unanswered == []
+
+
+def test_a_lease_that_ends_while_the_store_is_away_is_replaced_when_it_is_back(
+    heads: Heads,
+) -> None:
+    first = heads.begin("h1:1")
+    (own,) = heads.store.range("heads/").entries
+    heads.store.revoke(own.lease)
+    heads.store.unanswered = ["grant", "grant"]
+    assert first.stand_by(never_told, not_stopped) is Outcome.SERVES
+    assert heads.store.unanswered == []
 
 
 def test_a_store_of_another_cluster_is_refused(heads: Heads) -> None:
