@@ -167,8 +167,12 @@ class HeadAccess:
 
     @property
     def nodes(self) -> list[calls.NodeRecord]:
-        """The nodes that processes of this side can begin on now."""
-        return [one for one in self.records if one.is_ready and self._may_use(one)]
+        """The nodes that processes of this side can begin on now; none once the cluster is down."""
+        return [
+            one
+            for one in self.records
+            if one.is_ready and self.is_ready(one.host) and self._may_use(one)
+        ]
 
     @property
     def command_nodes(self) -> list[calls.NodeRecord]:
@@ -349,9 +353,11 @@ class HeadAccess:
         return self.client.ask(calls.ORDER, _plain(order))
 
     def is_ready(self, host: int) -> bool:
-        """Whether a node is there."""
+        """Whether a node is there; False if it or the whole cluster will not come back."""
         with self._lock:
             record = self._records.get(host)
+            if self._over or host in self._given_up:
+                return False
         return record is not None and record.state in {"ready", "draining"}
 
     def name_of(self, host: int) -> str:
@@ -364,6 +370,22 @@ class HeadAccess:
     def is_away(self) -> bool:
         """Whether the head is gone, for now or for good."""
         return bool(self._away) or self.client.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the cluster is down, or another one has its name: no node will come back."""
+        with self._lock:
+            return bool(self._over)
+
+    @property
+    def hint(self) -> str:
+        """What users can do where a node is given up."""
+        if self.is_over:
+            return (
+                f"start a cluster with {command('up', cluster=self._name)}, then start this again"
+            )
+        shown = command("node", "list", cluster=self._name)
+        return f"{shown} shows the nodes of the cluster and their states"
 
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
@@ -434,6 +456,8 @@ class HeadAccess:
                 with self._lock:
                     told = msgspec.structs.replace(told, host=self._numbers.here(told.host))
                 value = _plain(told)
+            elif name == calls.ENDED:
+                self._give_up(f"the cluster '{self._name}' is down")
         except (msgspec.ValidationError, ProtocolError) as error:
             _log.warning("malformed notice", name=name, reason=str(error))
             return
@@ -482,13 +506,16 @@ class HeadAccess:
             if number != self._connection or self._away:
                 return  # it was not used yet, or counts as gone already
             self._away = f"the head is gone: {reason}"
+            is_over = bool(self._over)
             sessions = list(self._sessions.values())
         _log.warning("head gone", reason=reason)
         try:
             if not self._is_remote:
-                find_head(self._name)  # one that was ended has told so
+                find_head(self._name)  # a head that ends removes its file first
         except SapwoodError:
-            self._give_up(self._away)
+            is_over = True
+        if is_over:
+            self._give_up(f"the cluster '{self._name}' is down")
         else:
             for session in sessions:
                 session.way_lost()
@@ -496,8 +523,10 @@ class HeadAccess:
         self._tell(calls.HEAD_GONE, self._away)
 
     def _give_up(self, reason: str) -> None:
-        """Nothing can begin any more."""
+        """Nothing can begin any more; the first reason counts."""
         with self._lock:
+            if self._over:
+                return
             self._over = reason
             sessions = list(self._sessions.values())
         for session in sessions:

@@ -200,6 +200,9 @@ DOWN = "down"
 DENIED = "credentials.denied"
 """Notice: some credentials were revoked. Value: a ``DenialUpdate``."""
 
+ENDED = "cluster.ended"
+"""Notice: the cluster is down: this head and its nodes end."""
+
 CUT_OFF = "cut off"
 """Notice: this connection ends, as its credential does. Value: why."""
 

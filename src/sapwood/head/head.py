@@ -435,6 +435,8 @@ class Head:
             if dismiss:
                 self.runs.close()
             self.sessions.close(keep=not dismiss)
+            if dismiss:  # after the servers of sessions, which are front ends as well
+                self._tell_all(calls.ENDED, None)
             self._tls.close()
             self._thread.call(self._stop_listening)
         if dismiss:

@@ -215,7 +215,7 @@ class Leadership:
 
         A key that is on this head's own lease is written again: this head served before, and its
         lease outlived the time that it counted, because the store lost most of its members, or
-        the answer to its write was lost. Nobody else can take that key, because this head keeps
+        the answer to its write was lost. No other head can take that key, because this head keeps
         the lease alive. The new revision invalidates writes of the former time that are on their
         way.
 

@@ -982,6 +982,16 @@ class ControlTree:
         """Whether the way to all nodes is lost for now: never, as it is in this process."""
         return False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all nodes are gone for good: never, as long as this process runs."""
+        return False
+
+    @property
+    def hint(self) -> str:
+        """What users can do where a node is given up."""
+        return "see the messages above; restart.limit says how often a node is started again"
+
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
         with self._lock:

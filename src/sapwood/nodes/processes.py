@@ -89,6 +89,14 @@ class NodeAccess(Protocol):
     def is_away(self) -> bool:
         """Whether the way to all nodes is lost for now; what is asked meanwhile fails."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all nodes are gone for good."""
+
+    @property
+    def hint(self) -> str:
+        """What users can do where a node is given up."""
+
     def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
 
@@ -365,7 +373,8 @@ class NodeProcesses:
 
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
-        self._tell_gone(f"the node {self._name} is given up: {reason}", may_return=False)
+        text = reason if self._access.is_over else f"the node {self._name} is given up: {reason}"
+        self._tell_gone(text, may_return=False)
 
     def _tell_gone(self, reason: str, *, may_return: bool) -> None:
         for spec in self._specs.values():
@@ -373,7 +382,7 @@ class NodeProcesses:
                 spec.rank,
                 spec.incarnation,
                 reason,
-                "see the messages above; restart.limit says how often a node is started again",
+                self._access.hint,
                 machine_gone=True,
                 may_return=may_return,
             )

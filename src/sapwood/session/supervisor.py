@@ -31,7 +31,7 @@ from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.process import describe_status
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.contexts.spawner import Spawner
-from sapwood.core.errors import AgentLostError, ResourceError, SapwoodError
+from sapwood.core.errors import AgentLostError, NodeLostError, ResourceError, SapwoodError
 from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree
@@ -541,6 +541,7 @@ class ProcessSupervisor:
 
         Raises:
             ResourceError: Processes cannot be started, or it takes too long.
+            NodeLostError: The machine of a process is gone, and no other one is there.
             AgentLostError: A process ends again and again.
         """
         if not self._ready.wait(timeout):
@@ -795,7 +796,8 @@ class ProcessSupervisor:
         ):
             return
         elif isinstance(report, orders.SpawnFailed) and self._is_there(report.rank):
-            error = ResourceError(
+            kind = NodeLostError if report.machine_gone else ResourceError
+            error = kind(
                 f"cannot start the process of rank {report.rank}: {report.reason}",
                 hint=report.hint,
             )

@@ -17,6 +17,7 @@ import pytest
 import sapwood
 from sapwood.cli.head_connection import connected
 from sapwood.cli.status_tables import status_of
+from sapwood.core.errors import CommunicationError, NodeLostError
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
@@ -275,15 +276,29 @@ def is_of_session(pid: int) -> bool:
     return b"zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-def test_a_session_says_that_its_cluster_was_ended(
-    own_cli: Cli, own_head: Any, until: Until
-) -> None:
-    own_cli.join(own_head["join"], "one")
-    with sapwood.connect(agents=1) as cluster:
-        assert total(cluster) == 1
+@pytest.mark.parametrize("far", [False, True])
+def test_work_ends_with_its_cluster(own_cli: Cli, own_head: Any, until: Until, far: bool) -> None:
+    """Two nodes: neither may take the processes of the other when both are gone."""
+    for name in ("one", "two"):
+        own_cli.join(own_head["join"], name)
+    url, credential = "default", None
+    if far:
+        url, credential = f"sapwood://{own_head['places'][0]}", own_cli.folder / "credential"
+        words = ("--rights", "connect,allocate,spawn,run", "--output", str(credential))
+        own_cli.run("credential", "issue", *words)
+    settings = Settings(nodes=NodeSettings(listen="127.0.0.1:0"))
+    with sapwood.connect(url, agents=2, settings=settings, credential=credential) as cluster:
+        assert total(cluster) == 2
+        waiting = cluster.submit(signal.pause)
         own_cli.run("down")
+        with pytest.raises(CommunicationError, match=f"the cluster '{url}' is down") as told:
+            waiting.result(PATIENCE)
+        assert told.value.exit_code == 6
         until(lambda: cluster.session.failure is not None)
-        assert "gone" in str(cluster.session.failure)
+        failure = cluster.session.failure
+        assert isinstance(failure, NodeLostError)
+        assert failure.hint == "start a cluster with `sapwood up`, then start this again"
+        assert cluster.session.ready_hosts() == []
 
 
 def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None:

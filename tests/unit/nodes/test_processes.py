@@ -25,6 +25,8 @@ class Way:
     """A way to a node that is lost and found as the test says."""
 
     nodes: Sequence[PooledNode] = ()
+    is_over = False
+    hint = ""
 
     def __init__(self) -> None:
         self.is_away = False
