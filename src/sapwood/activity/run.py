@@ -60,7 +60,8 @@ from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
 from sapwood.comm.content import ContentRef
-from sapwood.core import typed
+from sapwood.core import arguments, typed
+from sapwood.core.arguments import whole
 from sapwood.core.errors import (
     EXCEPTION_TYPE,
     AgentLostError,
@@ -78,7 +79,6 @@ from sapwood.core.futures import CallerFuture
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.staying import StaysHere
 from sapwood.core.topology import ROOT
-from sapwood.core.whole import whole
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
@@ -306,6 +306,7 @@ class Run(StaysHere):
         Returns:
             False if it had ended.
         """
+        arguments.text(reason, "reason")
         if self._future.done():
             return False
         self._draining = self._draining or reason
@@ -338,6 +339,7 @@ class Run(StaysHere):
 
     def add_done_callback(self, function: Callable[["Run"], object]) -> None:
         """Have a function called with this run when it has ended."""
+        arguments.function(function, "function")
         self._future.add_done_callback(lambda _: function(self))
 
     @property

@@ -26,14 +26,14 @@ from sapwood.code.program import Program
 from sapwood.code.runner.group_entry import members_of
 from sapwood.code.watch import Version, Watch
 from sapwood.comm import values
-from sapwood.comm.messaging.envelope import check_places
+from sapwood.comm.messaging.envelope import check_places, ranks_of
 from sapwood.core import typed
+from sapwood.core.arguments import function, wait_time, whole
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.failures import start_thread
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, plan
-from sapwood.core.whole import whole
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
@@ -180,6 +180,8 @@ class Cluster(TreeWork, Messaging, Submitting):
                     watch.wait(2)  # until the first edit is built
         """
         self._must_be_open()
+        if on_version is not None:
+            function(on_version, "on_version")
         watch = Watch(
             program,
             parameters=parameters or {},
@@ -242,6 +244,7 @@ class Cluster(TreeWork, Messaging, Submitting):
                     print(one.name, one.node, one.calls, one.errors, one.mean, one.p95)
         """
         self._must_be_open()
+        timeout = wait_time(timeout) or 0.0
         asked = [
             self._session.ask(rank, agent_requests.TASK_STATISTICS, None)
             for rank in self._session.tree.agent_ranks
@@ -291,6 +294,7 @@ class Cluster(TreeWork, Messaging, Submitting):
                         ...
         """
         self._must_be_open()
+        fanout = whole(fanout, "fanout", ConfigurationError)
         if fanout < 0 or fanout == 1:
             raise ConfigurationError(
                 f"a junction cannot have {fanout} children",
@@ -370,9 +374,9 @@ class Cluster(TreeWork, Messaging, Submitting):
             ClosedError: The cluster is closed.
         """
         self._must_be_open()
-        ranks = sorted(set(agents))
+        ranks = sorted(ranks_of(agents))
         check_places(ranks, self._session.tree.agent_ranks)
-        self._session.contract(ranks, timeout)
+        self._session.contract(ranks, wait_time(timeout) or 0.0)
 
     def invite(self, agents: int = 1, *, lifetime: float = DAY, listen: str = "") -> list[str]:
         """Invite processes that somebody else starts to become agents.
@@ -614,6 +618,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             ClosedError: The cluster is closed.
         """
         session = self._attached("merges with others")
+        timeout = wait_time(timeout) or 0.0
         wanted = {"session": handle, "seconds": timeout}
         session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
 

@@ -16,6 +16,7 @@ from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.progress import Progress, RunState
 from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
+from sapwood.core.arguments import function, wait_time
 from sapwood.core.errors import (
     CancelledError,
     ConfigurationError,
@@ -319,6 +320,9 @@ class DetachedRun:
             ConfigurationError: Its head is on another machine.
             TimeoutError: It goes on for longer.
         """
+        function(on_output, "on_output")
+        function(on_restart, "on_restart")
+        timeout = wait_time(timeout)
         self.require_files()
         end = None if timeout is None else time.monotonic() + timeout
         pause = threading.Event()

@@ -7,9 +7,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from sapwood.code.runner.collectives import take_part
-from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions, check_timeout
+from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions, group_time
 from sapwood.comm.messages.groups import LEFT, ONCE
 from sapwood.comm.reductions import make_reduction
+from sapwood.core.arguments import items
 from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
@@ -98,6 +99,7 @@ class AgentGroup(StaysHere):
         Raises:
             ConfigurationError: There is not one value for each agent.
         """
+        values = items(values, "values")
         if len(values) != len(self.agents):
             raise ConfigurationError(
                 f"scatter needs {len(self.agents)} values, one for each agent, "
@@ -232,7 +234,7 @@ class AgentGroup(StaysHere):
         timeout: float | None,
         wait: bool,
     ) -> Any:
-        check_timeout(timeout)  # before the agents are asked: they would wait for this one
+        timeout = group_time(timeout)  # before the agents are asked: they would wait for this one
         self._must_be_there()
         unique = f"{ONCE}operation {next(_numbers)} of the front end"
         members = [0, *self.agents]

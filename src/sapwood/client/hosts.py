@@ -25,12 +25,12 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.hostset import split_hosts
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree, flat
-from sapwood.core.whole import whole
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.schema import check_settings

@@ -22,6 +22,7 @@ from sapwood.client.stream_opening import (
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.target import targets_of
 from sapwood.core import typed
+from sapwood.core.arguments import wait_time
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
@@ -204,6 +205,7 @@ class Merged(StaysHere):
         Raises:
             ClosedError: The cluster is closed.
         """
+        timeout = wait_time(timeout) or 0.0
         with self._lock:
             if self._split:
                 return

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.comm import values
-from sapwood.comm.messaging.envelope import ANY, check_places
+from sapwood.comm.messaging.envelope import ANY, check_places, ranks_of
+from sapwood.core.arguments import wait_time
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
@@ -100,6 +101,7 @@ class Messaging:
             AgentLostError: The source is gone.
             ClosedError: The cluster is closed.
         """
+        timeout = wait_time(timeout)
         return take_message(self.receive_later(source, tag), timeout)
 
     def receive_later(self, source: int = ANY, tag: int = ANY) -> Request:
@@ -133,6 +135,7 @@ class Messaging:
                 result = cluster.query(os.getloadavg, timeout=2.0)
                 print(result.answers, "missing:", result.missing)
         """
+        timeout = wait_time(timeout)
         ranks = self._places(self._session.tree.agent_ranks if agents is None else agents)
         asked = self._ask_all(ranks, question, args)
         answers: dict[int, Any] = {}
@@ -204,6 +207,6 @@ class Messaging:
             ClosedError: The cluster is another process's.
         """
         self._session.refuse_forked_child()
-        found = (ranks,) if isinstance(ranks, int) else tuple(dict.fromkeys(ranks))
+        found = ranks_of(ranks)
         check_places(found, self._session.tree.agent_ranks)
         return found

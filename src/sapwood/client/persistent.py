@@ -176,7 +176,7 @@ class _Kept:
             ClosedError: The data were released.
         """
         later = finite and isinstance(data, StoredDataset)  # agents look as they read
-        key = (tuple(data.fields if fields is None else fields), later)
+        key = (data._names(fields), later)  # noqa: SLF001 - it is one of the same family
         with self._lock:
             if self.released:
                 raise _released()

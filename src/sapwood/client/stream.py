@@ -13,6 +13,7 @@ from sapwood.comm import values
 from sapwood.comm.messages import FilterAt, PlaceReport
 from sapwood.comm.streams import control
 from sapwood.comm.streams.stream import code_name
+from sapwood.core.arguments import wait_time
 from sapwood.core.errors import (
     CancelledError,
     ClosedError,
@@ -185,7 +186,7 @@ class Stream(StaysHere):
             ClosedError: The stream or its cluster is closed.
         """
         self._must_be_open()
-        return self._handle.exchange(value, timeout)
+        return self._handle.exchange(value, wait_time(timeout))
 
     def waves(self, timeout: float | None = None) -> Iterator[WaveResult]:
         """Yield the results of the waves so far in the order in which they were broadcast.
@@ -205,6 +206,7 @@ class Stream(StaysHere):
                 goes on after them.
             TimeoutError: The next one is not there in time.
         """
+        timeout = wait_time(timeout)
         while True:
             self._session.refuse_forked_child()
             with self._changed:
@@ -397,6 +399,7 @@ class Stream(StaysHere):
             timeout: Seconds to wait for that; what is not there then is lost. Agents whose
                 process has ended are not waited for.
         """
+        timeout = wait_time(timeout) or 0.0
         if self._session.in_forked_child:
             return
         open_still = not self._session.closed and self._handle.closed is None
@@ -449,6 +452,7 @@ class Stream(StaysHere):
         self, action: str, timeout: float | None, filters: tuple[FilterAt, ...] = ()
     ) -> SweepResult:
         self._must_be_open()
+        timeout = wait_time(timeout)
         return self._handle.sweep(action, filters).result(timeout)
 
     def _missing(self, swept: SweepResult) -> list[int]:

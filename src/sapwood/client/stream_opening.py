@@ -1,6 +1,5 @@
 """From what a user asks of a stream, with its options checked, to the open stream."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from sapwood.comm.messages import NO_WAIT, REPLACE, FilterAt, Synchronisation
 from sapwood.comm.messaging.envelope import ranks_text
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.reductions import make_reduction
+from sapwood.core.arguments import choice, duration, is_number, is_text
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
@@ -71,7 +71,7 @@ def open_stream(
         AgentLostError: It is to wait for an agent that is lost for good.
     """
     debug_files: dict[str, Path] = {}
-    check_time_limit(request.time_limit)
+    duration(request.time_limit, "time_limit")
 
     def encode(function: Any, role: str) -> agent_requests.UserCode:
         code, files = make_code(function, request.time_limit)
@@ -94,8 +94,7 @@ def open_stream(
             "reduce and up are both own filters", hint="give one of them, or a built-in reduce"
         )
     sync = synchronisation(request.sync, request.late)
-    if request.keep not in {"all", LATEST}:
-        raise ConfigurationError(f"keep is {shown(request.keep)}", hint='use "all" or "latest"')
+    choice(request.keep, "keep", ("all", LATEST))
     handler, code = _handler(request, encode)
     options = StreamOptions(
         code=code,
@@ -190,14 +189,13 @@ def synchronisation(sync: str | float, late: str) -> Synchronisation:
         >>> synchronisation(0.25, "next").seconds
         0.25
     """
-    if late not in {"drop", "next"}:
-        raise ConfigurationError(f"late is {shown(late)}", hint='use "drop" or "next"')
+    choice(late, "late", ("drop", "next"))
     if isinstance(sync, str):
         if sync not in {"all", "none"}:
             hint = 'use "all", "none", or a number of seconds'
             raise ConfigurationError(f"sync is {shown(sync)}", hint=hint)
         return Synchronisation(sync)
-    if isinstance(sync, bool) or not 0 < sync <= MAX_SYNC:
+    if not is_number(sync) or not 0 < sync <= MAX_SYNC:
         raise ConfigurationError(
             f"sync is {shown(sync)}", hint="a time-out is a positive number of seconds"
         )
@@ -210,11 +208,7 @@ def checked_loss(on_loss: str) -> str:
     Raises:
         ConfigurationError: It is no policy.
     """
-    if on_loss not in LOSSES:
-        raise ConfigurationError(
-            f"on_loss is {shown(on_loss)}", hint=suggest(on_loss, LOSSES) or 'use "replace"'
-        )
-    return on_loss
+    return choice(on_loss, "on_loss", LOSSES)
 
 
 def checked_agents(agents: Sequence[int] | None, every: Sequence[int]) -> list[int]:
@@ -240,15 +234,6 @@ def checked_agents(agents: Sequence[int] | None, every: Sequence[int]) -> list[i
     return ranks
 
 
-def check_time_limit(seconds: Any, name: str = "time_limit") -> None:
-    """Raise ConfigurationError unless it is a number of seconds, or 0 for no limit."""
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < math.inf:
-        raise ConfigurationError(
-            f"{name} is {shown(seconds)}", hint="give seconds, or 0 for no limit"
-        )
-
-
 def reductions(
     reduce: str | FilterSource | Mapping[Any, Any],
 ) -> tuple[dict[str, str], FilterSource | None]:
@@ -263,7 +248,8 @@ def reductions(
         return {WHOLE: reduce}, None
     if isinstance(reduce, Mapping):
         for field, kind in reduce.items():
-            if not isinstance(field, str) or not field or not isinstance(kind, str):
+            named = isinstance(field, str) and field and is_text(field)
+            if not named or not isinstance(kind, str):
                 raise ConfigurationError(
                     f"reduce has {shown(field)}: {shown(kind)}",
                     hint='name fields and reductions, as in {"total": "sum"}',

@@ -11,13 +11,12 @@ from typing import Any
 
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
-from sapwood.client.stream_opening import check_time_limit
 from sapwood.client.task_batch import TaskBatch
 from sapwood.client.user_code import CodeMaker, Function, name_of
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.runner.calling_each import call_each
+from sapwood.core.arguments import duration, wait_time, whole
 from sapwood.core.errors import ClosedError, ConfigurationError
-from sapwood.core.whole import whole
 from sapwood.environment.tracing import Carrier, TraceSpan, inside, seam
 
 _OPTIONS = frozenset({"time_limit", "retries"})
@@ -103,6 +102,7 @@ class Submitting(Executor):
         """
         if whole(chunksize, "chunksize", ConfigurationError) < 1:
             raise ConfigurationError(f"chunksize is {chunksize}", hint="give at least 1")
+        timeout = wait_time(timeout)
         end = None if timeout is None else time.monotonic() + timeout
         if chunksize == 1 or isinstance(fn, NativeFunctionRef):
             return _results(self.submit_each(fn, *iterables), end)
@@ -136,7 +136,7 @@ class Submitting(Executor):
                 careful.submit(fetch, url).result()
         """
         if time_limit is not None:
-            check_time_limit(time_limit)
+            time_limit = duration(time_limit, "time_limit")
         if retries is not None and whole(retries, "retries", ConfigurationError) < 0:
             raise ConfigurationError(f"retries is {retries}", hint="give 0 or more")
         return TaskOptions(

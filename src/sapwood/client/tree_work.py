@@ -21,7 +21,6 @@ from sapwood.client.stream_opening import (
     Late,
     Loss,
     StreamRequest,
-    check_time_limit,
     open_stream,
 )
 from sapwood.client.user_code import CodeMaker
@@ -29,10 +28,11 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.target import Target, targets_of
+from sapwood.core import arguments
+from sapwood.core.arguments import choice, duration, path_text, whole
 from sapwood.core.errors import ConfigurationError, InputError, ParameterError
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
-from sapwood.core.whole import whole
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
 from sapwood.environment.tracing import TraceSpan, inside
@@ -147,15 +147,12 @@ class TreeWork(StaysHere, abc.ABC):
                     print(run.result())
         """
         self._must_be_open()
-        if on_agent_loss not in {"replace", "fail"}:
-            raise ConfigurationError(
-                f"on_agent_loss is {shown(on_agent_loss)}", hint="use 'replace' or 'fail'"
-            )
+        choice(on_agent_loss, "on_agent_loss", ("replace", "fail"))
         limits = self.settings.limits
-        limit = limits.time if time_limit is None else time_limit
-        check_time_limit(limit)
-        run_limit = limits.run_time if run_time_limit is None else run_time_limit
-        check_time_limit(run_limit, "run_time_limit")
+        limit = duration(limits.time if time_limit is None else time_limit, "time_limit")
+        run_limit = duration(
+            limits.run_time if run_time_limit is None else run_time_limit, "run_time_limit"
+        )
         most = limits.iterations if max_iterations is None else max_iterations
         if whole(most, "max_iterations") < 0:
             raise InputError(
@@ -180,9 +177,9 @@ class TreeWork(StaysHere, abc.ABC):
             run_time_limit=run_limit,
             max_iterations=int(most),
             allow_nan=allow_nan,
-            checkpoint=_path(checkpoint),
+            checkpoint=_path(checkpoint, "checkpoint"),
             checkpoint_share=limits.checkpoints,
-            resume=_path(resume),
+            resume=_path(resume, "resume"),
             delegation=_delegation(self.settings.runs, delegate),
             history=self.history,
             copy=copy,
@@ -240,7 +237,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:
         """Have a function called with each run that begins from now on, when it has ended."""
-        self._tell_run = function
+        self._tell_run = arguments.function(function, "function")
 
     def stream(  # noqa: PLR0913 - what a stream can be; all but the first by name
         self,
@@ -350,15 +347,13 @@ class TreeWork(StaysHere, abc.ABC):
 
 def _delegation(settings: RunSettings, how: str | None) -> DelegationOptions:
     wanted = settings.delegate if how is None else how
-    if wanted not in {"measured", "static"}:
-        raise ConfigurationError(f"delegate is {shown(wanted)}", hint='use "measured" or "static"')
     return DelegationOptions(
-        how=wanted,
+        how=choice(wanted, "delegate", ("measured", "static")),
         least_gain=settings.gain,
         late_factor=settings.late_factor,
         late_after=settings.late_after,
     )
 
 
-def _path(file: str | Path | None) -> str:
-    return "" if file is None else str(Path(file).absolute())
+def _path(file: str | Path | None, name: str) -> str:
+    return "" if file is None else str(Path(path_text(file, name, ConfigurationError)).absolute())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from sapwood.code.folder import (
 )
 from sapwood.code.program import Program
 from sapwood.code.python_module import import_main, python_files
+from sapwood.core.arguments import path_text
 from sapwood.core.errors import ProgramError
 from sapwood.core.suggest import suggest
 from sapwood.environment.folders import expand_user
@@ -112,9 +114,9 @@ def _class_of_folder(bundle: Bundle) -> type[Program]:
 
 
 def _read_bundle(text: str) -> Bundle:
-    path_text, _, class_name = text.partition("::")
-    path = expand_user(path_text).resolve()
-    if path.is_dir():
+    path_part, _, class_name = text.partition("::")
+    path = expand_user(path_text(path_part, "the path of the program", ProgramError)).resolve()
+    if os.path.isdir(path):  # noqa: PTH112 - is_dir() raises for names that are too long
         path /= MAIN_FILE
         if not path.is_file():
             raise ProgramError(
@@ -122,7 +124,7 @@ def _read_bundle(text: str) -> Bundle:
                 where=str(path.parent),
                 hint="name a program's folder, or a Python file with a program class",
             )
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - as above
         beside = list(_programs_in(path.parent))
         kinds = f"name a folder with {MAIN_FILE}, or a Python file with a program class"
         hint = suggest(path.name, beside) if beside else kinds

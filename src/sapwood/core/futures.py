@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
+from sapwood.core.arguments import function, wait_time
 from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import log_failure, new_thread
 
@@ -57,6 +58,7 @@ class CallerFuture(Future[T]):
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Have a function called with this future when it is done; never on an event loop."""
+        function(fn, "fn")
         if getattr(fn, "__module__", "") == "asyncio.futures":  # it only wakes another loop
             super().add_done_callback(fn)
             return
@@ -66,8 +68,10 @@ class CallerFuture(Future[T]):
         """Wait for the result and return it.
 
         Raises:
+            ConfigurationError: ``timeout`` is not a number.
             SapwoodError: This is the thread of an event loop, which cannot wait.
         """
+        timeout = wait_time(timeout)
         self._must_not_wait(timeout)
         return super().result(timeout)
 
@@ -75,8 +79,10 @@ class CallerFuture(Future[T]):
         """Wait for the end and return the error, or None.
 
         Raises:
+            ConfigurationError: ``timeout`` is not a number.
             SapwoodError: This is the thread of an event loop, which cannot wait.
         """
+        timeout = wait_time(timeout)
         self._must_not_wait(timeout)
         return super().exception(timeout)
 

@@ -9,6 +9,8 @@ from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple
 
+from sapwood.core import arguments
+from sapwood.core.arguments import wait_time
 from sapwood.core.futures import CallerFuture, dispatch
 
 
@@ -56,7 +58,7 @@ class Request(CallerFuture[Any]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is done or ``timeout`` seconds have passed; return whether it is done."""
-        return self._progress(timeout)
+        return self._progress(wait_time(timeout))
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait and return the result.
@@ -64,11 +66,11 @@ class Request(CallerFuture[Any]):
         Raises:
             TimeoutError: It took longer than ``timeout`` seconds; the operation goes on.
         """
-        return super().result(self._left(timeout))
+        return super().result(self._left(wait_time(timeout)))
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait and return the error, or None."""
-        return super().exception(self._left(timeout))
+        return super().exception(self._left(wait_time(timeout)))
 
     def cancel(self) -> bool:
         """Take the operation back; return whether that was still possible.
@@ -92,7 +94,7 @@ class Request(CallerFuture[Any]):
 
         It may do anything: an exception that it raises is logged, and the message moves on.
         """
-        self._on_progress.append(function)
+        self._on_progress.append(arguments.function(function, "function"))
 
     def set_result(self, result: Any) -> None:
         """Note the result; what moved in pieces is there now."""
@@ -140,6 +142,7 @@ def wait_all(requests: Iterable[Request], timeout: float | None = None) -> bool:
         >>> wait_all([first, second], timeout=0)
         False
     """
+    timeout = wait_time(timeout)
     end = None if timeout is None else time.monotonic() + timeout
     ended = [
         one.wait(None if end is None else max(0.0, end - time.monotonic())) for one in requests
@@ -160,6 +163,7 @@ def wait_any(requests: Iterable[Request], timeout: float | None = None) -> Reque
         True
     """
     waiting = list(requests)
+    timeout = wait_time(timeout)
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         for one in waiting:

@@ -6,8 +6,8 @@ chunks, and the parts hold as equal numbers of chunks as possible, the larger on
 
 from __future__ import annotations
 
+from sapwood.core.arguments import whole
 from sapwood.core.errors import InputError
-from sapwood.core.whole import whole
 
 
 def split_range(items: range, parts: int, chunk: int | None = None) -> list[range]:
@@ -33,7 +33,7 @@ def split_range(items: range, parts: int, chunk: int | None = None) -> list[rang
         >>> split_range(range(2), 3)
         [range(0, 1), range(1, 2), range(2, 2)]
     """
-    if parts < 1:
+    if whole(parts, "parts") < 1:
         raise InputError(f"data cannot be split into {parts} parts", hint="use at least 1 agent")
     size = 1 if chunk is None else whole(chunk, "chunk")
     if size < 1:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sapwood.core.arguments import items, whole
 from sapwood.core.errors import DataShapeError
 from sapwood.core.html_table import escaped, html_table
 from sapwood.core.shown import shown
@@ -102,14 +103,14 @@ class Dataset:
         Raises:
             DataShapeError: There are no such rows or fields.
         """
+        start, stop = whole(start, "start", DataShapeError), whole(stop, "stop", DataShapeError)
         if not 0 <= start <= stop <= self.length:
             raise DataShapeError(
                 f"the dataset has no items {start}:{stop}",
                 where=self.origin,
                 hint=f"its items are 0:{self.length}",
             )
-        names = self.fields if fields is None else fields
-        return {name: self.array(name)[start:stop] for name in names}
+        return {name: self.array(name)[start:stop] for name in self._names(fields)}
 
     def check(
         self, field: str, *, ndim: int | None = None, kind: str = "", columns: int | None = None
@@ -176,7 +177,7 @@ class Dataset:
         Raises:
             ResourceError: The machine has not enough memory.
         """
-        names = self.fields if fields is None else fields
+        names = self._names(fields)
         columns = in_shared_memory({name: self._column(name) for name in names})
         taken = copy.copy(self)  # of the same class
         taken._columns = {**self._columns, **columns}  # noqa: SLF001 - it is one of this class
@@ -192,7 +193,7 @@ class Dataset:
             DataShapeError: There is no such field.
             ResourceError: The machine has not enough memory.
         """
-        names = self.fields if fields is None else fields
+        names = self._names(fields)
         return Published(self.items, {name: self._column(name) for name in names})
 
     def require(
@@ -240,7 +241,7 @@ class Dataset:
             DataValueError: There are such values; the message says how many and where the
                 first is.
         """
-        for name in self.fields if fields is None else fields:
+        for name in self._names(fields):
             find_not_finite(self.array(name), where=self._where(name))
 
     def sample(self, count: int, seed: int) -> dict[str, Array]:
@@ -266,7 +267,7 @@ class Dataset:
                 where=self.origin,
                 hint="draw row numbers, and take those rows of the matrix before it is data",
             )
-        if not 0 <= count <= self.length:
+        if not 0 <= whole(count, "count", DataShapeError) <= self.length:
             raise DataShapeError(
                 f"cannot draw {count} different items out of {self.length}",
                 where=self.origin,
@@ -275,8 +276,19 @@ class Dataset:
         rows = np.random.default_rng(seed).choice(self.length, count, replace=False)
         return {name: column.array[rows] for name, column in self._columns.items()}
 
+    def _names(self, fields: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the names of some fields, or of all."""
+        if fields is None:
+            return self.fields
+        names = items(fields, "fields", DataShapeError)
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            raise DataShapeError(f"{shown(wrong[0])} is not the name of a field", where=self.origin)
+        return tuple(names)
+
     def _column(self, name: str) -> Column:
-        column = self._columns.get(name)
+        known: Any = name  # callers may give something else
+        column = self._columns.get(known) if isinstance(known, str) else None
         if column is None:
             raise DataShapeError(
                 f"the dataset has no field {shown(name)}",

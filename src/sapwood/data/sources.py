@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sapwood.core.arguments import path_text
 from sapwood.core.errors import DataMissingError, DataShapeError
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggestion
@@ -169,7 +170,7 @@ def _checked_columns(columns: Sequence[str] | None, source: Any) -> Sequence[str
 
 
 def _from_path(source: str, fields: Sequence[str], columns: Sequence[str] | None) -> Dataset:
-    source = source.removeprefix("file://")
+    source = path_text(source.removeprefix("file://"), "the path of the data", DataMissingError)
     if is_url(source) or is_pattern(source):
         return load_stored(source, fields, columns)
     path = expand_user(source)

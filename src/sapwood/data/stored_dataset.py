@@ -107,7 +107,7 @@ class StoredDataset(Dataset):
                 where=self.origin,
                 hint=f"its items are 0:{self.length}",
             )
-        names = self.fields if fields is None else fields
+        names = self._names(fields)
         self._require_memory([self._field(name) for name in names], stop - start)
         return self._read(start, stop, names)
 
@@ -169,7 +169,7 @@ class StoredDataset(Dataset):
             fields: The fields that they read; None for all.
             finite: Whether they refuse values that are NaN or infinite.
         """
-        names = self.fields if fields is None else fields
+        names = self._names(fields)
         chosen = tuple(self._field(name) for name in names)
         return PublishedRows(
             self.items, msgspec.structs.replace(self.stored, fields=chosen, finite=finite)
@@ -177,7 +177,7 @@ class StoredDataset(Dataset):
 
     def require_finite(self, fields: Sequence[str] | None = None) -> None:
         """Read all values, some at a time, and check that none is NaN or infinite."""
-        names = self.fields if fields is None else fields
+        names = self._names(fields)
         chosen = tuple(self._field(name) for name in names)
         stored = msgspec.structs.replace(self.stored, fields=chosen, finite=True)
         start = 0

@@ -20,12 +20,12 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.packages import packages_variables
 from sapwood.comm.link import LinkTiming
 from sapwood.comm.streams.stream import Position
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.rankset import parse_ranks
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, by_host, flat, plan
-from sapwood.core.whole import whole
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.folders import expand_user
 from sapwood.environment.memory import available_memory
@@ -391,6 +391,7 @@ def _command(words: Sequence[str], where: str) -> tuple[str, ...]:
 
 
 def _check_count(agents: int, settings: Settings) -> None:
+    whole(agents, "agents", ConfigurationError)
     if agents < 1:
         raise ConfigurationError("a cluster needs at least one agent", where=f"agents={agents}")
     if agents > settings.limits.agents:

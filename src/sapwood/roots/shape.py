@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sapwood.core.arguments import text
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
@@ -12,6 +13,9 @@ from sapwood.environment.folders import expand_user
 SHAPES = ("flat", "kary", "knomial", "file")
 
 _HINT = "write flat, kary:K, knomial:K or file:PATH"
+
+MAX_DIGITS = 9
+"""Digits of a number in a shape, at most."""
 
 
 def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
@@ -30,10 +34,10 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
         >>> tree_of_shape("knomial:2", 4).children(0)
         [1, 2, 5]
     """
-    kind, colon, rest = shape.partition(":")
+    kind, colon, rest = text(shape, "shape").partition(":")
     if kind == "flat" and not colon:
         return flat(agents)
-    if kind in {"kary", "knomial"} and rest.isdecimal():
+    if kind in {"kary", "knomial"} and rest.isdecimal() and len(rest) < MAX_DIGITS:
         return (kary if kind == "kary" else knomial)(agents, int(rest), spares=spares)
     if kind == "file" and rest:
         planned = read_topology(rest, spares=spares)

@@ -8,12 +8,13 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.handle import Group, GroupOptions, check_timeout
+from sapwood.comm.groups.handle import Group, GroupOptions, group_time
 from sapwood.comm.groups.members import GroupMemberships
 from sapwood.comm.messages.groups import GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.arguments import text
+from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import as_error
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
@@ -48,12 +49,9 @@ class FrontEndGroups:
         Raises:
             ConfigurationError: The name is not a text, or a time-out is not a number.
         """
-        if not isinstance(name, str):
-            raise ConfigurationError(
-                f"the name of a group is of type {type(name).__name__}", hint="give a text"
-            )
-        check_timeout(enter_timeout)
-        check_timeout(options.timeout)
+        text(name, "name")
+        enter_timeout = group_time(enter_timeout)
+        group_time(options.timeout)
         ranks = [ROOT, *agents]
         request = Request()
         key = (to_ranges(ranks), name)

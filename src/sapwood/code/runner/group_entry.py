@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from sapwood.code.runner.group_messages import CALL, ENTER, STAY
-from sapwood.comm.groups.handle import Group, GroupOptions
+from sapwood.comm.groups.handle import Group, GroupOptions, group_time
 from sapwood.comm.messages.groups import GroupNumber
+from sapwood.core.arguments import text
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
@@ -59,6 +60,9 @@ def enter(
     enter_timeout: float | None,
 ) -> Group:
     """Enter a group from user code; see :meth:`Here.group`."""
+    text(name, "name")
+    enter_timeout = group_time(enter_timeout)
+    group_time(options.timeout)
     ranks = checked(here.rank, members, max(here.agents, default=0))
     token = next(_tokens)
     stay = here.ask(STAY, token)

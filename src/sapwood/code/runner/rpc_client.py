@@ -15,6 +15,9 @@ from sapwood.comm.shared_memory import SharedBlock
 from sapwood.core.errors import ClosedError, CommunicationError, SapwoodError
 from sapwood.core.request import Request
 
+MAX_POLL = 1e6
+"""Seconds of one wait: the system takes 31 bits of milliseconds."""
+
 FAREWELL = 5.0
 """Seconds that an agent has to take back what a call left open."""
 
@@ -113,7 +116,7 @@ class RpcClient:
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
-            ready = poll.poll(None if timeout is None else timeout * 1000)
+            ready = poll.poll(None if timeout is None else min(timeout, MAX_POLL) * 1000)
             data = self._socket.recv(MAX_DATAGRAM) if ready else None
             if data is not None:
                 self._arrived(data)

@@ -12,9 +12,11 @@ import numpy as np
 from sapwood.comm import plain, values
 from sapwood.comm.messages.groups import FIELD, GroupCall, GroupNumber
 from sapwood.comm.reductions import make_reduction
+from sapwood.core.arguments import items, wait_time
 from sapwood.core.errors import ClosedError, ConfigurationError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
+from sapwood.core.shown import shown
 
 NOTHING: Any = object()
 """Given to a gather or reduction by a member that takes part without a value."""
@@ -161,6 +163,7 @@ class Group:
         given = self._root(root)
         mine = None
         if self.rank == given:
+            values = None if values is None else items(values, "values")
             if values is None or len(values) != self.size:
                 found = "none" if values is None else str(len(values))
                 raise ConfigurationError(
@@ -297,7 +300,7 @@ class Group:
     def _call(self, call: GroupCall, value: Any, *, timeout: float | None, wait: bool) -> Any:
         if not self._open:
             raise ClosedError("the group was left", hint="enter it again")
-        check_timeout(timeout)
+        timeout = group_time(timeout)
         number = self._round = self._round + 1
         if isinstance(value, dict) and value[FIELD] is NOTHING:
             value = None
@@ -321,19 +324,19 @@ class Group:
         return request.result() if wait else request
 
 
-def check_timeout(timeout: object) -> None:
-    """Check that a time-out is a number of seconds, or None for any time.
+def group_time(timeout: float | None) -> float | None:
+    """Return a time-out of a group; None for any time.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: It is not a number of seconds, or negative: the other members would
+            wait for this one.
     """
-    if timeout is None:
-        return
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+    seconds = wait_time(timeout)
+    if timeout is not None and timeout < 0:
         raise ConfigurationError(
-            f"the time-out of a group is of type {type(timeout).__name__}, or below 0",
-            hint="give seconds, or None for any time",
+            f"timeout is {shown(timeout)}", hint="give seconds, or None for any time"
         )
+    return seconds
 
 
 def _rows(members: Sequence[int], given: Sequence[Any]) -> tuple[bytes, np.ndarray[Any, Any]]:

@@ -36,7 +36,7 @@ def check_tag(tag: Any) -> int:
 def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
     """Raise ConfigurationError if one of the ranks is neither the front end nor an agent."""
     for rank in ranks:
-        if rank != ROOT and rank not in agents:
+        if not isinstance(rank, int) or (rank != ROOT and rank not in agents):
             raise ConfigurationError(
                 f"there is no agent {shown(rank)}", hint=f"the agents are {ranks_text(agents)}"
             )
@@ -61,10 +61,28 @@ def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:
     Raises:
         ConfigurationError: Nowhere, or something that is no rank.
     """
-    ranks = (destination,) if isinstance(destination, int) else tuple(dict.fromkeys(destination))
-    if not ranks or not all(isinstance(rank, int) for rank in ranks):
+    ranks = ranks_of(destination)
+    if not ranks:
+        raise ConfigurationError("the message has no destination", hint="give at least one rank")
+    return ranks
+
+
+def ranks_of(given: Any) -> tuple[int, ...]:
+    """Return a rank, or several, as a tuple, each once.
+
+    Raises:
+        ConfigurationError: It is something else.
+
+    Example:
+        >>> ranks_of(3), ranks_of([2, 1, 2])
+        ((3,), (2, 1))
+    """
+    try:
+        ranks = (given,) if isinstance(given, int) else tuple(dict.fromkeys(given))
+    except TypeError:
+        ranks = (None,)
+    if not all(isinstance(rank, int) for rank in ranks):
         raise ConfigurationError(
-            f"a message cannot be sent to {shown(destination)}",
-            hint="use a rank, or a list of ranks",
+            f"{shown(given)} is not a rank", hint="give a rank, or a list of ranks"
         )
     return ranks

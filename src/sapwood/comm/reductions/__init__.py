@@ -96,6 +96,10 @@ def make_reduction(text: str) -> Reduction:
         >>> top.total()
         {'values': array([9, 7]), 'agents': array([1, 2])}
     """
+    if not isinstance(text, str):
+        raise ProgramError(
+            f"there is no reduction {shown(text)}", hint=f"use one of {', '.join(REDUCTIONS)}"
+        )
     kind, arguments = _parsed(text)
     return kind(*arguments)
 

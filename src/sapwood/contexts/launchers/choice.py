@@ -12,10 +12,10 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.ssh import SshLauncher
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import split_hosts
 from sapwood.core.shown import shown
-from sapwood.core.whole import whole
 from sapwood.environment.settings import NodeSettings
 
 LAUNCHED: Final = frozenset({"ssh", "slurm", "ray", "dask", "kubernetes", "nodes"})

@@ -14,9 +14,9 @@ from typing import Any
 
 from sapwood.contexts.launchers import dask_holder
 from sapwood.contexts.launchers.held import TIMEOUT, HeldLauncher
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
-from sapwood.core.whole import whole
 
 _SECURITY = ("tls_ca_file", "tls_client_cert", "tls_client_key", "require_encryption")
 _SCHEMES = ("tcp://", "tls://", "ws://", "wss://")

@@ -29,9 +29,9 @@ from sapwood.contexts.launchers.allocation import (
     WaitCallback,
 )
 from sapwood.contexts.process import describe_status
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.shown import shown
-from sapwood.core.whole import whole
 from sapwood.environment.logs import logger
 
 CONCURRENCY: Final = 16

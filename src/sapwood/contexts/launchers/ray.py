@@ -18,8 +18,8 @@ from typing import ClassVar
 
 from sapwood.contexts.launchers import ray_holder
 from sapwood.contexts.launchers.held import TIMEOUT, HeldLauncher
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError
-from sapwood.core.whole import whole
 
 
 class RayLauncher(HeldLauncher):

@@ -31,10 +31,10 @@ from sapwood.contexts.launchers.allocation import (
     WaitCallback,
 )
 from sapwood.contexts.process import describe_status
+from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.failures import new_thread
 from sapwood.core.hostset import expand_hosts
-from sapwood.core.whole import whole
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 
