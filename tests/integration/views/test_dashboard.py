@@ -285,6 +285,55 @@ def test_nothing_is_wider_than_a_phone(cluster: Served, opened: Open, scheme: st
         page.page.locator("main h2").wait_for()
         page.page.wait_for_function("document.querySelector('#live').textContent.includes('live')")
         assert page.overflow <= 0, name
+        if name.startswith("runs"):
+            assert page.page.evaluate(CUT) == 0, name
+        assert page.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "none"
+
+
+CUT = """[...document.querySelectorAll('.scroll')].filter(
+  (one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).length"""
+"""How many tables are wider than their card."""
+
+OUTSIDE = """[...document.querySelectorAll('svg.chart text')].filter((text) => {
+  const [box, all] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+  return all.width && (box.left < all.left - 0.5 || box.right > all.right + 0.5);
+}).map((text) => text.textContent)"""
+"""Labels of charts that are cut off."""
+
+
+def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
+    from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
+    from sapwood.core import typed  # noqa: PLC0415 - as above
+    from sapwood.views.page import report  # noqa: PLC0415 - as above
+    from sapwood.views.run_picture import RunPicture  # noqa: PLC0415 - as above
+
+    made = work_record()
+    (first,) = made["iterations"]
+    times = [0.1 + 0.5 * number for number in range(4000)]
+    made["iterations"] = [
+        {
+            **first,
+            "started": at,
+            "seconds": 0.4 + at / 99999,
+            "agents": [{**share, "started": at} for share in first["agents"]],
+        }
+        for at in times
+    ]
+    view = RunPicture(program="pi", state="done", record=typed.convert(made, WorkRecord))
+    file = tmp_path / "run.html"
+    file.write_text(report(view), "utf-8")
+    page = opened(file.as_uri(), 1280)
+    page.see("The agents worked 100 %")
+    drawn = """() => {
+        const chart = document.querySelector('svg.chart');
+        const room = chart.closest('figure').clientWidth;
+        return !room || Number(chart.getAttribute('width')) === room;
+    }"""
+    for width in (1280, 400, 200, 117, 100, 85, 60, 50, 48, 20):
+        page.page.set_viewport_size({"width": width, "height": 900})
+        page.page.wait_for_function(drawn)
+        assert page.page.locator("svg.chart path.curve").count() == 1
+        assert page.page.evaluate(OUTSIDE) == [], width
 
 
 def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(

@@ -4,7 +4,8 @@ import { ticks } from "./timeline.js";
 import { View } from "./view.js";
 import { h, seconds, svg } from "./words.js";
 
-const SIZE = { height: 150, left: 58, right: 10, top: 8, bottom: 20 };
+const SIZE = { height: 150, right: 10, top: 8, bottom: 20 };
+const LABEL = { letter: 7.2, gap: 6, between: 20, share: 0.5 }; // pixels, and the most of a chart that labels of values take
 const SHORTEST = 0.01; // seconds that a chart is wide at least
 
 /** A chart of one or several lines over time. */
@@ -20,8 +21,9 @@ export class Chart extends View {
     this.title = title;
     this.format = format;
     this.picture = svg("svg", { role: "img", class: "chart" });
-    home.append(h("figure", {}, h("figcaption", {}, title), this.picture));
-    this.observe(home, () => this.draw());
+    this.figure = h("figure", {}, h("figcaption", {}, title), this.picture);
+    home.append(this.figure);
+    this.observe(this.figure, () => this.draw());
   }
 
   /** Show [{name, points: [[seconds, value]]}]; `label` makes words of a time. */
@@ -33,7 +35,8 @@ export class Chart extends View {
 
   draw() {
     const series = (this.series ?? []).filter((one) => one.points.length);
-    const width = this.home.clientWidth || 480;
+    const width = this.figure.clientWidth;
+    if (!width) return; // it is hidden: the observer calls when it is not
     this.picture.setAttribute("viewBox", `0 0 ${width} ${SIZE.height}`);
     this.picture.setAttribute("width", width);
     this.picture.setAttribute("height", SIZE.height);
@@ -50,26 +53,46 @@ export class Chart extends View {
     const low = Math.min(0, ...values);
     let high = Math.max(...values);
     if (high === low) high = low + 1;
-    const right = width - SIZE.right;
+    const right = Math.max(1, width - SIZE.right);
     const bottom = SIZE.height - SIZE.bottom;
-    const x = (time) => SIZE.left + ((time - first) / (last - first)) * (right - SIZE.left);
+    const scale = labelled(ticks(low, high, 3), (value) => this.format(Number(value.toPrecision(9))));
+    const space = Math.max(...scale.map((tick) => tick.width)) + LABEL.gap;
+    const left = space <= width * LABEL.share ? space : 0; // else there is no room for labels
+    const pixels = Math.max(1, right - left);
+    const x = (time) => left + ((time - first) / (last - first)) * pixels;
     const y = (value) => bottom - ((value - low) / (high - low)) * (bottom - SIZE.top);
     const parts = [];
-    for (const value of ticks(low, high, 3)) {
+    for (const { value, text } of scale) {
       const at = y(value);
-      parts.push(svg("path", { d: `M${SIZE.left} ${at}H${right}`, class: "grid" }));
-      parts.push(svg("text", { x: SIZE.left - 6, y: at + 4, class: "detail end" }, this.format(Number(value.toPrecision(9)))));
+      parts.push(svg("path", { d: `M${left} ${at}H${right}`, class: "grid" }));
+      if (left) parts.push(svg("text", { x: left - LABEL.gap, y: at + 4, class: "detail end" }, text));
     }
-    for (const time of ticks(first, last, Math.floor((right - SIZE.left) / 84))) {
-      parts.push(svg("text", { x: Math.min(x(time), right - 44), y: SIZE.height - 5, class: "detail" }, this.label(time)));
+    const wide = Math.max(letters(this.label(first)), letters(this.label(last))) + LABEL.between;
+    let free = left;
+    for (const { value, text, width: needed } of labelled(ticks(first, last, Math.floor(pixels / wide)), this.label)) {
+      const isLast = x(value) + needed > width;
+      const at = isLast ? width - needed : x(value);
+      if (at < free) continue;
+      parts.push(svg("text", { x: isLast ? width : at, y: SIZE.height - 5, class: isLast ? "detail end" : "detail" }, text));
+      free = at + needed + LABEL.gap;
     }
     series.forEach((one, index) => {
-      const path = thinned(one.points, right - SIZE.left).map(([time, value], at) => `${at ? "L" : "M"}${x(time).toFixed(1)} ${y(value).toFixed(1)}`);
-      parts.push(svg("path", { d: path.join(""), class: `curve curve${index % 6}` }));
+      const path = thinned(one.points, pixels).map(([time, value], at) => `${at ? "L" : "M"}${x(time).toFixed(1)} ${y(value).toFixed(1)}`);
+      const isDot = path.length === 1;
+      if (isDot) path.push("h0.1");
+      parts.push(svg("path", { d: path.join(""), class: `curve curve${index % 6}${isDot ? " dot" : ""}` }));
     });
     this.picture.setAttribute("aria-label", `${this.title}: ${series.map((one) => `${one.name} ${this.format(one.points.at(-1)[1])}`).join(", ")} now`);
     this.picture.replaceChildren(...parts);
   }
+}
+
+const letters = (text) => text.length * LABEL.letter;
+
+/** Values with their words, and how wide these are; words that the next value has as well are left out. */
+function labelled(values, format) {
+  const texts = values.map((value) => format(value));
+  return values.map((value, at) => ({ value, text: texts[at] === texts[at + 1] ? "" : texts[at], width: letters(texts[at]) }));
 }
 
 /** Points of which no two share a pixel, except the least and the greatest there. */

@@ -336,7 +336,7 @@ const RUNS = [
   { name: "began", cell: (row) => moment(row.record.created), sort: (row) => row.record.created, optional: true },
   { name: "time", cell: (row) => seconds((row.record.ended || Date.now() / 1000) - row.record.created), sort: (row) => (row.record.ended || Date.now() / 1000) - row.record.created, number: true },
   { name: "progress", cell: (row) => progressOf(row.progress) },
-  { name: "items/s", cell: (row) => (row.progress?.iteration ? count(row.progress.items_per_second) : ""), sort: (row) => row.progress?.items_per_second ?? 0, number: true },
+  { name: "items/s", cell: (row) => (row.progress?.iteration ? count(row.progress.items_per_second) : ""), sort: (row) => row.progress?.items_per_second ?? 0, number: true, optional: true },
 ];
 
 function progressOf(progress) {

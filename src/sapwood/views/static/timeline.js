@@ -19,11 +19,13 @@ const MARKS = {
 };
 const AXIS = 22; // pixels
 const ROW = { most: 20, least: 3, all: 420 }; // heights, and of all rows if that is possible
-const LABELS = 62;
+const LABELS = 62; // pixels for the names of rows
+const NARROW = 3 * LABELS; // a timeline that is not wider shows no names
 const LABEL_HEIGHT = 11;
 const ZOOM = 1.6;
 const PAN = 0.2;
 const MOST_TICKS = 50;
+const APART = 16; // pixels between words of an axis
 const NEAR = 5; // pixels between the pointer and a mark that it means
 const HEAD = 4; // of an arrow, pixels
 
@@ -163,7 +165,7 @@ export class Timeline extends View {
 
   #share(event) {
     const box = this.canvas.getBoundingClientRect();
-    return (event.clientX - box.left - LABELS) / Math.max(1, box.width - LABELS);
+    return (event.clientX - box.left - this.left) / Math.max(1, box.width - this.left);
   }
 
   #say(event, share) {
@@ -186,7 +188,7 @@ export class Timeline extends View {
   /** The mark with a text that is drawn where the pointer is. */
   #markNear(event, time) {
     const [from, to] = this.window;
-    const width = Math.max(1, (this.home.clientWidth || 640) - LABELS);
+    const width = Math.max(1, (this.home.clientWidth || 640) - this.left);
     const reach = (NEAR * (to - from)) / width;
     const row = Math.floor((event.offsetY - AXIS) / this.rowHeight);
     const passes = (mark) => Math.min(mark.from, mark.row) <= row && row <= Math.max(mark.from, mark.row);
@@ -198,6 +200,8 @@ export class Timeline extends View {
   draw() {
     if (!this.data) return;
     const width = this.home.clientWidth || 640;
+    const left = width > NARROW ? LABELS : 0;
+    this.left = left;
     const rows = this.data.rows;
     const tall = Math.max(ROW.least, Math.min(ROW.most, Math.floor(ROW.all / Math.max(1, rows.length))));
     this.rowHeight = tall;
@@ -212,16 +216,16 @@ export class Timeline extends View {
     const style = getComputedStyle(this.canvas);
     const colour = (name) => style.getPropertyValue(name).trim();
     const [from, to] = this.window;
-    const scale = (width - LABELS) / (to - from);
-    const at = (time) => LABELS + (time - from) * scale;
+    const scale = (width - left) / (to - from);
+    const at = (time) => left + (time - from) * scale;
     this.#drawAxis(pen, colour, at, width, height);
     const colours = Object.fromEntries(Object.entries(KINDS).map(([kind, [name]]) => [kind, colour(name)]));
-    rows.forEach((row, index) => drawRow(pen, row, AXIS + index * tall, tall, { from, to, at, scale, colours }));
+    rows.forEach((row, index) => drawRow(pen, row, AXIS + index * tall, tall, { from, to, at, left, colours }));
     const every = Math.max(1, Math.ceil(LABEL_HEIGHT / tall));
     pen.fillStyle = colour("--text");
     pen.textAlign = "left";
     rows.forEach((row, index) => {
-      if (index % every === 0) pen.fillText(row.name, 0, AXIS + (index + 0.5) * tall + 3.5, LABELS - 6);
+      if (left && index % every === 0) pen.fillText(row.name, 0, AXIS + (index + 0.5) * tall + 3.5, LABELS - 6);
     });
     this.#drawMarks(pen, colour, { at, from, to, tall, height });
   }
@@ -233,11 +237,18 @@ export class Timeline extends View {
     pen.fillStyle = colour("--quiet");
     pen.textAlign = "left";
     pen.beginPath();
-    for (const time of ticks(from, to, Math.floor((width - LABELS) / 76))) {
+    const text = (time) => seconds(Number(time.toPrecision(9)));
+    const wide = Math.max(pen.measureText(text(from)).width, pen.measureText(text(to)).width) + APART;
+    let free = this.left;
+    for (const time of ticks(from, to, Math.floor((width - this.left) / wide))) {
       const x = Math.round(at(time)) + 0.5;
       pen.moveTo(x, AXIS - 8);
       pen.lineTo(x, height);
-      pen.fillText(seconds(Number(time.toPrecision(9))), Math.min(x + 3, width - 40), AXIS - 9);
+      const needed = pen.measureText(text(time)).width;
+      const start = Math.min(x + 3, width - needed);
+      if (start < free) continue;
+      pen.fillText(text(time), start, AXIS - 9);
+      free = start + needed + APART / 2;
     }
     pen.stroke();
   }
@@ -257,21 +268,20 @@ export class Timeline extends View {
   }
 }
 
-function drawRow(pen, row, top, tall, { from, to, at, scale, colours }) {
+function drawRow(pen, row, top, tall, { from, to, at, left, colours }) {
   const gap = tall > 6 ? 2 : 0;
   let drawn = -1; // up to which pixel, so that spans too small to see cost nothing
   for (let index = Math.max(0, lastBefore(row.spans, from)); index < row.spans.length; index += 1) {
     const [start, stop, kind] = row.spans[index];
     if (start > to) break;
     if (stop < from) continue;
-    const x = Math.max(LABELS, at(start));
+    const x = Math.max(left, at(start));
     const end = at(stop);
     if (end - drawn < 0.3) continue;
     pen.fillStyle = colours[kind];
     pen.fillRect(x, top + gap / 2, Math.max(0.6, Math.min(end, at(to)) - x), tall - gap);
     drawn = end;
   }
-  void scale;
 }
 
 /** From one row to another: a dot where it begins, and a head where it ends. */

@@ -7,6 +7,7 @@ const MANY = 60; // places above which siblings are folded
 const FEW = 12; // siblings that are never folded
 const GROUPS = 24; // tiles at most that the siblings of a place are folded into
 const TILE = { width: 148, height: 40, gap: 8, indent: 26 };
+const LEAST = 32; // pixels of a tile: below that, the drawing is wider than its home
 const CELL = 6; // of a member in the tile of a group, pixels
 
 /** A drawing that keeps what the user has unfolded while what it shows changes. */
@@ -157,7 +158,7 @@ function groupsOf(root, leaves, open) {
 
 /** Place a vertex and what is below it; return the height that they take. */
 function place(vertex, x, y, width, placed, edges) {
-  const wide = Math.min(TILE.width, width);
+  const wide = Math.max(LEAST, Math.min(TILE.width, width));
   const own = tileHeight(vertex, wide);
   placed.push({ vertex, x, y, width: wide, height: own });
   const children = vertex.children ?? [];
@@ -177,7 +178,7 @@ function place(vertex, x, y, width, placed, edges) {
     const columns = Math.max(1, Math.floor((room + TILE.gap) / (TILE.width + TILE.gap)));
     for (let from = 0; from < row.length; from += columns) {
       const line = row.slice(from, from + columns);
-      const each = Math.min(TILE.width, (room - (columns - 1) * TILE.gap) / columns);
+      const each = Math.max(LEAST, Math.min(TILE.width, (room - (columns - 1) * TILE.gap) / columns));
       const tall = Math.max(...line.map((child) => tileHeight(child, each)));
       branch(below + 20);
       line.forEach((child, column) => {
