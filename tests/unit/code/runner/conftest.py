@@ -34,6 +34,7 @@ server = zygote.Zygote(
     plan.ZygotePlan(
         (), ("sapwood.activity.runner_procedures",), "sapwood.activity.runner_procedures:main"
     ),
+    sys.path,
 )
 for number, channel in enumerate(channels, start=1):
     spec = orders.ProcessSpec("", number, 1)
