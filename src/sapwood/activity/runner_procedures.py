@@ -36,6 +36,13 @@ from sapwood.environment.tracing import Carrier, continued, flush_runner
 MAX_OPEN_PROGRAMS = 16
 """Programs and functions of tasks that a runner keeps loaded."""
 
+LAST_CALLS = frozenset(
+    {
+        *("release", "close", "call_plain", "native"),
+        *(agent_requests.FLUSH_TRACES, agent_requests.CLOSE, agent_requests.CLOSE_FILTER),
+    }
+)
+"""Procedures of tasks, and those that end a run or stream."""
 
 _decode_ref = typed.unpacker(SharedRef)
 
@@ -229,7 +236,9 @@ class Procedures:
         return {
             "map": self._map,
             "call": self._pickling_call,
-            **{name: partial(_unchecked, one) for name, one in each.items()},
+            **{
+                name: partial(_unchecked, one, name not in LAST_CALLS) for name, one in each.items()
+            },
         }
 
     def _open(self, run: str, argument: dict[str, Any]) -> None:
@@ -278,7 +287,7 @@ class Procedures:
         return work if trace is None else partial(_in_trace, trace, "map", work)
 
     def _pickling_call(self, context: str) -> Work:
-        return Work(partial(self._call, context), pickles=True)
+        return Work(partial(self._call, context), pickles=True, lasting=False)
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
         function = _remembered(self._functions, argument["code"], self._load_function)
@@ -340,8 +349,8 @@ def _flush_traces(_context: str, _argument: Any) -> None:
     flush_runner()
 
 
-def _unchecked(procedure: Callable[[str, Any], Any], context: str) -> Work:
-    return Work(partial(procedure, context))
+def _unchecked(procedure: Callable[[str, Any], Any], lasting: bool, context: str) -> Work:  # noqa: FBT001 - a part of a partial call
+    return Work(partial(procedure, context), lasting=lasting)
 
 
 def make_procedures(

@@ -1,4 +1,4 @@
-"""The floating-point environment of a thread: rounding, traps, and what becomes of subnormals.
+"""The floating-point environment of a thread: rounding, traps, treatment of subnormal numbers.
 
 Native code can change it for whatever the thread computes later: a library that was linked with
 ``-ffast-math`` makes subnormal numbers zero as soon as it is loaded, and a function may set another

@@ -24,6 +24,7 @@ from sapwood.code import call_record, guarded, result_memory, transfers, user_mo
 from sapwood.code.native_call import NativeCall
 from sapwood.code.runner import calls, here
 from sapwood.code.runner.affinity import CoreAffinity
+from sapwood.code.runner.call_state import CallState
 from sapwood.code.runner.options import ORDINAL, RunnerOptions
 from sapwood.code.runner.packages import import_staged_packages
 from sapwood.code.runner.printing import Printing
@@ -55,12 +56,15 @@ class Work(NamedTuple):
         check: Raises an error about a result that is wrong; not called with one like the last one.
         native_call: Returns what the last call of ``call`` was, if it can be made without Python.
         pickles: Whether a result that cannot travel as a value may travel pickled, and exceptions.
+        lasting: Whether further calls of this context find what this one changes of the process;
+            see ``call_state.py``.
     """
 
     call: Callable[[Any], Any]
     check: Callable[[Any], object] | None = None
     native_call: Callable[[], NativeCall | None] | None = None
     pickles: bool = False
+    lasting: bool = True
 
 
 Procedure = Callable[[str], Work]
@@ -167,6 +171,7 @@ class Runner:
         result_memory.use(self._results.allocate)
         here.serve(control)
         self._printing = printing
+        self._state = CallState()
         self._datagram = bytearray(calls.MAX_DATAGRAM)
         room = fastpath("repeat") if options.fastpath else None
         self._repeating: CallShortcut = NoCallShortcut()
@@ -180,7 +185,7 @@ class Runner:
 
     # The hot path is kept in one function on purpose: between calls other processes evict our
     # caches, so each further function costs a cache miss.
-    def serve(self) -> None:  # noqa: PLR0915 - see above
+    def serve(self) -> None:  # noqa: PLR0912, PLR0915 - see above
         """Serve calls until there are no more."""
         control, results, caller = self._control, self._results, here.runner
         send, lend, take_back = control.send, results.lend, results.take_back
@@ -189,6 +194,7 @@ class Runner:
         output, errors, get = printing.output, printing.error, vars(sys).get
         decode_call, decode_plain, encode = calls.decode_call, values.decode_plain, calls.encode
         nothing, context, procedure = calls.Bulk(), "", ""
+        state, lasting = self._state, True
         datagram, repeating = memoryview(self._datagram), self._repeating
         receive_one: Callable[[], int] = partial(control.recv_into, datagram)
         receive = receive_one
@@ -212,10 +218,12 @@ class Runner:
                     context, procedure, work = call.context, call.procedure, found.call
                     results.expect((procedure, context), found.check, pickles=found.pickles)
                     native_call = repeating.begins(found.native_call)
+                    lasting = found.lasting
+                    run = state.enter(context, lasting=lasting)
                 caller.busy = True
                 begin = clock()
                 try:
-                    result = work(argument)
+                    result = run(work, argument)
                 finally:
                     if getpid() != pid:
                         self._end_copy()
@@ -239,7 +247,10 @@ class Runner:
                 printing.end_call()
             flush_c(None)
             send(data)
-            if native_call is not None and repeating.expects(call, size, body, data, native_call):
+            if not lasting:
+                state.leave(call.context)
+                context = procedure = ""
+            elif native_call is not None and repeating.expects(call, size, body, data, native_call):
                 receive = repeating.receive
 
     def _is_quiet(self) -> bool:
