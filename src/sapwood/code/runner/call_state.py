@@ -51,7 +51,7 @@ _LOWEST_COPY: Final = 900
 """Copies of the standard descriptors have numbers from here on: user code opens lower ones."""
 
 
-class Row(NamedTuple):
+class StateKind(NamedTuple):
     """One kind of state.
 
     Attributes:
@@ -67,28 +67,30 @@ class Row(NamedTuple):
     restore: Callable[[], object] | None = None
 
 
-def _rows() -> list[Row]:
+def _rows() -> list[StateKind]:
     """Return the table, for the state that the process has now."""
     modes = _Modes()
     rows = [
         # First: the handler of a signal may raise an exception at any time.
-        Row("alarm", _nothing, _ignore, partial(signal.alarm, 0)),
-        Row("signal handlers", _handlers, _set_handlers),
-        Row("standard descriptors", _nothing, _ignore, _StandardDescriptors().restore),
-        Row("floating-point modes", modes.read, _set_modes, partial(_set_modes, modes.first)),
-        Row("current folder", _folder, os.chdir, partial(os.fchdir, _opened_folder())),
-        Row("umask", _umask, os.umask, partial(os.umask, _umask())),
-        Row("warning filters", _filters, _set_filters),
-        Row("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-        Row("garbage collection", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-        Row("socket time-out", socket.getdefaulttimeout, socket.setdefaulttimeout),
-        Row("locale", _locale, _set_locale),
-        Row("event loop", _event_loop_policy, _set_event_loop_policy),
+        StateKind("alarm", _nothing, _ignore, partial(signal.alarm, 0)),
+        StateKind("signal handlers", _handlers, _set_handlers),
+        StateKind("standard descriptors", _nothing, _ignore, _StandardDescriptors().restore),
+        StateKind("floating-point modes", modes.read, _set_modes, partial(_set_modes, modes.first)),
+        StateKind("current folder", _folder, os.chdir, partial(os.fchdir, _opened_folder())),
+        StateKind("umask", _umask, os.umask, partial(os.umask, _umask())),
+        StateKind("warning filters", _filters, _set_filters),
+        StateKind("recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+        StateKind(
+            "garbage collection", gc.isenabled, lambda on: gc.enable() if on else gc.disable()
+        ),
+        StateKind("socket time-out", socket.getdefaulttimeout, socket.setdefaulttimeout),
+        StateKind("locale", _locale, _set_locale),
+        StateKind("event loop", _event_loop_policy, _set_event_loop_policy),
     ]
     for name, kind in (("variables", _Variables()), ("random generators", _Generators())):
-        rows.append(Row(name, kind.read, kind.write, kind.restore))
+        rows.append(StateKind(name, kind.read, kind.write, kind.restore))
     if np.lib.NumpyVersion(np.__version__) < "2.0.0":  # newer ones use a context variable
-        rows.append(Row("numpy errors", np.geterr, lambda errors: np.seterr(**errors)))
+        rows.append(StateKind("numpy errors", np.geterr, lambda errors: np.seterr(**errors)))
     return rows
 
 
@@ -104,7 +106,7 @@ class CallState:
         self._unread = [
             row.restore for row, _ in self._rows if row.restore is not None and row.read is _nothing
         ]
-        self._kept: dict[str, list[tuple[Row, Any]]] = {}
+        self._kept: dict[str, list[tuple[StateKind, Any]]] = {}
         self._contexts: dict[str, contextvars.Context] = {}
         self._current = ""
 
