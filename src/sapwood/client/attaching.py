@@ -19,6 +19,7 @@ from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import absolute
 from sapwood.core import typed
+from sapwood.core.arguments import text
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.hints import command
 from sapwood.core.shown import shown
@@ -181,7 +182,7 @@ def request_session(
 
     chosen = load_configuration().settings if settings is None else check_settings(settings)
     wanted = calls.CreateSession(
-        name=name,
+        name=text(name, "name"),
         on=absolute(on),
         agents=agents,
         agents_per_node=agents_per_node,
@@ -288,7 +289,7 @@ def attach(
             f"a front end cannot be {shown(role)}", where="role", hint="say owner, user or watch"
         )
     chosen = load_configuration().settings if settings is None else check_settings(settings)
-    if handle.startswith("sws1."):
+    if text(handle, "handle").startswith("sws1."):
         from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
             connect_by,
             read_credential,

@@ -28,7 +28,7 @@ from sapwood.code.watch import Version, Watch
 from sapwood.comm import values
 from sapwood.comm.messaging.envelope import check_places, ranks_of
 from sapwood.core import typed
-from sapwood.core.arguments import function, wait_time, whole
+from sapwood.core.arguments import duration, function, text, wait_time, whole
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.failures import start_thread
 from sapwood.core.html_table import escaped, html_table
@@ -408,7 +408,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         """
         self._must_be_open()
         count = whole(agents, "agents", ConfigurationError)
-        return self._session.invitations.create(count, float(lifetime), listen)
+        seconds = duration(lifetime, "lifetime")
+        return self._session.invitations.create(count, seconds, text(listen, "listen"))
 
     @property
     def invitations(self) -> tuple[InvitationView, ...]:
@@ -427,7 +428,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             ClosedError: The cluster is closed.
         """
         self._must_be_open()
-        if not self._session.invitations.revoke(invitation):
+        if not self._session.invitations.revoke(text(invitation, "invitation")):
             raise ConfigurationError(
                 f"there is no invitation {shown(invitation)} that could be revoked",
                 hint="name it by its id: `sapwood agent list SESSION`, cluster.invitations",
@@ -619,7 +620,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         """
         session = self._attached("merges with others")
         timeout = wait_time(timeout) or 0.0
-        wanted = {"session": handle, "seconds": timeout}
+        wanted = {"session": text(handle, "handle"), "seconds": timeout}
         session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
 
     @property

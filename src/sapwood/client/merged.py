@@ -22,7 +22,7 @@ from sapwood.client.stream_opening import (
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.target import targets_of
 from sapwood.core import typed
-from sapwood.core.arguments import wait_time
+from sapwood.core.arguments import text, wait_time
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
@@ -250,7 +250,7 @@ def merge_order(
         SecurityError: The credential does not allow it, or its head is another one.
         CommunicationError: Its head is not reached.
     """
-    if handle.startswith("sws1."):
+    if text(handle, "handle").startswith("sws1."):
         return MergeOrder(credential=handle)
     session, _, places = handle.partition("@")
     if credential is None and not places:

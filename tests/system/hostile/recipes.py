@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, ClassVar, NamedTuple
-
-import numpy as np
+from typing import Any, NamedTuple
 
 import sapwood
 from sapwood.activity.run import Run
 from sapwood.activity.task_future import TaskFuture
+from sapwood.client.attaching import end_session
 from sapwood.client.group import AgentGroup
 from sapwood.client.persistent import PersistentDataset
 from sapwood.client.stream import Stream
 from sapwood.comm.groups.handle import Group
 from sapwood.core import errors
+
+from .conftest import NewCluster
+from .programs import DATA, Total
 
 PATIENCE = 30.0
 SOON = 0.05
@@ -117,20 +119,6 @@ class Row(NamedTuple):
     errors: tuple[type[BaseException], ...] = ()
 
 
-class Total(sapwood.Program):
-    """Adds up its items."""
-
-    inputs: ClassVar[list[str]] = ["x"]
-    reduce: ClassVar[dict[str, str]] = {"total": "sum"}
-
-    def map(self, slice: Any, state: Any) -> dict[str, float]:  # noqa: A002 - as users write it
-        del state
-        return {"total": float(slice["x"].sum())}
-
-
-DATA = {"x": np.arange(4.0)}
-
-
 def settled(future: Future[Any]) -> object:
     return future.result(PATIENCE)
 
@@ -155,6 +143,13 @@ def streamed(cluster: sapwood.Cluster, value: Any) -> None:
         stream.exchange(1, PATIENCE)
 
 
+def detached(cluster: sapwood.Cluster) -> None:
+    handle = cluster.detach()
+    with sapwood.attach(handle) as again:
+        assert again.submit(abs, -3).result(PATIENCE) == 3
+    end_session(handle, "default")
+
+
 def told(cluster: sapwood.Cluster, value: Any) -> None:
     cluster.tell_runs(value)
     try:
@@ -176,7 +171,6 @@ CLUSTER: dict[str, Row] = {
         lambda cluster, value: closed(cluster.create_session(1, name=value)),
         EVERY,
     ),
-    "detach": Row(lambda cluster, _: cluster.detach(), NO),
     "expand": Row(lambda cluster, value: cluster.expand(value), OPTION),
     "group": Row(lambda cluster, value: cluster.group(value), OPTION),
     "invite": Row(lambda cluster, value: cluster.invite(value), OPTION),
@@ -249,6 +243,7 @@ CLUSTER: dict[str, Row] = {
 }
 ENDING: dict[str, Row] = {
     "close": Row(lambda cluster, _: (cluster.close(), cluster.close()), NO),
+    "detach": Row(lambda cluster, _: detached(cluster), NO),
     "shutdown": Row(lambda cluster, value: cluster.shutdown(wait=value), OPTION),
 }
 """Of clusters, too; each call has its own cluster."""
@@ -454,10 +449,12 @@ def joined(cluster: sapwood.Cluster, method: str) -> Iterator[Group]:
 
 
 @contextlib.contextmanager
-def subject(cluster: sapwood.Cluster, kind: type, method: str) -> Iterator[Any]:
+def subject(
+    cluster: sapwood.Cluster, new_cluster: NewCluster, kind: type, method: str
+) -> Iterator[Any]:
     """Make an object of a class whose method is called."""
     if kind is sapwood.Cluster and method in ENDING:
-        with sapwood.local(1) as own:
+        with new_cluster() as own:
             yield own
     elif kind is sapwood.Cluster:
         yield cluster

@@ -9,7 +9,8 @@ import pytest
 
 import sapwood
 
-from .recipes import DATA, PATIENCE, Total
+from .programs import DATA, Total
+from .recipes import PATIENCE
 
 KINDS = (ValueError, RecursionError, MemoryError, SystemExit, KeyboardInterrupt, GeneratorExit)
 LARGEST = 20

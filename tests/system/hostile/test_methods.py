@@ -10,6 +10,7 @@ import pytest
 import sapwood
 from sapwood.core.errors import InputError
 
+from .conftest import NewCluster
 from .recipes import ARGUMENTS, TABLE, subject
 
 STEPS = [
@@ -35,8 +36,11 @@ def test_every_public_method_has_a_recipe(kind: type) -> None:
 
 @pytest.mark.parametrize(("kind", "method", "argument"), STEPS)
 def test_a_method_has_its_own_errors(
-    cluster: sapwood.Cluster, kind: type, method: str, argument: str
+    cluster: sapwood.Cluster, new_cluster: NewCluster, kind: type, method: str, argument: str
 ) -> None:
     row = TABLE[kind][method]
-    with subject(cluster, kind, method) as made, contextlib.suppress(InputError, *row.errors):
+    with (
+        subject(cluster, new_cluster, kind, method) as made,
+        contextlib.suppress(InputError, *row.errors),
+    ):
         row.call(made, ARGUMENTS[argument]())
