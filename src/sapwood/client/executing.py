@@ -198,9 +198,13 @@ def commands_on(
                 None if credential is None else find_credential(credential),
                 None if key is None else find_holder_key(key),
             )
-            if not nodes:
-                head.warn_of_missing()
-            commands = Commands(lambda told: HeadCarrier(head, told), nodes)
+            try:
+                if not nodes:
+                    head.warn_of_missing()
+                commands = Commands(lambda told: HeadCarrier(head, told), nodes)
+            except BaseException:
+                head.close()
+                raise
         elif kind == "session":
             commands = Commands(partial(_carrier_of_session, name, open_head), nodes)
         elif control is None:

@@ -197,6 +197,7 @@ def connect(
         chosen.nodes.listen,
     )
     try:
+        head.refuse_reserved()
         with configure_logging(chosen.log):
             head.warn_of_missing()
         made = cluster_over(

@@ -4,12 +4,16 @@ import os
 from pathlib import Path
 
 
+def boot_id() -> str:
+    """Return a text that is equal for all processes on one machine since its last start."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 def machine_id() -> str:
     """Return a text that is equal for two processes that can share memory.
 
     Same kernel boot, same process-id namespace (so that ``/proc/<pid>`` means the same), same
     user.
     """
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     namespace = Path("/proc/self/ns/pid").readlink()
-    return f"{boot}/{namespace}/{os.geteuid()}"
+    return f"{boot_id()}/{namespace}/{os.geteuid()}"

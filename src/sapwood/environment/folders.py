@@ -89,6 +89,16 @@ def state_folder(environment: Mapping[str, str] | None = None) -> Path:
     return _folder(STATE, environment)
 
 
+def heads_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Return the folder in which each head of this user has a folder of its name.
+
+    Example:
+        >>> str(heads_folder({"XDG_STATE_HOME": "/var/state"}))
+        '/var/state/sapwood/heads'
+    """
+    return state_folder(environment) / "heads"
+
+
 def data_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder of the user's data; it need not exist yet.
 

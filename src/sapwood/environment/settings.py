@@ -609,6 +609,13 @@ class LimitPolicy(Section, frozen=True):
     events: Annotated[
         int, Meta(ge=1), about("Events that the ledger keeps; of more, the newest.")
     ] = 1_000_000
+    head_machine: Annotated[
+        Literal["owner", "shared"],
+        about(
+            "Which credentials may run code as the head's user on its machine: with the right "
+            "admin (owner), or all, each of which then gives all rights (shared)."
+        ),
+    ] = "owner"
 
 
 class PolicySettings(Section, frozen=True):

@@ -30,12 +30,13 @@ from sapwood.core.errors import (
 from sapwood.core.failures import as_error, log_failure, start_thread
 from sapwood.core.futures import when_done
 from sapwood.core.hints import DEFAULT_CLUSTER, command
-from sapwood.core.hostset import expand_hosts
+from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.numbers import NodeNumbers
 from sapwood.head.remote import SCHEME, TlsWay, places_of, show
+from sapwood.head.reserved import refused
 from sapwood.head.service import ServiceClient, UnixWay, WayToHead
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
@@ -185,8 +186,25 @@ class HeadAccess:
             if one.state in _MISSING and self._may_use(one):
                 _log.warning("node left out", node=one.name, state=one.state, reason=one.reason)
 
+    def refuse_reserved(self) -> None:
+        """Refuse a cluster of which this side may use no node, because all are reserved.
+
+        Raises:
+            SecurityError: There are such nodes, and no others.
+        """
+        there = [one for one in self.records if one.can_be_asked]
+        if there and all(one.reserved for one in there) and not self._may_use_reserved:
+            names = fold_hosts([one.name for one in there])
+            raise refused("code of this credential", f"node {names}")
+
+    @property
+    def _may_use_reserved(self) -> bool:
+        return self.rights is None or self.rights.reserved
+
     def _may_use(self, node: calls.NodeRecord) -> bool:
         """Whether this side has rights on a node."""
+        if node.reserved and not self._may_use_reserved:
+            return False
         only = "" if self.rights is None else self.rights.nodes
         return not only or node.name in set(expand_hosts(only))
 

@@ -254,6 +254,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
         subject: Who has them.
         id: Of the credential.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
+        reserved: Whether it may use nodes that are reserved; see :class:`NodeRecord`.
     """
 
     names: list[str]
@@ -263,10 +264,16 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     id: str
     user: str = ""
+    reserved: bool = True
 
     @classmethod
-    def of(cls, rights: Rights) -> RightsFacts:
-        """Return what rights are, as plain data."""
+    def of(cls, rights: Rights, *, reserved: bool) -> RightsFacts:
+        """Return what rights are, as plain data.
+
+        Args:
+            rights: The rights.
+            reserved: Whether reserved nodes may be used with them.
+        """
         return cls(
             names=sorted(rights.names),
             session=rights.session,
@@ -275,6 +282,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
             subject=rights.subject,
             id=(rights.ids or ("",))[-1],
             user=rights.user,
+            reserved=reserved,
         )
 
 
@@ -505,6 +513,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when it is in its state, seconds since 1970; 0 if that is not known.
         former: Why it was not ready before.
         former_time: Since when it was not, then.
+        reserved: Whether processes there can act as a user who runs a head: it is on the head's
+            machine and runs as the same user, or as root. See ``head/reserved.py``.
     """
 
     host: int
@@ -518,6 +528,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     former: str = ""
     former_time: float = 0.0
+    reserved: bool = False
 
     @property
     def is_ready(self) -> bool:
@@ -1123,6 +1134,7 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
         ids: Of each of its blocks.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
         owner: Whose the session is: see :class:`~sapwood.security.rights.Rights`.
+        issued_user: The user that the issuer of the credential wrote.
     """
 
     names: list[str]
@@ -1130,6 +1142,7 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[str, ...] = ()
     user: str = ""
     owner: str = ""
+    issued_user: str = ""
 
     @classmethod
     def of(cls, rights: Rights) -> SessionCreator | None:
@@ -1142,6 +1155,7 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
             ids=rights.ids,
             user=rights.user,
             owner=rights.owner,
+            issued_user=rights.issued_user,
         )
 
     @property
@@ -1156,6 +1170,7 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
             ids=self.ids,
             user=self.user,
             owner=self.owner,
+            issued_user=self.issued_user,
         )
 
 
@@ -1179,6 +1194,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         tree: What these call its processes.
         folders: Folders of its sockets besides the one of ``socket``.
         restarts: When its root was begun again after it was killed, seconds since 1970.
+        shared: Whether it leaves out reserved nodes, because credentials that may not use such
+            nodes work with its agents.
     """
 
     id: str
@@ -1197,6 +1214,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tree: str = ""
     folders: list[str] = []
     restarts: tuple[float, ...] = ()
+    shared: bool = False
 
     @property
     def handle(self) -> str:

@@ -29,6 +29,7 @@ class HeadCarrier:
     def __init__(
         self, head: HeadAccess, commands: Commands, session: calls.SessionRecord | None = None
     ) -> None:
+        head.refuse_reserved()
         nodes = head.command_nodes
         if session is not None:
             meant = set() if session.report is None else set(session.report.nodes)

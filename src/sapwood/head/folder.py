@@ -15,7 +15,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
-from sapwood.environment.folders import check_private, make_private, state_folder
+from sapwood.environment.folders import check_private, heads_folder, make_private
 from sapwood.session.folder import PREFIX
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -57,7 +57,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
             f"{shown(name)} is no name of a cluster",
             hint="use up to 32 small letters, digits and hyphens, such as lab-2",
         )
-    return state_folder(environment) / "heads" / name
+    return heads_folder(environment) / name
 
 
 def write_info(folder: Path, info: HeadInfo, file: str = _INFO) -> None:

@@ -14,6 +14,7 @@ from sapwood.core.errors import SecurityError
 from sapwood.core.hints import command
 from sapwood.environment.logs import logger
 from sapwood.head import calls
+from sapwood.head.reserved import may_use_reserved, refused
 from sapwood.nodes import messages, stage_messages
 from sapwood.nodes.control import NoteEvent, note_nothing
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
@@ -161,6 +162,7 @@ class Gate:
         denials: The credentials that were revoked.
         note: Told of what is refused.
         clock: The time, seconds since 1970.
+        shared: Whether all credentials may run code on reserved nodes; see ``head/reserved.py``.
     """
 
     def __init__(
@@ -171,7 +173,9 @@ class Gate:
         denials: Denials,
         note: NoteEvent = note_nothing,
         clock: Callable[[], float] = time.time,
+        shared: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._shared = shared
         self._cluster = cluster
         self._authority = authority
         self._issuer = issuer
@@ -293,6 +297,31 @@ class Gate:
             self._refused(caller, error, what)
             raise
         return rights
+
+    def may_use_reserved(self, rights: Rights) -> bool:
+        """Whether processes with these rights may run on reserved nodes."""
+        return self._shared() or may_use_reserved(rights, self._clock())
+
+    def require_reserved(self, caller: Visitor, what: str, *, where: str, wanted: str) -> None:
+        """Refuse a front end that may not run code as the user of the head.
+
+        Args:
+            caller: The front end.
+            what: What it would run, for the error.
+            where: The node or session.
+            wanted: What it wants, for the ledger.
+
+        Raises:
+            SecurityError: It may not.
+        """
+        if caller.rights is not None and not self.may_use_reserved(caller.rights):
+            error = refused(what, where)
+            self._refused(caller, error, wanted)
+            raise error
+
+    def facts_of(self, rights: Rights) -> calls.RightsFacts:
+        """Return what rights are, as front ends are told."""
+        return calls.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
 
     def seconds_left(self, rights: Rights) -> float:
         """Return for how long rights are good still."""

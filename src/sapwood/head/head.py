@@ -72,6 +72,7 @@ from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
+from sapwood.head.reserved import is_reserved, refused, runs_as_head_user
 from sapwood.head.runs import HeadRuns
 from sapwood.head.service import Handler, ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
@@ -274,7 +275,12 @@ class Head:
             self._store.stop()
             raise
         self.gate = Gate(
-            cluster, authority.certificate, self.office.issuer, self.office.denials, note
+            cluster,
+            authority.certificate,
+            self.office.issuer,
+            self.office.denials,
+            note,
+            shared=lambda: self.policy.current.limits.head_machine == "shared",
         )
         self.control.leads = self._leads
         self._feed = DenialFeed(self.control.ask, self.office.whole_list)
@@ -705,6 +711,7 @@ class Head:
             since=cause.since,
             former=cause.former,
             former_time=cause.former_time,
+            reserved=is_reserved(view.facts),
         )
 
     def _remove_node(self, caller: ServiceCaller, value: Any) -> Future[Any]:
@@ -861,6 +868,7 @@ class Head:
         if order.handler not in ORDERS:
             raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
         self._check_order(caller, order)
+        self._check_reserved(caller, order)
         begins = order.handler in {messages.OPEN, messages.COMMAND_START}
         with self._lock:
             draining = order.host in self._draining
@@ -944,6 +952,55 @@ class Head:
                 raise ProtocolError(f"the command {command} is another front end's")
         if order.handler == messages.SPAWN:
             self._note_replaced(order)
+
+    def _check_reserved(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
+        """Refuse what begins processes on a reserved node, or reads its files.
+
+        Raises:
+            SecurityError: The credential may not use such nodes, or the session leaves them out.
+        """
+        if RIGHT_OF_ORDER[order.handler] == CONNECT or not is_reserved(
+            self.control.facts_of(order.host)
+        ):
+            return
+        node = self.control.name_of(order.host)
+        what = f"'{order.handler}' on this node"
+        self.gate.require_reserved(caller, what, where=f"node {node}", wanted=order.handler)
+        if caller.session and self.sessions.find(caller.session).shared:
+            raise refused("code of credentials that use this session", f"node {node}")
+
+    def _check_work(self, caller: ServiceCaller, record: calls.SessionRecord, what: str) -> None:
+        """Refuse work with agents of a session that run as the head's user on reserved nodes.
+
+        The agents of a session whose creator may not use such nodes are nowhere else. Any other
+        session leaves such nodes out from now on.
+
+        Raises:
+            SecurityError: The session has such agents, and the credential may not use such nodes.
+        """
+        rights = caller.rights or ALL_RIGHTS
+        made_by = ALL_RIGHTS if record.creator is None else record.creator.rights
+        if self.gate.may_use_reserved(rights) or (
+            not self.gate.may_use_reserved(made_by) and not runs_as_head_user(record.on)
+        ):
+            return
+        if self._is_on_reserved(record):
+            where = f"session {record.handle}"
+            self.gate.require_reserved(caller, "code in this session", where=where, wanted=what)
+        self.sessions.share(record)
+
+    def _is_on_reserved(self, record: calls.SessionRecord) -> bool:
+        """Whether agents of a session are on reserved nodes."""
+        if runs_as_head_user(record.on):
+            return True
+        with self._lock:
+            hosts = {
+                host for (_, host), one in self._sessions.items() if one.caller.session == record.id
+            }
+        reported = set() if record.report is None else set(record.report.nodes)
+        return any(
+            one.reserved and (one.host in hosts or one.name in reported) for one in self.records()
+        )
 
     def _check_command_of_session(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         """Let who may run code at a session's agents run a command where they are.
@@ -1054,6 +1111,12 @@ class Head:
             refuse_others(rights, "a session that brings machines along")
         for right in needed:
             self.gate.require_right(caller, right, session=wanted.name, what=calls.CREATE_SESSION)
+        there = [one for one in self.records() if one.is_ready]
+        only_reserved = wanted.on == "head" and there and all(one.reserved for one in there)
+        if only_reserved or runs_as_head_user(wanted.on):
+            self.gate.require_reserved(
+                caller, "this session", where=f"--on {wanted.on}", wanted=calls.CREATE_SESSION
+            )
         if rights.nodes is not None:
             raise SecurityError(
                 "a session of its own may use all nodes, and the credential is for some",
@@ -1068,14 +1131,15 @@ class Head:
         """Leave the root of a session no more rights than whoever made it has."""
         if not caller.is_local:
             raise ProtocolError("roots of sessions are on the head's machine")
-        creator = self.sessions.find(_read(value, str)).creator
+        record = self.sessions.find(_read(value, str))
+        caller.session, creator = record.id, record.creator
         if creator is None:
             return None
         denied = self.office.denials.any_of(creator.ids)
         if denied:
             raise SecurityError("the credential that made the session was revoked", where=denied)
         caller.rights = creator.rights
-        return _plain(calls.RightsFacts.of(creator.rights))
+        return _plain(self.gate.facts_of(creator.rights))
 
     def _certify_session(self, caller: ServiceCaller, value: Any) -> Any:
         del caller
@@ -1087,12 +1151,15 @@ class Head:
     def _session_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
         rights = self.gate.require_session(caller, ATTACH, record, what=calls.SESSION_CREDENTIAL)
+        if RUN in rights.names:
+            self._check_work(caller, record, calls.SESSION_CREDENTIAL)
         secret = secret_for(rights, self.sessions.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
     def _merge_credential(self, caller: ServiceCaller, value: Any) -> Any:
         record = self.sessions.find(_read(value, str))
         rights = self.gate.require_session(caller, MERGE, record, what=calls.MERGE_CREDENTIAL)
+        self._check_work(caller, record, calls.MERGE_CREDENTIAL)
         secret = merge_secret_for(rights, self.sessions.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 

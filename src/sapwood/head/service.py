@@ -46,7 +46,6 @@ from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import when_done
 from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.environment.logs import logger
-from sapwood.head import calls
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
 from sapwood.head.gate import Gate
 from sapwood.security.capabilities import Shown
@@ -172,6 +171,7 @@ class ServiceCaller:
         address: Where it is; empty on the head's machine.
         rights: What it may do; None before it has shown a credential, if it needs one.
         challenge: What it is to sign.
+        session: The id of the session whose root it is, if it has said so; else empty.
     """
 
     def __init__(self, number: int, connection: ServiceConnection) -> None:
@@ -181,6 +181,7 @@ class ServiceCaller:
         self.address = "" if local else connection.facts().address
         self.rights: Rights | None = ALL_RIGHTS if local else None
         self.challenge = b""
+        self.session = ""
         self.frames = Frames(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
         self.waiting = 0
         self.there = True
@@ -370,7 +371,7 @@ class ServiceServer:
             return
         caller.frames.limit = MAX_MESSAGE
         self._look_at_end(caller, rights, gate)
-        said = calls.RightsFacts.of(rights)
+        said = gate.facts_of(rights)
         self._reply(caller, Reply(call.number, plain(said)))
 
     def _look_at_end(self, caller: ServiceCaller, rights: Rights, gate: Gate) -> None:

@@ -408,6 +408,13 @@ class SessionBook:
             raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
         return entry.value.decode()
 
+    def share(self, record: calls.SessionRecord) -> None:
+        """Record that a session leaves out reserved nodes from now on."""
+        with self._lock:
+            known = self._records.get(record.id, record)
+            if not known.shared:
+                self._keep(msgspec.structs.replace(known, shared=True))
+
     def report(self, report: calls.SessionReport) -> bool:
         """Note what a root says; return whether it is to go on.
 

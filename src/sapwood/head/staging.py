@@ -320,6 +320,7 @@ class Staging:
         if not nodes:
             found = {one.host: one.name for one in self._head.command_nodes}
             if not found:
+                self._head.refuse_reserved()
                 raise InputError(
                     "the cluster has no node that is there", hint="`sapwood node list` shows them"
                 )

@@ -390,6 +390,12 @@ class ControlTree:
         self.session.on_loop(look)
         return found
 
+    def facts_of(self, host: int) -> NodeFacts | None:
+        """Return what a node says of itself; None until it has joined."""
+        with self._lock:
+            _, facts, _ = self._facts.get(host, ("", None, 0.0))
+        return facts
+
     def name_of(self, host: int) -> str:
         """Return what users call a node."""
         with self._lock:

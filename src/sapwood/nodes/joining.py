@@ -32,6 +32,7 @@ from typing import TypeVar
 import msgspec
 
 from sapwood.comm.loop import Loop, Timer
+from sapwood.comm.machine import boot_id
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
 from sapwood.contexts.plan import ZygotePlan
@@ -46,6 +47,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.failures import start_thread
 from sapwood.environment.cores import usable_cores
+from sapwood.environment.folders import heads_folder
 from sapwood.environment.settings import RestartSettings
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
@@ -125,6 +127,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         clock: Its time, seconds since 1970.
         addresses: Where it could be reached.
         c_library: Name and version of its C library.
+        boot: Its :func:`~sapwood.comm.machine.boot_id`.
+        has_head: Whether its user runs a head, whose folder processes of a node can read.
     """
 
     name: str
@@ -136,6 +140,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     clock: float
     addresses: list[str] = []
     c_library: str = ""
+    boot: str = ""
+    has_head: bool = False
 
     @classmethod
     def here(cls, name: str = "") -> NodeFacts:
@@ -149,6 +155,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
             cores=usable_cores(),
             clock=time.time(),
             c_library=c_library(),
+            boot=boot_id(),
+            has_head=any(heads_folder().glob("*/head.json")),
         )
 
 
@@ -172,7 +180,14 @@ def check_facts(facts: NodeFacts) -> None:
         SecurityError: It cannot.
     """
     check_label(facts.name)
-    texts = [facts.user, facts.python, facts.architecture, facts.c_library, *facts.addresses]
+    texts = [
+        facts.user,
+        facts.python,
+        facts.architecture,
+        facts.c_library,
+        facts.boot,
+        *facts.addresses,
+    ]
     shown = all(len(text) <= MAX_FACT and text.isprintable() for text in texts)
     possible = 1 <= facts.cores <= MAX_CORES and facts.pid > 0 and math.isfinite(facts.clock)
     if not shown or not possible or len(facts.addresses) > MAX_ADDRESSES:

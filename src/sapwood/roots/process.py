@@ -333,6 +333,7 @@ def _planned(
     head = HeadAccess(given.cluster, session=given.id)
     try:
         _wait_for_nodes(head, given.machines)
+        head.refuse_reserved()
         if given.former:
             ending = [head.ask(one.host, messages.CLOSE, given.former) for one in head.nodes]
             wait(ending, NODES_PATIENCE)

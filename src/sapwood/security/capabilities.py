@@ -618,6 +618,7 @@ def _folded(blocks: Sequence[tuple[_Block, _BlockBody]]) -> Rights:
         user=_only([one.user for one in every], "users") or "",
         owner=first.subject or f"#{_id_of(blocks[0][0])}",
         issued_session=first.session or "",
+        issued_user=first.user or "",
     )
 
 

@@ -83,6 +83,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         user: The user of nodes as whom its processes run; empty for that of their daemons.
         owner: Whose is what they make: whom the issuer wrote, whatever was added since; without
             that, the first block of the credential. Empty without a credential.
+        issued_user: The user that the issuer wrote; empty for none.
         issued_session: The session that the issuer wrote; empty for none. What holders add only
             narrows, so it makes nothing theirs.
     """
@@ -98,6 +99,7 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     owner: str = ""
     issued_session: str = ""
+    issued_user: str = ""
 
     def require(self, right: str, now: float, *, session: str = "", node: str = "") -> None:
         """Refuse what these rights do not allow.

@@ -40,6 +40,7 @@ class Cli:
             **os.environ,
             "XDG_STATE_HOME": str(folder / "state"),
             "COLUMNS": "80",
+            "SAPWOOD_POLICY__LIMITS__HEAD_MACHINE": "shared",
             "SAPWOOD_COMM__HEARTBEAT": "0.5",
             "SAPWOOD_COMM__FAILURE_AFTER": "4",
         }

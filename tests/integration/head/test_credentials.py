@@ -36,12 +36,14 @@ from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, remote, service
+from sapwood.head import head as head_module
 from sapwood.head.access import HeadAccess
 from sapwood.head.folder import head_folder
 from sapwood.head.gate import RIGHT_OF, RIGHT_OF_ORDER, context
-from sapwood.head.head import ORDERS, SLOW_CALLS, Head
+from sapwood.head.head import OF_OPEN_SESSION, ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.remote import TlsWay
+from sapwood.head.staging import Staging
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables
@@ -55,7 +57,7 @@ from sapwood.security.capabilities import (
     new_challenge,
     verify,
 )
-from sapwood.security.rights import ALL_RIGHTS, RIGHTS, Rights
+from sapwood.security.rights import ALL_RIGHTS, ALLOCATE, RIGHTS, ROLES, SPAWN, Rights
 from sapwood.session.port import NewAgent
 
 PATIENCE = 30.0
@@ -65,7 +67,9 @@ class UpHead:
     """A head in this process, with two nodes of its own, and ways to it."""
 
     def __init__(self, folder: Path) -> None:
-        configuration = load_configuration({"nodes.listen": "127.0.0.1:0"}, folder=folder)
+        configuration = load_configuration(
+            {"nodes.listen": "127.0.0.1:0", "policy.limits.head_machine": "shared"}, folder=folder
+        )
         self.settings = configuration.settings
         self.head = Head(
             "default",
@@ -253,6 +257,104 @@ def test_a_credential_reports_no_runs_and_keeps_no_rates_of_others(up: UpHead) -
         bob.keep_rates(key, b"of bob").result(PATIENCE)
         assert ann.kept_rates(key, PATIENCE) == b"of ann"
     assert not [one for one in up.events("run.ended") if one.session == "the tree of ann"]
+
+
+@pytest.fixture
+def reserving(up: UpHead) -> Iterator[UpHead]:
+    """A head whose machine is its user's alone, as it is by default."""
+    up.head.policy.set("limits.head_machine", "owner", "")
+    yield up
+    up.head.policy.set("limits.head_machine", "", "")
+
+
+def asked_for(order: str, node: int) -> Any:
+    """Return a value of an order that a front end might send."""
+    if order == messages.COMMAND_START:
+        return messages.to_value(messages.StartCommand(command=node, arguments=[b"true"]))
+    if order == messages.RESUME:
+        return messages.to_value(messages.ResumeProcesses("x", node))
+    if order == messages.OPEN:
+        plan = ZygotePlan(())
+        opening = messages.OpenProcesses(
+            session="x", host=node, plan=plan, configuration=b"", environment={}, life=1
+        )
+        return messages.to_value(opening)
+    return "x"
+
+
+@pytest.mark.row("C5-RES")
+def test_a_credential_runs_nothing_as_the_user_of_the_head(
+    reserving: UpHead, tmp_path: Path
+) -> None:
+    """Code there could issue credentials at the head's socket, and read its store."""
+    up, refused = reserving, "as the user of the head"
+    shown = up.issue(*ROLES["user"], subject="ann")
+    with up.access(shown) as head:
+        assert [one.reserved for one in head.records] == [True, True]
+        assert (head.nodes, head.command_nodes) == ([], [])
+        for order, right in RIGHT_OF_ORDER.items():
+            if right in {ALLOCATE, SPAWN} and order not in OF_OPEN_SESSION:
+                with pytest.raises(SecurityError, match=refused):
+                    head.ask(1, order, asked_for(order, 1)).result(PATIENCE)
+        with pytest.raises(SecurityError, match=refused):
+            head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
+        with pytest.raises(SecurityError, match=refused):
+            Staging(head).facts()
+    file = tmp_path / "credential"
+    file.touch(mode=0o600)
+    file.write_text(shown.text)
+    with pytest.raises(SecurityError, match=refused):
+        sapwood.connect(up.url, agents=1, credential=file)
+    with pytest.raises(SecurityError, match=refused):
+        sapwood.execute(["true"], f"head:{up.url}", credential=file)
+    assert up.events("credential.refused")[-1].facts["subject"] == "ann"
+    start = asked_for(messages.COMMAND_START, 1)
+    for allowed in (None, up.issue("connect", "spawn", "admin")):
+        with up.access(allowed, far=False) as head:
+            assert len(head.nodes) == 2
+            head.ask(1, messages.COMMAND_START, start).result(PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
+def test_a_credential_works_in_no_session_that_runs_as_the_user_of_the_head(
+    reserving: UpHead,
+) -> None:
+    up = reserving
+    with up.access(None, far=False) as head:
+        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
+    try:
+        carls = up.issue("connect", "attach", "run", "merge", session=made["name"])
+        with up.access(carls) as head:
+            for call in (calls.SESSION_CREDENTIAL, calls.MERGE_CREDENTIAL):
+                with pytest.raises(SecurityError, match="as the user of the head"):
+                    head.client.call(call, made["id"], PATIENCE)
+        with up.access(up.issue("connect", "attach")) as head:  # who only watches
+            head.client.call(calls.SESSION_CREDENTIAL, made["id"], PATIENCE)
+        assert not up.head.sessions.find(made["id"]).shared
+    finally:
+        up.head.sessions.end(made["id"]).result(PATIENCE)
+
+
+@pytest.mark.row("C5-RES")
+def test_a_session_that_credentials_use_leaves_reserved_nodes_out(
+    reserving: UpHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = reserving
+    first = up.head.control.facts_of(1)
+    monkeypatch.setattr(head_module, "is_reserved", lambda facts: facts == first)
+    anns = up.issue(*ROLES["user"], subject="ann")
+    with up.access(anns) as head:
+        assert [one.name for one in head.nodes] == ["n2"]
+        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
+        shown = head.client.call(calls.SESSION_CREDENTIAL, made["id"], PATIENCE)
+    try:
+        with attached(credential_text(typed.convert(shown, calls.SessionCredential))) as cluster:
+            hosts = {cluster.session.hosts[agent.rank] for agent in cluster.agents}
+            assert hosts == {2}
+            with pytest.raises(SapwoodError, match="as the user of the head"):
+                cluster.session.expand([NewAgent(ROOT, 1)])
+    finally:
+        up.head.sessions.end(made["id"]).result(PATIENCE)
 
 
 @pytest.mark.row("C5-RES")
