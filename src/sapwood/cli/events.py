@@ -17,6 +17,7 @@ from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, InputError
 from sapwood.core.hostset import expand_hosts
 from sapwood.core.shown import shown
+from sapwood.core.terminal_text import printable
 from sapwood.environment.units import parse_duration
 
 if TYPE_CHECKING:
@@ -109,12 +110,8 @@ def _show(event: LedgerEvent, *, as_json: bool) -> None:
     when = dt.datetime.fromtimestamp(event.time, dt.UTC).astimezone()
     about = " ".join(one for one in (event.node, event.session) if one)
     more = ", ".join(f"{name} {value}" for name, value in event.facts.items() if value)
-    typer.echo(
-        f"{when:%m-%d %H:%M:%S}  {event.kind:<19}  "
-        + (f"{about}: " if about else "")
-        + event.text
-        + (f" ({more})" if more else "")
-    )
+    text = (f"{about}: " if about else "") + event.text + (f" ({more})" if more else "")
+    typer.echo(printable(f"{when:%m-%d %H:%M:%S}  {event.kind:<19}  {text}"))
 
 
 def _since(text: str) -> float:

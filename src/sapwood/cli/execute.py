@@ -79,6 +79,13 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         ),
     ] = None,
     settings: Set = None,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw",
+            help="Write output to a terminal as it is; default: escape sequences become visible.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON for each thing that happens.")
     ] = False,
@@ -116,6 +123,7 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             as_json=as_json,
             cluster=cluster,
             nodes=nodes,
+            raw=raw,
         )
         starting.say("starting the nodes")
         raise typer.Exit(run_everywhere(request))

@@ -22,6 +22,7 @@ from sapwood.client.executing import PIECE, commands_on, start_command
 from sapwood.code.runner.packages import packages_variables
 from sapwood.core.failures import new_thread
 from sapwood.core.hostset import fold_hosts
+from sapwood.core.terminal_text import TerminalFilter, printable
 from sapwood.environment.configuration import load_configuration
 from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
 
@@ -39,6 +40,7 @@ class ExecRequest:
         as_json: Print one line of JSON for each event.
         cluster: The head of the session on whose nodes it is to run.
         nodes: The set of nodes on which it runs; empty for all.
+        raw: Whether a terminal gets the output as it is.
     """
 
     command: Sequence[str]
@@ -49,6 +51,7 @@ class ExecRequest:
     as_json: bool = False
     cluster: str = "default"
     nodes: str = ""
+    raw: bool = False
 
 
 class ExecView(Protocol):
@@ -98,7 +101,7 @@ def run_everywhere(request: ExecRequest) -> int:
             view = JsonLines(answer_stream().buffer)
         else:
             label = len(names) > 1 if request.label is None else request.label
-            view = Terminal(names, label=label)
+            view = Terminal(names, label=label, raw=request.raw)
         wanting = names if request.stdin == "all" else [request.stdin] if request.stdin else []
         starting.clear()
         with (
@@ -163,12 +166,16 @@ def _feed(running: RunningCommand, bell: int) -> None:
 class Terminal:
     """Shows output as people read it.
 
+    Where a stream is a terminal, escape sequences of nodes do not reach it. Other streams get what
+    the nodes wrote.
+
     Args:
         names: The nodes.
         label: Whether the node stands before each line.
+        raw: Whether terminals get what the nodes wrote, too.
     """
 
-    def __init__(self, names: Sequence[str], *, label: bool) -> None:
+    def __init__(self, names: Sequence[str], *, label: bool, raw: bool = False) -> None:
         self._streams: dict[str, BinaryIO] = {
             "stdout": sys.stdout.buffer,
             "stderr": sys.stderr.buffer,
@@ -179,22 +186,37 @@ class Terminal:
             if label
         }
         self._whole_lines = len(names) > 1
+        self._filters = {
+            (node, name): TerminalFilter(colours=not self._whole_lines, returns=not label)
+            for name, stream in self._streams.items()
+            for node in names
+            if stream.isatty() and not raw
+        }
         self._splitters: dict[tuple[str, str], LineSplitter] = {}
         self._ends: dict[str, list[str]] = {}
 
     def wrote(self, output: NodeOutput) -> None:
         """Show what it wrote: as it came, by lines, or labelled."""
-        stream = self._streams[output.stream]
+        cleaned = self._filters.get((output.node, output.stream))
+        data = output.data if cleaned is None else cleaned.take(output.data)
+        self._show(output.node, output.stream, data)
+
+    def _show(self, node: str, name: str, data: bytes) -> None:
+        stream = self._streams[name]
         if self._folders:
-            self._folders[output.stream].take(output.node, output.data)
+            self._folders[name].take(node, data)
         elif self._whole_lines:
-            splitter = self._splitters.setdefault((output.node, output.stream), LineSplitter())
-            _write(stream, _text(splitter.lines(output.data)))
+            splitter = self._splitters.setdefault((node, name), LineSplitter())
+            _write(stream, _text(splitter.lines(data)))
         else:
-            _write(stream, output.data)
+            _write(stream, data)
 
     def ended(self, end: NodeExit) -> None:
         """Show its last words, and note why it failed."""
+        for name in self._streams:
+            cleaned = self._filters.get((end.node, name))
+            if cleaned is not None and (rest := cleaned.rest()):
+                self._show(end.node, name, rest)
         for folder in self._folders.values():
             folder.end(end.node)
         for name, stream in self._streams.items():
@@ -202,7 +224,7 @@ class Terminal:
             if splitter is not None:
                 _write(stream, _text(splitter.rest()))
         if end.reason:
-            self._ends.setdefault(end.reason, []).append(end.node)
+            self._ends.setdefault(printable(end.reason), []).append(end.node)
         elif end.status and self._whole_lines:
             self._ends.setdefault(f"exit code {end.status}", []).append(end.node)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.core.terminal_text import printable
 from sapwood.environment.log_files import LogLine
 
 
@@ -18,12 +19,12 @@ def described(line: LogLine) -> str:
         '?  what is no log line'
     """
     if not line.level:
-        return f"?  {line.event}"
+        return printable(f"?  {line.event}")
     process = f"[{line.pid}]" if line.pid else ""
     where = f"{line.node}{process}"
     fields = "".join(f"  {key}={_text(value)}" for key, value in line.fields.items())
     head = f"{_local(line.timestamp)} {where} {line.level:<8} {line.component}: {line.event}"
-    return f"{head}{fields}" + (f"\n{line.exception}" if line.exception else "")
+    return printable(f"{head}{fields}" + (f"\n{line.exception}" if line.exception else ""))
 
 
 def _text(value: Any) -> str:

@@ -20,6 +20,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from sapwood.core.terminal_text import printable
+
 WIDTH = 80
 """Columns that every table fits into."""
 
@@ -116,7 +118,7 @@ def table(
             overflow="fold" if heading == wrap else "ellipsis",
         )
     for row in rows:
-        made.add_row(*map(Text, row))
+        made.add_row(*(Text(printable(cell)) for cell in row))
     return made
 
 

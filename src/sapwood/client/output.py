@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from sapwood.core.rankset import fold
+from sapwood.core.terminal_text import RESET, has_colours, printable
 from sapwood.environment.standard_error import stderr_writer
 
 MAX_LINE = 4096
@@ -132,9 +133,14 @@ class OutputPrinter:
 def _shown(line: bytes) -> str:
     r"""Return a line as a terminal would leave it: a progress bar rewrites it many times.
 
+    Escape sequences other than colours become visible text.
+
     Example:
         >>> _shown(b"\r  0 % |\r 50 % |##\r100 % |####\r")
         '100 % |####'
+        >>> _shown(b"\x1b[32mok\x1b]0;title")
+        '\x1b[32mok^[]0;title\x1b[0m'
     """
     text = line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
-    return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"
+    text = printable(text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…", colours=True)
+    return text + RESET if has_colours(text) else text

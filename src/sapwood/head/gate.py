@@ -320,7 +320,7 @@ class Gate:
             raise error
 
     def facts_of(self, rights: Rights) -> calls.RightsFacts:
-        """Return what rights are, as front ends are told."""
+        """Return rights in the form that front ends receive."""
         return calls.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
 
     def seconds_left(self, rights: Rights) -> float:

@@ -261,7 +261,7 @@ def test_a_credential_reports_no_runs_and_keeps_no_rates_of_others(up: UpHead) -
 
 @pytest.fixture
 def reserving(up: UpHead) -> Iterator[UpHead]:
-    """A head whose machine is its user's alone, as it is by default."""
+    """A head that reserves its machine for its user, which is the default."""
     up.head.policy.set("limits.head_machine", "owner", "")
     yield up
     up.head.policy.set("limits.head_machine", "", "")
