@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,8 +30,8 @@ from typing import Final
 import msgspec
 
 from sapwood.core import typed
-from sapwood.core.errors import ResourceError
-from sapwood.environment.folders import cache_folder, check_private, make_private
+from sapwood.core.errors import ResourceError, SecurityError
+from sapwood.environment.folders import OTHERS_WRITE, cache_folder, check_private, make_private
 
 DEFAULT_SIZE_LIMIT: Final = 2 * 2**30
 """Bytes that all entries together may take."""
@@ -203,6 +204,7 @@ class BuildCache:
         folder = self.folder / "entries" / key
         try:
             check_private(self.folder)
+            check_private(folder.parent)
             descriptor = os.open(folder / _MANIFEST, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
@@ -236,8 +238,8 @@ class BuildCache:
         entry, scratch = place / "entry", place / "scratch"
         try:
             make_private(self.folder)
-            entry.mkdir(parents=True)
-            scratch.mkdir()
+            for one in (place.parent, place, entry, scratch):
+                make_private(one)
             started = time.monotonic()
             description = fill(entry, scratch)
             manifest = Manifest(
@@ -247,6 +249,7 @@ class BuildCache:
                 files=_records(entry),
             )
             (entry / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+            _take_from_others(entry)
             final = self.folder / "entries" / key
             make_private(final.parent)
             self._discard(final)  # a damaged entry that somebody still uses
@@ -375,11 +378,31 @@ def _record(path: Path) -> FileRecord:
     return FileRecord(hashlib.sha256(data).hexdigest(), len(data))
 
 
+def _take_from_others(entry: Path) -> None:
+    """Let nobody else write to what was built, whatever the umask of the compilers."""
+    for path in entry.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS_WRITE)
+
+
 def _verify(folder: Path, manifest: Manifest) -> None:
+    """Check that the files of an entry are what was built.
+
+    The manifest is stored beside them, so its hashes find damage but not an attacker. Files that
+    another user owns or may write to count as damaged, and are built again.
+
+    Raises:
+        _DamagedError: They are not, or another user could have changed them.
+    """
+    try:
+        check_private(folder)
+    except SecurityError as error:
+        raise _DamagedError from error
     for name, record in manifest.files.items():
         try:
+            check_private(folder / name)
             found = _record(folder / name)
-        except OSError as error:
+        except (OSError, SecurityError) as error:
             raise _DamagedError from error
         if found != record:
             raise _DamagedError

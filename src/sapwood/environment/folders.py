@@ -152,7 +152,7 @@ def make_private(folder: Path) -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Check that a folder belongs to this user or root, and that no other user may write to it.
+    """Check that a folder or file belongs to this user or root, and no other user may write to it.
 
     The private group of a user does not count as others.
 
@@ -161,16 +161,17 @@ def check_private(folder: Path) -> None:
         OSError: It cannot be looked at, or does not exist.
     """
     status = folder.stat()
+    kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     if status.st_uid not in {os.geteuid(), 0}:
         raise SecurityError(
-            "the folder belongs to another user",
+            f"the {kind} belongs to another user",
             where=f"{folder}, of user {status.st_uid}",
             hint="choose another folder, by XDG_CACHE_HOME or XDG_STATE_HOME",
         )
     writers = status.st_mode & OTHERS_WRITE
     if writers & stat.S_IWOTH or (writers and not _is_private_group(status.st_gid)):
         raise SecurityError(
-            "other users may write to the folder, so its content cannot be trusted",
+            f"other users may write to the {kind}, so its content cannot be trusted",
             where=f"{folder}, mode {stat.S_IMODE(status.st_mode):04o}",
             hint=f"check what is in it, then: chmod -R go-w {folder}",
         )

@@ -130,7 +130,8 @@ def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
     """
     folder = head_folder(name)
     with contextlib.suppress(FileNotFoundError):
-        check_private(folder)  # else another user could name a socket of theirs
+        for one in (*folder.parents[1::-1], folder):
+            check_private(one)  # else another user could name their own socket
     file = folder / _INFO
     up = command("up", cluster=name)
     try:

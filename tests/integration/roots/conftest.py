@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.contexts.launchers.local import LocalLauncher
+from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head.folder import head_folder
 from sapwood.head.head import Head
@@ -41,7 +42,10 @@ def new_head(name: str = "default", *, nodes: int = 0) -> Head:
     folder = head_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     launcher = LocalLauncher(nodes) if nodes else None
-    return Head(name, folder, session_options(settings, {}), settings.nodes, launcher)
+    configuration = load_configuration({"policy.limits.head_machine": "shared"})
+    return Head(
+        name, folder, session_options(settings, {}), settings.nodes, launcher, configuration
+    )
 
 
 @pytest.fixture(scope="module")

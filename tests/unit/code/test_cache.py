@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sapwood.code.cache import BuildCache, CacheEntry, Fill
-from sapwood.core.errors import BuildError, ResourceError
+from sapwood.core.errors import BuildError, ResourceError, SecurityError
 
 
 def writes(text: str) -> Fill:
@@ -160,3 +160,34 @@ def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path) -> Non
     with pytest.raises(ResourceError) as caught:
         BuildCache(tmp_path / "file" / "cache").get_or_build("k1", writes("a"))
     assert "XDG_CACHE_HOME" in caught.value.hint
+
+
+@pytest.mark.parametrize("lax", ["file", "folder", "folder of entries"])
+def test_what_others_may_write_to_is_not_loaded(tmp_path: Path, lax: str) -> None:
+    """The hashes of an entry are stored in it: they say nothing about who wrote it."""
+    cache, made = BuildCache(tmp_path / "cache"), 0
+
+    def fill(entry: Path, scratch: Path) -> dict[str, str]:
+        nonlocal made
+        made += 1
+        (entry / "sub").mkdir()
+        (entry / "sub" / "lib.so").write_bytes(b"code")
+        del scratch
+        return {}
+
+    before = os.umask(0)
+    try:
+        entry = cache.get_or_build("ab", fill)
+    finally:
+        os.umask(before)
+    for one in (entry.folder, entry.path("sub"), entry.path("sub/lib.so"), entry.folder.parent):
+        assert not one.stat().st_mode & 0o022
+    changed = {"file": entry.path("sub/lib.so"), "folder": entry.folder}
+    changed.get(lax, entry.folder.parent).chmod(0o777)
+    entry.close()
+    if lax == "folder of entries":
+        with pytest.raises(SecurityError, match="other users may write"):
+            cache.get_or_build("ab", fill)
+    else:
+        cache.get_or_build("ab", fill).close()
+        assert made == 2

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.core.errors import NodeLostError
+from sapwood.core.errors import NodeLostError, SecurityError
+from sapwood.environment.folders import make_private
 from sapwood.head.folder import find_head, head_folder, remove_left_sockets
 
 
@@ -47,3 +48,15 @@ def test_only_sockets_of_a_former_head_are_removed(folder: Path, tmp_path: Path)
     (folder / "head.json").write_text(json.dumps(info))
     remove_left_sockets(folder)
     assert not left.exists()
+
+
+@pytest.mark.parametrize("above", [0, 1, 2], ids=["lab", "heads", "sapwood"])
+def test_a_head_is_not_looked_for_where_others_may_write(
+    above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could put another folder there, with a socket of their own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    folder = make_private(head_folder("lab"))
+    [folder, *folder.parents][above].chmod(0o777)
+    with pytest.raises(SecurityError, match="other users may write to the folder"):
+        find_head("lab")
