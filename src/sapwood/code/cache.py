@@ -379,7 +379,7 @@ def _record(path: Path) -> FileRecord:
 
 
 def _take_from_others(entry: Path) -> None:
-    """Let nobody else write to what was built, whatever the umask of the compilers."""
+    """Let no other user write to what was built, whatever the umask of the compilers."""
     for path in entry.rglob("*"):
         if not path.is_symlink():
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS_WRITE)

@@ -104,7 +104,7 @@ def running_heads() -> list[str]:
     """
     own = socket.gethostname()
     found = []
-    for file in sorted(state_folder().glob(f"heads/*/{_INFO}")):
+    for file in sorted(heads_folder().glob(f"*/{_INFO}")):
         info = read_info(file.parent)
         if info is not None and info.host == own and _exists(info.pid):
             found.append(file.parent.name)

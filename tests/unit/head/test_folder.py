@@ -54,7 +54,7 @@ def test_only_sockets_of_a_former_head_are_removed(folder: Path, tmp_path: Path)
 def test_a_head_is_not_looked_for_where_others_may_write(
     above: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They could put another folder there, with a socket of their own."""
+    """They could put another folder there, with their own socket."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = make_private(head_folder("lab"))
     [folder, *folder.parents][above].chmod(0o777)
