@@ -21,6 +21,7 @@ from sapwood.code.pickling import open_pickled
 from sapwood.code.reducers import FieldReducers
 from sapwood.code.runner import child
 from sapwood.code.runner.affinity import CoreAffinity
+from sapwood.code.runner.calling_each import call
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.process_state import open_version
 from sapwood.comm import values
@@ -107,7 +108,7 @@ class StreamProcedures:
         elif user.native and isinstance(value, tuple):
             result = function(*value)
         else:
-            result = function(value)
+            result = call(function, value)
         if not isinstance(result, Generator):
             return result
         if not user.steps:
@@ -297,8 +298,8 @@ class Procedures:
         args, kwargs = arguments
         if "trace" in argument:
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            return _in_trace(argument["trace"], name, function, *args, **kwargs)
-        return function(*args, **kwargs)
+            return _in_trace(argument["trace"], name, call, function, *args, **kwargs)
+        return call(function, *args, **kwargs)
 
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
         if not self._crashes_watched:

@@ -4,17 +4,19 @@ Only runners and the front end that asked open them; in between they are bytes l
 """
 
 import contextlib
+import functools
 import io
 import pickle
 import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NewType
 
 import cloudpickle
 import numpy as np
 
+from sapwood.code import pickled_kinds
 from sapwood.code.user_modules import is_made_at_run_time, reference_to
 from sapwood.comm.values import LONG, Pickled
 from sapwood.core.errors import DataValueError, SapwoodError, put_together, taken_apart
@@ -92,6 +94,10 @@ def _with_parents(name: str) -> Iterator[str]:
         name = name.rpartition(".")[0]
 
 
+_NAMED = {FunctionType, type(functools.lru_cache(abs)), NewType}
+"""Types of what pickle refers to by module and name, beside classes."""
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     dispatch_table: ClassVar = ChainMap(
         {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
@@ -105,7 +111,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
             if not by_value.isdisjoint(_with_parents(value.__name__)):
                 return NotImplemented
             return reference_to(value) or NotImplemented
-        if kind is not FunctionType and not issubclass(kind, type):
+        anew = pickled_kinds.by_value(value)
+        if anew is not None:
+            return anew
+        if kind not in _NAMED and not issubclass(kind, type):
             return NotImplemented
         module = sys.modules.get(getattr(value, "__module__", None) or "")
         if module is not None and is_made_at_run_time(module):

@@ -55,6 +55,17 @@ def test_results_come_back_in_order(cluster: sapwood.Cluster) -> None:
     assert [future.result(TIMEOUT) for future in futures] == [n**2 for n in range(100)]
 
 
+def test_async_functions_run_to_their_end(cluster: sapwood.Cluster) -> None:
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    assert cluster.submit(double, 4).result(TIMEOUT) == 8
+    assert list(cluster.map(double, range(5), chunksize=2)) == [0, 2, 4, 6, 8]
+    with cluster.stream(double, reduce="sum") as stream:
+        assert stream.broadcast(3).result(TIMEOUT).total == 18
+
+
 def test_arguments_and_results_are_what_values_may_be(cluster: sapwood.Cluster) -> None:
     def same(*args: Any, **kwargs: Any) -> Any:
         return args, kwargs
