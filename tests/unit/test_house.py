@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -129,3 +132,63 @@ def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
             allowed = {"port"} | (AGENT_SIDE if room == "activity" else set())
             allowed |= {"embedded", "options"} if path in makers else set()
             assert known <= allowed, path
+
+
+# Futures of the standard library: what completes one after it was cancelled raises, and its
+# callbacks are called on the thread that completes it, which may be an event loop.
+PLAIN_FUTURES = {
+    "core/futures.py": "makes them safe",
+    "session/loop_thread.py": "a call of the loop: only the two threads have it, and both wait",
+}
+CALLBACKS = {
+    "core/futures.py": "has them called on the dispatcher",
+    "server/lines.py": "a task of asyncio: its callbacks are called by its loop",
+    "server/connections.py": "a task of asyncio",
+    "contexts/launchers/ray_holder.py": "a task of asyncio",
+    "activity/run.py": "of a run, for callers; it passes them to its CallerFuture",
+    "client/unread.py": "the method of a CallerFuture that marks waves as read",
+    "client/tree_work.py": "of a run, called on the dispatcher",
+    "client/allocation_end.py": "of a run, called on the dispatcher",
+    "compat/lizard/stepping.py": "of a run, called on the dispatcher",
+}
+
+
+@functools.cache
+def _calls(path: Path) -> frozenset[str]:
+    """Return the names of the functions and methods that a file calls, and of base classes."""
+    return frozenset(_names_called(path))
+
+
+def _names_called(path: Path) -> Iterator[str]:
+    """Yield the names of the functions and methods that a file calls, and of base classes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    plain = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "concurrent.futures"
+        for alias in node.names
+        if alias.name == "Future"
+    }
+    for node in ast.walk(tree):
+        names = [node.func] if isinstance(node, ast.Call) else []
+        names += node.bases if isinstance(node, ast.ClassDef) else []
+        for name in names:
+            found = name.value if isinstance(name, ast.Subscript) else name
+            if isinstance(found, ast.Name) and found.id in plain:
+                yield "Future"
+            elif isinstance(found, ast.Attribute):
+                of = found.value.id if isinstance(found.value, ast.Name) else ""
+                yield "Future" if (of, found.attr) == ("futures", "Future") else found.attr
+
+
+def _users(what: str) -> set[str]:
+    base = ROOT / "src" / "sapwood"
+    return {str(path.relative_to(base)) for path in SOURCES if what in _calls(path)}
+
+
+def test_only_futures_that_are_safe_to_complete_are_made() -> None:
+    assert _users("Future") == set(PLAIN_FUTURES)
+
+
+def test_callbacks_of_futures_are_added_by_functions_that_keep_them_off_event_loops() -> None:
+    assert _users("add_done_callback") == set(CALLBACKS)

@@ -13,6 +13,7 @@ from sapwood.client.cluster import Cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.errors import CancelledError, ConfigurationError, DrainedError, SapwoodError
 from sapwood.core.failures import start_thread
+from sapwood.core.futures import CallerFuture
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 
@@ -119,7 +120,7 @@ class AllocationChain:
         with self._lock:
             if self._next is not None or self._over:
                 return
-            self._next = Future()
+            self._next = CallerFuture()
             self._needed = False
         start_thread("sapwood-next-allocation", self._begin_next, self._next)
 

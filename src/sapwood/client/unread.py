@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sapwood.core.errors import ResourceError, SapwoodError
-from sapwood.core.futures import CallerFuture
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.session.port import WaveResult
 
 UNREAD = 256
@@ -69,7 +69,7 @@ class Unread:
 
     def add(self, result: WaveResult | SapwoodError) -> None:
         """Keep what came by itself: a value that nobody asked for, an answer, or an error."""
-        future: Results = Future()
+        future: Results = CallerFuture()
         source = 0
         if isinstance(result, SapwoodError):
             future.set_exception(result)
@@ -146,7 +146,7 @@ class Unread:
                     self._answers += 1
                 self._results.append((result, 0))
             self._tell()
-        Future.add_done_callback(future, self._ended)
+        when_done(future, self._ended)
 
     def _ended(self, _future: Results) -> None:
         with self.changed:

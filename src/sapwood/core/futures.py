@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
 from sapwood.core.arguments import function, wait_time
@@ -22,6 +22,12 @@ T = TypeVar("T")
 
 IDLE = 0.05
 """Seconds without a callback after which the dispatcher's thread ends."""
+
+BLOCKED = 1.0
+"""Seconds after which other callbacks do not wait any longer for one that has not returned."""
+
+MAX_BLOCKED = 64
+"""Callbacks that may be running at a time because they have not returned; then others wait."""
 
 _here = threading.local()
 
@@ -113,6 +119,20 @@ def when_done(future: Future[T], function: Callable[[Future[T]], object]) -> Non
     Future.add_done_callback(future, function)
 
 
+def wait_for_peer(future: Future[T], timeout: float | None) -> T:
+    """Wait for what another process answers, also on an event loop that must not continue before.
+
+    Args:
+        future: Completed by another thread than this one.
+        timeout: Seconds.
+
+    Raises:
+        TimeoutError: It was not completed in time.
+    """
+    wait([future], timeout)
+    return future.result(0)
+
+
 def dispatch(function: Callable[..., object], *args: Any) -> None:
     """Call a function of a caller: here, or on the dispatcher if this thread runs an event loop."""
     if on_loop_thread():
@@ -129,12 +149,23 @@ def _call(function: Callable[..., object], args: tuple[Any, ...]) -> None:
 
 
 class Dispatcher:
-    """Calls functions of callers one after the other, on a separate thread."""
+    """Calls functions of callers one after the other, on a separate thread.
+
+    A function may wait for what a later one does. So when a function has not returned after
+    :data:`BLOCKED` seconds and others wait, a second thread takes over, and the first one ends when
+    its function returns.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._stopped = threading.Condition(lock)
         self._waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._thread: threading.Thread | None = None
+        self._standby: threading.Thread | None = None
+        self._calls = 0
+        self._calling = False
+        self._blocked = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Have a function called, soon and in order; never waits."""
@@ -143,17 +174,51 @@ class Dispatcher:
             if self._thread is None:
                 self._thread = new_thread("sapwood-callbacks", self._run)
                 self._thread.start()
-            self._changed.notify_all()
+            self._watch()
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        """Start a thread that can take over, if a function runs and others wait for it."""
+        wanted = self._calling and self._waiting and self._blocked < MAX_BLOCKED
+        if wanted and self._standby is None:
+            self._standby = new_thread("sapwood-callbacks", self._stand_by)
+            self._standby.start()
 
     def _run(self) -> None:
+        me = threading.current_thread()
         while True:
             with self._changed:
+                self._calling = False
                 if not self._changed.wait_for(lambda: self._waiting, IDLE):
                     self._thread = None  # the next callback starts another one
+                    self._stopped.notify()
                     return
                 function, args = self._waiting.popleft()
+                self._calls += 1
+                self._calling = True
+                self._watch()
             _call(function, args)
             del function, args  # what they hold is free although no other callback comes
+            with self._changed:
+                if self._thread is not me:  # another thread has taken over
+                    self._blocked -= 1
+                    self._watch()
+                    return
+
+    def _stand_by(self) -> None:
+        """Take over from a thread whose function does not return while others wait."""
+        with self._changed:
+            calls = self._calls
+            while not self._stopped.wait_for(lambda: self._thread is None, BLOCKED):
+                if self._calling and self._waiting and self._calls == calls:
+                    break
+                calls = self._calls
+            self._standby = None
+            if self._thread is None:
+                return
+            self._blocked += 1
+            self._thread = threading.current_thread()
+        self._run()
 
 
 _dispatcher = Dispatcher()

@@ -37,7 +37,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreError,
 )
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.component import Component, ComponentEvent
 from sapwood.environment.configuration import Configuration
 from sapwood.environment.log_ring import LogRing, kept_lines
@@ -672,7 +672,7 @@ class Head:
         wanted = _read(value, calls.ComponentOf)
         if wanted.host:
             return self.control.act(wanted.host, wanted.order)
-        answer: Future[Any] = Future()
+        answer: Future[Any] = CallerFuture()
         self._supervisor.act(wanted.order.component, wanted.order.action)
         self._supervisor.when_settled(
             wanted.order.component, lambda view: answer.set_result(messages.to_value(view))
@@ -1553,7 +1553,7 @@ class _Removal:
     def __init__(self, record: calls.NodeRecord, reason: str) -> None:
         self.record = record
         self.reason = reason
-        self.done: Future[Any] = Future()
+        self.done: Future[Any] = CallerFuture()
         self.done.set_running_or_notify_cancel()
 
     def end(self, answer: Any = None, error: BaseException | None = None) -> None:
@@ -1743,7 +1743,7 @@ def _session_of(order: calls.NodeOrder) -> str:
 
 
 def _done(value: Any) -> Future[Any]:
-    made: Future[Any] = Future()
+    made: Future[Any] = CallerFuture()
     made.set_result(value)
     return made
 
@@ -1765,7 +1765,7 @@ def ended_by(status: int) -> str:
 
 def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:
     """Return what a function gives when something has happened, or why it cannot happen."""
-    answer: Future[Any] = Future()
+    answer: Future[Any] = CallerFuture()
 
     def happened(found: Future[None]) -> None:
         if (error := found.exception()) is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError, SecurityError
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.gate import limited
@@ -278,7 +278,7 @@ class DenialFeed:
 
     def tell(self, host: int, update: DenialUpdate | None = None) -> Future[bool]:
         """Tell a node what came, or the whole list; the future says whether it knows all."""
-        told: Future[bool] = Future()
+        told: Future[bool] = CallerFuture()
         told.set_running_or_notify_cancel()
         self._send(host, update or self._whole(), told)
         return told

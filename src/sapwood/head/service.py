@@ -43,7 +43,7 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.core.failures import as_error, log_failure
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, wait_for_peer, when_done
 from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.environment.logs import logger
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
@@ -521,12 +521,12 @@ class ServiceClient:
         self._connection: Connection | None = None
         self._over = ""
         self._thread = LoopThread("sapwood-head")
-        opened: Future[None] = Future()
+        opened: Future[None] = CallerFuture()
         self._opened = opened
         self._thread.start()
         self._thread.post(way.open, self, self._thread.loop, opened.set_exception)
         try:
-            opened.result(CONNECT_TIMEOUT)
+            wait_for_peer(opened, CONNECT_TIMEOUT)
         except TimeoutError:
             self._thread.stop()
             raise self._too_slow(CONNECT_TIMEOUT) from None
@@ -536,7 +536,7 @@ class ServiceClient:
 
     def ask(self, name: str, value: Any = None) -> Future[Any]:
         """Call; the future gets the answer. From any thread."""
-        future: Future[Any] = Future()
+        future: Future[Any] = CallerFuture()
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._over:
@@ -561,7 +561,7 @@ class ServiceClient:
             SapwoodError: What the head says.
         """
         try:
-            return self.ask(name, value).result(timeout)
+            return wait_for_peer(self.ask(name, value), timeout)
         except TimeoutError:
             raise self._too_slow(timeout or 0.0) from None
 

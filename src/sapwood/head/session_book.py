@@ -28,7 +28,7 @@ from sapwood.core.errors import (
     SapwoodError,
     StoreError,
 )
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
@@ -377,7 +377,7 @@ class SessionBook:
             self._records[session] = record
         facts = {"name": name, "on": wanted.on}
         self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
-        answer: Future[Any] = Future()
+        answer: Future[Any] = CallerFuture()
         answer.set_running_or_notify_cancel()
         beginning = self.processes.begin(plan)
         when_done(beginning, partial(self._begun, record, answer))
@@ -590,7 +590,7 @@ class SessionBook:
 
     def _end(self, record: calls.SessionRecord, reason: str) -> Future[Any]:
         """Have a root end; the future gets the record of its session then."""
-        answer: Future[Any] = Future()
+        answer: Future[Any] = CallerFuture()
         answer.set_running_or_notify_cancel()
         with self._lock:
             watch, known = self._watched.get(record.id), self._records[record.id]
@@ -678,7 +678,7 @@ class SessionBook:
         self._note(
             "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
         )
-        answer: Future[Any] = Future()
+        answer: Future[Any] = CallerFuture()
         answer.set_running_or_notify_cancel()
         plan = msgspec.structs.replace(plan, machines=record.machines, former=record.tree)
         beginning = self.processes.begin_again(plan)

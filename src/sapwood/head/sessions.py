@@ -22,6 +22,7 @@ import msgspec
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, ClosedError, SapwoodError, SecurityError
+from sapwood.core.futures import CallerFuture
 from sapwood.environment import background
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
@@ -101,7 +102,7 @@ class RootsHere:
         try:
             return self._restarts.submit(self._start_again, plan)
         except RuntimeError:  # the head ends, and its pool with it
-            ended: Future[RootReady] = Future()
+            ended: Future[RootReady] = CallerFuture()
             ended.set_exception(ClosedError("the head ends"))
             return ended
 
@@ -183,7 +184,7 @@ class _WatchedRoot:
     ) -> None:
         self._thread = thread
         self._tell = ended
-        self._over: Future[None] = Future()
+        self._over: Future[None] = CallerFuture()
         self._process = WatchedProcess(pid, began, thread, self._ended)
 
     def end(self) -> Future[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import SapwoodError
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
@@ -145,7 +145,7 @@ class _Asked:
         try:
             self.answer = control.ask(host, messages.STATUS, None)
         except SapwoodError as error:
-            self.answer = Future()
+            self.answer = CallerFuture()
             self.answer.set_exception(error)
         when_done(self.answer, self._note_time)
 

@@ -25,6 +25,7 @@ import msgspec
 
 from sapwood.comm.transport.client_hello import WITHOUT_ALPN
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
+from sapwood.core.futures import CallerFuture
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import make_private
 from sapwood.environment.interpreter import python_command
@@ -150,7 +151,7 @@ class HttpService:
         self._left = ""  # the path of a process that serves no more
         self._server = -1  # number of its front end
         self._waiting: deque[tuple[socket.socket, str]] = deque()
-        self._serving: Future[None] = Future()
+        self._serving: Future[None] = CallerFuture()
         self._tickets: dict[str, tuple[str, float]] = {}
         self._ends: list[Callable[[], None]] = []
         self.listens: list[str] = []
@@ -187,7 +188,7 @@ class HttpService:
         said = self._log_file.read_text(errors="replace").splitlines()
         why = f": {said[-1].strip()[-SHOWN_REASON:]}" if said else ""
         error = ResourceError(f"its process ended {how}{why}", where=str(self._log_file))
-        waiting, self._serving = self._serving, Future()
+        waiting, self._serving = self._serving, CallerFuture()
         if not waiting.done():
             waiting.set_exception(error)
         return error
@@ -265,7 +266,7 @@ class HttpService:
         self._path, self._server, self.listens = wanted.path, number, wanted.listens
         while self._waiting:
             send_socket(self._path, *self._waiting.popleft())
-        serving, self._serving = self._serving, Future()
+        serving, self._serving = self._serving, CallerFuture()
         serving.set_result(None)
         return calls.FrontEndCertificate(made.node, made.certificate, made.authority)
 
@@ -290,7 +291,7 @@ class HttpService:
         self._begin()
         if not self._path:
             return self._serving
-        done: Future[None] = Future()
+        done: Future[None] = CallerFuture()
         done.set_result(None)
         return done
 

@@ -17,7 +17,7 @@ import msgspec
 from sapwood.comm import plain, values
 from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError
 from sapwood.core.failures import failing
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.core.shown import shown
 from sapwood.nodes import messages
@@ -355,7 +355,7 @@ class RunningCommand:
         try:
             return self._carrier.ask(number, request, message)
         except ClosedError as error:
-            refused: Future[Any] = Future()
+            refused: Future[Any] = CallerFuture()
             refused.set_exception(error)
             return refused
 
@@ -435,7 +435,7 @@ class LocalCarrier:
     def ask(self, number: int, request: str, message: msgspec.Struct) -> Future[Any]:
         """Have a request answered on the loop."""
         del number
-        answer: Future[Any] = Future()
+        answer: Future[Any] = CallerFuture()
         answer.set_running_or_notify_cancel()
 
         def serve() -> None:

@@ -34,6 +34,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.futures import CallerFuture
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
@@ -379,7 +380,7 @@ class ControlTree:
         Raises:
             ClosedError: The control tree is closed.
         """
-        found: Future[dict[int, LinkFigures]] = Future()
+        found: Future[dict[int, LinkFigures]] = CallerFuture()
 
         def look() -> None:
             try:
@@ -1042,7 +1043,7 @@ class _Daemons:
     def listen(self, host: int, where: str) -> Future[str]:
         """Return nothing ever: the control tree has no nodes below others."""
         del host, where
-        return Future()
+        return CallerFuture()
 
     def name_of(self, host: int) -> str:
         """Return what users call a node."""

@@ -24,6 +24,7 @@ from sapwood.code.interruption import run_to_end
 from sapwood.code.locked_packages import PACKAGES, MachineKind, find_uv
 from sapwood.contexts.runtime import LIBRARIES, PythonBuild, packages_command
 from sapwood.core.errors import CancelledError, InputError, ResourceError
+from sapwood.core.futures import CallerFuture
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CacheSettings
@@ -78,7 +79,7 @@ class FetchedLibraries:
                 wanted = self._wanted.get(python)
                 mine = wanted is None
                 if wanted is None:
-                    wanted = self._wanted[python] = Future()
+                    wanted = self._wanted[python] = CallerFuture()
             if mine:
                 self._fetch(python, host, wanted)
             try:

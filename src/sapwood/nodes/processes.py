@@ -16,7 +16,7 @@ from sapwood.comm.transport.tls import parse_address
 from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.nodes import messages
 from sapwood.nodes.joining import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
@@ -503,7 +503,7 @@ class SessionNodes:
 
     def listen(self, host: int, where: str) -> Future[str]:
         """Have a node listen for others; what is returned gets its address."""
-        found: Future[str] = Future()
+        found: Future[str] = CallerFuture()
 
         def answered(answer: Future[Any]) -> None:
             try:

@@ -29,6 +29,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
 )
+from sapwood.core.futures import CallerFuture
 from sapwood.core.hints import command
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.environment.logs import logger
@@ -151,7 +152,7 @@ class Merges:
             raise ConfigurationError(
                 f"{MAX_MERGED} sessions are merged into this one", hint="split one off first"
             )
-        asked: Future[Any] = Future()
+        asked: Future[Any] = CallerFuture()
         key = address.session
         line = MergeLine(
             address,
@@ -179,7 +180,7 @@ class Merges:
             )
         key = self._find(order.session)
         merge = self._merges[key]
-        done: Future[Any] = Future()
+        done: Future[Any] = CallerFuture()
         merge.ending.append(done)
         if len(merge.ending) > 1:
             return done

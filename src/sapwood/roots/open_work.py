@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
+from sapwood.core.futures import CallerFuture
 from sapwood.core.rankset import from_ranges
 from sapwood.roots.routes import EffectRoutes
 
@@ -47,7 +48,7 @@ class OpenWork:
             stream = hearer.served(mine)
             if stream.spec.follows or not several.isdisjoint(from_ranges(stream.spec.members)):
                 self._waves[number] = frozenset(stream.waiting)
-        self.done: Future[None] = Future()
+        self.done: Future[None] = CallerFuture()
         self._look()
 
     def give_up(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from sapwood.core.errors import AgentLostError, SapwoodError
+from sapwood.core.futures import CallerFuture
 from sapwood.core.rankset import fold
 from sapwood.session.options import PlacesChanged
 
@@ -31,7 +32,7 @@ class Expansion:
     """
 
     def __init__(self) -> None:
-        self.done: Future[None] = Future()
+        self.done: Future[None] = CallerFuture()
         self._ranks: tuple[int, ...] = ()
         self._missing: set[int] = set()
 

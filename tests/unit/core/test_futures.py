@@ -105,6 +105,61 @@ def test_callbacks_come_in_order_on_another_thread_than_the_loop() -> None:
     assert called == [(number, "sapwood-callbacks") for number in range(20)]
 
 
+@pytest.mark.parametrize("blocked", [1, 3])
+def test_callbacks_may_wait_for_later_ones(monkeypatch: pytest.MonkeyPatch, blocked: int) -> None:
+    monkeypatch.setattr(futures, "BLOCKED", 0.01)
+    opened, returned = threading.Event(), threading.Semaphore(0)
+
+    def wait_for_last() -> None:
+        assert opened.wait(PATIENCE)
+        returned.release()
+
+    def call() -> None:
+        for _ in range(blocked):
+            futures.dispatch(wait_for_last)
+        futures.dispatch(opened.set)
+
+    on_loop(call)
+    for _ in range(blocked):
+        assert returned.acquire(timeout=PATIENCE)
+    called: list[int] = []
+    done = threading.Event()
+
+    def call_again() -> None:
+        for number in range(20):
+            futures.dispatch(called.append, number)
+        futures.dispatch(done.set)
+
+    on_loop(call_again)
+    assert done.wait(PATIENCE)
+    assert called == list(range(20))  # one after the other again
+
+
+def test_callbacks_that_never_return_take_a_bounded_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(futures, "BLOCKED", 0.001)
+    monkeypatch.setattr(futures, "MAX_BLOCKED", 3)
+    gate, begun, over = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def block() -> None:
+        begun.release()
+        assert gate.wait(PATIENCE)
+        over.release()
+
+    def call() -> None:
+        for _ in range(10):
+            futures.dispatch(block)
+
+    on_loop(call)
+    for _ in range(4):
+        assert begun.acquire(timeout=PATIENCE)
+    assert not begun.acquire(timeout=0.1)
+    gate.set()
+    for _ in range(10):
+        assert over.acquire(timeout=PATIENCE)
+
+
 def test_callbacks_of_sapwood_are_called_where_the_future_is_completed() -> None:
     future: CallerFuture[int] = CallerFuture()
     threads: list[threading.Thread] = []

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from sapwood.core.errors import TimeLimitError
 from sapwood.core.failures import start_thread
+from sapwood.core.futures import CallerFuture
 from sapwood.environment.logs import logger
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
         TimeLimitError: A call took longer. It was interrupted; if it did not notice, its thread is
             left alone.
     """
-    answer: Future[T] = Future()
+    answer: Future[T] = CallerFuture()
 
     def work() -> None:
         try:
