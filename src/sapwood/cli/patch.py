@@ -95,6 +95,7 @@ def _show(
     )
     from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
     from sapwood.gpu.cuda.patch import patch_sources  # noqa: PLC0415 - as above
+    from sapwood.gpu.cuda.units import Reading  # noqa: PLC0415 - as above
 
     # Names are those from the folder of the source, as they are in a program.
     found = with_headers([file], include)
@@ -102,7 +103,8 @@ def _show(
     sources = read_sources({names[name]: data for name, data in found.items()}, macros)
     refused = [each for source in sources.values() for each in unsupported(source)]
     traps = [each for source in sources.values() for each in find_traps(source)]
-    patched = patch_sources(sources)
+    reading = Reading(folder=file.parent, include=tuple(each.absolute() for each in include), macros=macros)
+    patched = patch_sources(sources, reading=reading)
     kernels = [kernel for each in patched.values() for kernel in each.kernels]
     text = patched[file.name].text.decode("utf-8", "replace") if file.name in patched else ""
     if as_json:

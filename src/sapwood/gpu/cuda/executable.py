@@ -29,6 +29,7 @@ from sapwood.gpu.cuda.precompiled import (
     precompiled_headers,
     vectoriser_flags,
 )
+from sapwood.gpu.cuda.units import Reading
 
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _C_SUFFIXES: Final = (".c",)
@@ -97,8 +98,17 @@ def build_executable(
         files = (*files, FOR_C)
         texts[str(FOR_C)] = FOR_C.read_bytes()
     given = (files, output, folders, macros or {}, environment)
+    reading = Reading(
+        include=tuple(folders),
+        macros=macros or {},
+        texts={name: text for name, text in texts.items() if name not in sources},
+        environment=preferring_clang(os.environ if environment is None else environment),
+    )
     _, patched = compile_kernels(
-        sources, lambda patched: _make(texts, patched, *given), fiber_only=asked
+        sources,
+        lambda patched: _make(texts, patched, *given),
+        fiber_only=asked,
+        reading=reading,
     )
     return tuple(kernel for each in patched.values() for kernel in each.kernels)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from sapwood.gpu.cuda.cursors import Kind
 from sapwood.gpu.cuda.parse import plain
-from sapwood.gpu.cuda.part import NotPossibleError, Part
-from sapwood.gpu.cuda.variables import Variable, Variables, used_words
+from sapwood.gpu.cuda.part import Part
+from sapwood.gpu.cuda.variables import NotPossibleError, Variable, Variables, used_words
 
 _NUMBERS: Final = frozenset(
     ["bool", "char", "short", "int", "long", "signed", "unsigned", "float", "double", "size_t"]
@@ -30,6 +31,9 @@ def find_expanded(variables: Variables, parts: Sequence[Part]) -> dict[str, Vari
         for variable in variables.parameters
         if variable.changes and not variable.is_reference and variable.name not in variables.uniform
     }
+    for variable in found.values():
+        if variable.kind is Kind.OTHER:
+            raise NotPossibleError(f"each thread needs its own copy of {variable.name}")
     inside: list[tuple[str, Part]] = []
     for part in parts:
         for name in part.declared - variables.floating:
@@ -84,7 +88,10 @@ def _expandable(variables: Variables, name: str, parts: Sequence[Part]) -> Varia
         raise NotPossibleError(f"{name} is declared twice")
     (variable,) = in_skeleton
     line = variable.declaration.start_point[0] + 1
-    if variable.is_reference or "auto" in variable.type.split("*")[0].split():
+    if (
+        variable.kind in {Kind.REFERENCE, Kind.OTHER}
+        or "auto" in variable.type.split("*")[0].split()
+    ):
         raise NotPossibleError(f"line {line}: {name} lives across a barrier")
     if variable.value is not None and variable.value.type == "initializer_list":
         items = [plain(child.text) for child in variable.value.named_children]
@@ -104,8 +111,8 @@ def _is_pointed_to(known: Sequence[Variable], name: str, nodes: Sequence[Any]) -
     if any(variable.is_reference or variable.is_shared for variable in known):
         return False
     changes = [change.type for variable in known for change in variable.changes]
-    if "pointer_expression" in changes or "call_expression" in changes:
-        return True
+    if not {"assignment_expression", "update_expression"}.issuperset(changes):
+        return True  # its address, or a reference to it
     if any("][" in variable.extents.replace(" ", "") for variable in known):
         return True  # a row of it is an address, too
     is_array = any(variable.is_array for variable in known)

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.parse import CudaSource
 from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, Place, patch_sources
+from sapwood.gpu.cuda.units import Reading
 
 REASON: Final = "its loops do not compile"
 """How the reason of such a kernel begins."""
@@ -36,6 +37,7 @@ def compile_kernels(
     compile_patched: Callable[[dict[str, Patched]], Built],
     *,
     fiber_only: str = "",
+    reading: Reading | None = None,
 ) -> tuple[Built, dict[str, Patched]]:
     """Patch sources and compile them, with stacks for the kernels whose loops do not compile.
 
@@ -43,6 +45,7 @@ def compile_kernels(
         sources: What is patched, by name; the compiler names the same files.
         compile_patched: Compiles the patched sources, from the beginning each time.
         fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
+        reading: How files are read that the sources include.
 
     Returns:
         What the compiler made, and of which sources.
@@ -52,7 +55,7 @@ def compile_kernels(
     """
     stacks: dict[Place, str] = {}
     for round_number in range(_MOST_ROUNDS + 1):
-        patched = patch_sources(sources, fiber_only=fiber_only, stacks=stacks)
+        patched = patch_sources(sources, fiber_only=fiber_only, stacks=stacks, reading=reading)
         try:
             return compile_patched(patched), patched
         except BuildError as error:

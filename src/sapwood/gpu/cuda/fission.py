@@ -8,6 +8,7 @@ arithmetic, and become arrays with one element per thread where it is not.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from sapwood.gpu.cuda.additions import edit_atomics
@@ -20,11 +21,12 @@ from sapwood.gpu.cuda.guards import may_trap
 from sapwood.gpu.cuda.indices import edit_indices
 from sapwood.gpu.cuda.merging import Merging
 from sapwood.gpu.cuda.parse import Function, declared_names, plain, walk
-from sapwood.gpu.cuda.part import NotPossibleError, Part
+from sapwood.gpu.cuda.part import Part
 from sapwood.gpu.cuda.parts import PartWriter
+from sapwood.gpu.cuda.semantics import Meaning
 from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.stride import StrideLoop, find_stride_loop
-from sapwood.gpu.cuda.variables import Variables, used_words
+from sapwood.gpu.cuda.variables import NotPossibleError, Variables, changed_whole, used_words
 
 _REFUSED: Final = {
     "goto_statement": "goto",
@@ -48,17 +50,17 @@ class CutKernel:
         self.shared = shared
 
 
-def cut_kernel(kernel: Function, graph: CallGraph) -> CutKernel:
+def cut_kernel(kernel: Function, graph: CallGraph, meaning: Meaning) -> CutKernel:
     """Return the edits that make one function for a whole block out of a kernel.
 
     Raises:
         NotPossibleError: It has to run with a stack per thread.
     """
-    _refuse(kernel, graph)
-    return _Cutter(kernel, graph).cut()
+    _refuse(kernel, graph, meaning)
+    return _Cutter(kernel, graph, meaning).cut()
 
 
-def _refuse(kernel: Function, graph: CallGraph) -> None:
+def _refuse(kernel: Function, graph: CallGraph, meaning: Meaning) -> None:
     for node in walk(kernel.body):
         if node.type in _REFUSED or node.is_missing:
             what = _REFUSED.get(node.type, "text that cannot be parsed")
@@ -70,19 +72,25 @@ def _refuse(kernel: Function, graph: CallGraph) -> None:
     meeting = graph.meets(own)
     if meeting:
         raise NotPossibleError(f"{meeting} brings threads together")
+    if meaning.problem:
+        raise NotPossibleError(meaning.problem)
+    for start, end in meaning.meeting():
+        text = plain(kernel.source.data[start:end])
+        if re.split(r"\W", text, maxsplit=1)[0] not in BARRIERS:
+            raise NotPossibleError(f"{text} waits for other threads")
 
 
 class _Cutter:
     """Cuts one kernel."""
 
-    def __init__(self, kernel: Function, graph: CallGraph) -> None:
+    def __init__(self, kernel: Function, graph: CallGraph, meaning: Meaning) -> None:
         self._kernel = kernel
         self._graph = graph
         self._data = kernel.source.data
         self._skeleton: set[int] = set()
         self._cuts = self._find_cuts(kernel.body)
         self._mark(kernel.body)
-        self._variables = Variables(kernel, graph, self._skeleton)
+        self._variables = Variables(kernel, graph, self._skeleton, meaning)
         self._common_words = self._find_common_words()
         self._strides: dict[int, StrideLoop] = {}
         self._shared: set[int] = set()
@@ -180,12 +188,13 @@ class _Cutter:
             if node.type == "if_statement" and node.id in self._skeleton and jumps_out(node):
                 found |= used_words(condition(node))
             if node.type == "expression_statement" and node.id in self._skeleton:
-                changed = _changed(next(iter(node.named_children), None))
+                changed = changed_whole(next(iter(node.named_children), None))
                 found |= used_words(node) if changed in self._variables.uniform else set()
         while True:
             more = set(found)
             for name in found & self._variables.by_name.keys():
-                for variable in self._variables.by_name[name]:
+                own = [v for v in self._variables.by_name[name] if not v.is_shared]
+                for variable in own:
                     for node in [variable.value, *variable.changes]:
                         more |= used_words(node) if node is not None else set()
             if more == found:
@@ -282,7 +291,7 @@ class _Cutter:
             return bool(common)
         if node.type == "expression_statement":
             change = next(iter(node.named_children), None)
-            target = _changed(change)
+            target = changed_whole(change)
             if change is not None and plain(change.text).startswith(CLEAR):
                 return True
             return target in uniform and target in self._variables.by_name
@@ -329,7 +338,7 @@ class _Cutter:
                 continue
             names = set(declared_names(part)) if part.type == "declaration" else set()
             for each in walk(part):
-                target = _changed(each)
+                target = changed_whole(each)
                 if target:
                     names.add(target)
             bad = names - self._variables.uniform
@@ -364,10 +373,3 @@ def _is_barrier_statement(node: Any) -> bool:
 
 def _line(node: Any) -> int:
     return int(node.start_point[0]) + 1
-
-
-def _changed(node: Any) -> str:
-    if node is None or node.type not in {"assignment_expression", "update_expression"}:
-        return ""
-    target = node.child_by_field_name("left") or node.child_by_field_name("argument")
-    return plain(target.text) if target is not None and target.type == "identifier" else ""

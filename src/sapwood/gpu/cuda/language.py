@@ -207,6 +207,7 @@ class Cuda(CompiledLanguage):
         from sapwood.gpu.cuda.fallback import compile_kernels, told  # noqa: PLC0415 - as above
         from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
         from sapwood.gpu.cuda.patch import Patched  # noqa: PLC0415 - as above
+        from sapwood.gpu.cuda.units import Reading  # noqa: PLC0415 - as above
 
         files = {
             path.relative_to(request.folder).as_posix(): path.read_bytes()
@@ -229,7 +230,10 @@ class Cuda(CompiledLanguage):
             return self._cpu.build(compiled)
 
         asked = "asked for" if fiber_only else ""
-        artefact, patched = compile_kernels(sources, compile_patched, fiber_only=asked)
+        reading = Reading(folder=request.folder, environment=request.environment)
+        artefact, patched = compile_kernels(
+            sources, compile_patched, fiber_only=asked, reading=reading
+        )
         lines = told(patched)
         for line in lines:
             _log.warning(line)

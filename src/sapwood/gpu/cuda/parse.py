@@ -42,6 +42,8 @@ SUFFIXES: Final = frozenset(
 """What may hold CUDA; other files of a program only talk about it."""
 
 _NAMES: Final = {"identifier", "type_identifier", "field_identifier", "namespace_identifier"}
+_NAMELESS: Final = {"reference_declarator", "parenthesized_declarator", "variadic_declarator"}
+"""Declarators whose grammar has no name for what they hold."""
 _MACROS: Final = {"preproc_def", "preproc_function_def"}
 _DECLARATIONS: Final = {"declaration", "field_declaration"}
 _ON_DEVICE: Final = ("__device__", "__constant__", "__managed__")
@@ -346,7 +348,7 @@ def _declared_name(node: Any) -> str:
     names = {"identifier", "field_identifier", "operator_name", "destructor_name"}
     while node is not None and node.type not in names:
         inner = node.child_by_field_name("declarator") or node.child_by_field_name("name")
-        if inner is None and node.type in {"reference_declarator", "parenthesized_declarator"}:
+        if inner is None and node.type in _NAMELESS:
             inner = next(iter(node.named_children), None)
         node = inner
     return plain(node.text) if node is not None else ""

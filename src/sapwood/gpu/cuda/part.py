@@ -9,10 +9,6 @@ from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import used_words
 
 
-class NotPossibleError(Exception):
-    """A kernel cannot be cut; the text says why."""
-
-
 class Part:
     """Statements that stand together and hold no barrier.
 

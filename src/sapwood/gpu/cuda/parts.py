@@ -7,6 +7,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.ahead import asks_ahead
 from sapwood.gpu.cuda.calls import EXCHANGE_XOR, CallGraph
 from sapwood.gpu.cuda.control import LOOPS
+from sapwood.gpu.cuda.cursors import Kind
 from sapwood.gpu.cuda.dynamic import dynamic_pointer, is_dynamic
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.expansion import find_expanded, is_plain_number
@@ -19,9 +20,11 @@ from sapwood.gpu.cuda.guards import (
     may_trap,
     proof,
 )
+from sapwood.gpu.cuda.indices import index_name
 from sapwood.gpu.cuda.limits import Limit, chain, comparisons, limit_of
-from sapwood.gpu.cuda.parse import INDICES, Function, declared_names, plain
+from sapwood.gpu.cuda.parse import Function, declared_names, plain
 from sapwood.gpu.cuda.part import Part
+from sapwood.gpu.cuda.semantics import Effect
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
 from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
@@ -99,10 +102,12 @@ class PartWriter:
         self._is_cut = later
         self._alive = later and any(_returns(part) for part in parts)
         self._expanded = find_expanded(variables, parts)
-        self._placed = bool(
-            kernel.words & graph.placed - {kernel.name}
-            or any(_bare_index(node) for node in variables.nodes)
-        )
+        own = {node.start_byte for node in variables.nodes if index_name(node)}
+        start, end = kernel.node.start_byte, kernel.node.end_byte
+        meaning = variables.meaning
+        self._placed = not own.issuperset(meaning.places(Effect.PLACED, start, end))
+        self._own = meaning.places(Effect.OWN, start, end)
+        self._asks = not own.issuperset(meaning.places(Effect.BLOCK, start, end))
         self._guards = 0
         self.prologue = self._write_prologue()
 
@@ -114,7 +119,7 @@ class PartWriter:
     @property
     def keeps_threads(self) -> bool:
         """Whether anything is kept or asked for each thread of the block."""
-        return bool(self._alive or self._expanded or self._placed)
+        return bool(self._alive or self._expanded or self._placed or self._asks)
 
     def _write_prologue(self) -> str:
         text = ""
@@ -344,6 +349,8 @@ class PartWriter:
             given = f" = {self._text(value)}" if value is not None else ""
             return f"{variable.type} {name}{variable.extents}{given}; "
         text = f"auto &{name} = sapwood_v_{name}[sapwood_t]; "
+        if value is None and variable.kind is Kind.RECORD:  # made by this thread
+            return text + f"{name} = {variable.type}(); "
         if value is None:
             return text
         if variable.is_array:
@@ -353,7 +360,7 @@ class PartWriter:
         return text + f"{name} = {self._text(value)}; "
 
     def _pragma(self, part: Part) -> str:
-        pragma = "" if self._placed else independence(part.nodes, self._graph)
+        pragma = "" if self._placed else independence(part.nodes, self._graph, self._own)
         if not pragma:
             keep_sums_rolled(part.nodes, self._graph, self._edits)
         return pragma
@@ -484,9 +491,3 @@ class PartWriter:
 
 def _returns(part: Part) -> bool:
     return any(node.type == "return_statement" for node in part.nodes)
-
-
-def _bare_index(node: Any) -> bool:
-    if node.type != "identifier" or plain(node.text) not in INDICES:
-        return False
-    return str(node.parent.type) != "field_expression"

@@ -16,6 +16,7 @@ import msgspec
 
 from sapwood.gpu.cuda.by_address import edit_calls
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
+from sapwood.gpu.cuda.direct import with_plain_values
 from sapwood.gpu.cuda.dynamic import (
     dynamic_declaration,
     dynamic_pointer,
@@ -29,12 +30,13 @@ from sapwood.gpu.cuda.fission import cut_kernel
 from sapwood.gpu.cuda.guarding import guard_device_arrays, guarded_shared
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
-from sapwood.gpu.cuda.part import NotPossibleError
+from sapwood.gpu.cuda.semantics import Meanings, meaning_of, read_meanings
 from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 from sapwood.gpu.cuda.starting import start_variables
 from sapwood.gpu.cuda.steps import with_steps
-from sapwood.gpu.cuda.variables import is_reference
+from sapwood.gpu.cuda.units import Reading
+from sapwood.gpu.cuda.variables import NotPossibleError, is_reference
 
 
 class Mode(Enum):
@@ -78,6 +80,7 @@ def patch_sources(
     *,
     fiber_only: str = "",
     stacks: Mapping[Place, str] | None = None,
+    reading: Reading | None = None,
 ) -> dict[str, Patched]:
     """Return every source patched.
 
@@ -85,6 +88,7 @@ def patch_sources(
         sources: Sources and headers that are built together.
         fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
         stacks: Why those of some kernels do.
+        reading: How files are read that the sources include.
 
     Example:
         >>> from sapwood.gpu.cuda.parse import read_sources
@@ -92,16 +96,23 @@ def patch_sources(
         >>> patch_sources(read_sources({"a.cu": code}))["a.cu"].kernels[0].mode.value
         'block'
     """
+    reading = reading or Reading()
+    if not fiber_only:
+        sources = with_plain_values(sources, reading)
     graph = CallGraph(sources.values())
     in_step = {name: with_steps(_with_clocks(each), graph) for name, each in sources.items()}
     graph = CallGraph(in_step.values())
     if fiber_only:
         stacks = {(n, k.line): fiber_only for n, each in in_step.items() for k in each.kernels}
-    chosen = stacks or {}
-    return {
-        name: _patch(_with_exchanges(each, graph, chosen), graph, chosen)
-        for name, each in in_step.items()
-    }
+    chosen = dict(stacks or {})
+    while True:  # a kernel that turns out to need stacks is patched again, as it was
+        cut = {name: _with_exchanges(each, graph, chosen) for name, each in in_step.items()}
+        meanings = read_meanings(cut, reading) if not fiber_only else {}
+        found: dict[Place, str] = {}
+        patched = {name: _patch(each, graph, chosen, meanings, found) for name, each in cut.items()}
+        if not found:
+            return patched
+        chosen |= found
 
 
 def _with_exchanges(
@@ -125,20 +136,19 @@ def _with_exchanges(
         if not waits or names.count(name) > 1:
             continue
         changed = without_warp_operations(source, name, graph)
-        if changed is not None and _can_be_cut(changed[1], graph):
+        if changed is not None:
             source = changed[0]
     return source
 
 
-def _can_be_cut(kernel: Function, graph: CallGraph) -> bool:
-    try:
-        cut_kernel(kernel, graph)
-    except NotPossibleError:
-        return False
-    return True
-
-
-def _patch(source: CudaSource, graph: CallGraph, stacks: Mapping[Place, str]) -> Patched:
+def _patch(
+    source: CudaSource,
+    graph: CallGraph,
+    stacks: Mapping[Place, str],
+    meanings: Meanings,
+    found: dict[Place, str],
+) -> Patched:
+    """Return a source patched; ``found`` gets the kernels that need stacks, and why."""
     edits = Edits(source.data)
     modes = []
     inside: set[int] = set()
@@ -146,9 +156,9 @@ def _patch(source: CudaSource, graph: CallGraph, stacks: Mapping[Place, str]) ->
         reason = stacks.get((source.name, kernel.line), "")
         if not reason:
             try:
-                made = cut_kernel(kernel, graph)
+                made = cut_kernel(kernel, graph, meaning_of(kernel, meanings))
             except NotPossibleError as error:
-                reason = str(error)
+                reason = found[source.name, kernel.line] = str(error)
             else:
                 edits.extend(made.edits)
                 inside |= made.shared

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic, is_warp_operation
+from sapwood.gpu.cuda.cursors import Kind
+from sapwood.gpu.cuda.indices import index_name
 from sapwood.gpu.cuda.parse import INDICES, Function, KernelParameter, plain, walk
+from sapwood.gpu.cuda.semantics import Effect, Meaning, Named
 
 _ARITHMETIC_CALLS: Final = frozenset({"min", "max", "int", "float", "unsigned", "double", "size_t"})
+_NAMES: Final = frozenset({"identifier", "type_identifier", "field_identifier"})
 _CONTROL: Final = {
     "for_statement",
     "while_statement",
@@ -19,8 +24,8 @@ _CONTROL: Final = {
 }
 
 
-_BINDING: Final = {"init_declarator", "for_range_loop"}
-"""What may bind a reference to a variable."""
+class NotPossibleError(Exception):
+    """A kernel cannot be cut; the text says why."""
 
 
 class Variable:
@@ -36,7 +41,8 @@ class Variable:
         is_array: Whether it is an array.
         is_shared: Whether it belongs to the block.
         is_reference: Whether it is another name of something; of a constant it may be a copy.
-        changes: Expressions that change it later.
+        kind: What it is for the compiler.
+        changes: Expressions that change it later, or let others change it.
     """
 
     def __init__(self, name: str, declaration: Any, declarator: Any) -> None:
@@ -48,6 +54,7 @@ class Variable:
         self.scope = None
         self.is_array = self.is_shared = self.is_reference = False
         self.extents = ""
+        self.kind = Kind.OTHER
         self.changes: list[Any] = []
         if declaration is None:
             return
@@ -80,8 +87,11 @@ class Variables:
             that never change: they can be computed again anywhere.
     """
 
-    def __init__(self, kernel: Function, graph: CallGraph, skeleton: set[int]) -> None:
+    def __init__(
+        self, kernel: Function, graph: CallGraph, skeleton: set[int], meaning: Meaning
+    ) -> None:
         self._graph = graph
+        self.meaning = meaning
         self._skeleton = skeleton
         self.parameters = [Variable(p.name, None, None) for p in kernel.parameters]
         for variable, parameter in zip(self.parameters, kernel.parameters, strict=True):
@@ -99,21 +109,45 @@ class Variables:
                 v.declaration is not None and v.declaration.id not in skeleton for v in variables
             )
         }
+        self._compare()
         self._collect_changes()
         self.uniform = self._find_uniform()
         self.floating = self._find_floating()
 
+    def _compare(self) -> None:
+        """Take over what the compiler knows of each variable.
+
+        Raises:
+            NotPossibleError: The text looks as if a variable were another thing.
+        """
+        listed = [*self.parameters]
+        found = [each for known in self.by_name.values() for each in known if each.declarator]
+        listed += sorted(found, key=lambda each: int(each.declarator.start_byte))
+        known = self.meaning.variables
+        for variable, named in itertools.zip_longest(listed, known):
+            if variable is None or named is None or variable.name != named.name:
+                name = named.name if named is not None else variable.name
+                raise NotPossibleError(f"{name} is declared in an unusual way")
+            if not _agree(variable, named):
+                raise NotPossibleError(f"line {named.line}: {named.name} is not what it looks like")
+            variable.kind = named.kind
+
     def _collect_changes(self) -> None:
+        places = {place: name for name, found in self.meaning.changes.items() for place in found}
         for node in self.nodes:
-            for name in changed_names(node, self._graph):
+            if node.type in _NAMES and node.start_byte in places:
+                name = places.pop(node.start_byte)
                 for variable in self.by_name.get(name, ()):
-                    variable.changes.append(node)
+                    variable.changes.append(_change(node))
+        for name in places.values():  # in the text of a macro
+            if name in self.by_name:
+                raise NotPossibleError(f"a macro changes {name}")
 
     def _find_uniform(self) -> set[str]:
         found = {
             name
             for name, variables in self.by_name.items()
-            if all(v.is_shared or not (v.is_array or v.is_reference) for v in variables)
+            if all(v.is_shared or v.kind in {Kind.NUMBER, Kind.RECORD} for v in variables)
         }
         while True:
             lost = {name for name in found if not self._stays_uniform(name, found)}
@@ -127,6 +161,8 @@ class Variables:
                 continue
             if variable.value is not None and not self.is_uniform(variable.value, uniform):
                 return False
+            if variable.declarator is not None and self._does(variable.declarator):
+                return False  # its constructor
             if variable.declaration is not None and variable.declaration.id not in self._skeleton:
                 return not variable.changes and self._certain(variable)
             for change in variable.changes:
@@ -141,21 +177,25 @@ class Variables:
     def _changes_for_all(self, change: Any, uniform: set[str]) -> bool:
         """Whether all threads make a change at the same place, and with the same value."""
         place = change.parent
-        while place.type == "comma_expression":
-            place = place.parent
+        while place.type == "comma_expression" and place.parent.type != "expression_statement":
+            place = place.parent  # in the head of a loop
         if place.type not in {"expression_statement", "for_statement"}:
             return False
-        if place.id not in self._skeleton or change.type not in {
-            "assignment_expression",
-            "update_expression",
-        }:
+        if place.id not in self._skeleton or not changed_whole(change) or self._does(change):
             return False
         value = change.child_by_field_name("right")
         return value is None or self.is_uniform(value, uniform)
 
+    def _does(self, node: Any) -> Effect:
+        """Return what calls and operators in a node do, beyond computing a value for the block."""
+        found = self.meaning.effects(node.start_byte, node.end_byte)
+        return found & (Effect.PLACED | Effect.MEETS | Effect.WRITES | Effect.UNKNOWN)
+
     def is_uniform(self, node: Any, uniform: set[str] | None = None) -> bool:
         """Whether an expression has one value for the whole block, and no effects."""
         known = self.uniform if uniform is None else uniform
+        if self._does(node):
+            return False
         for each in walk(node):
             if each.type in {"assignment_expression", "update_expression", "lambda_expression"}:
                 return False
@@ -165,12 +205,12 @@ class Variables:
                     return False
                 if word in self.by_name and word not in known:
                     return False
-                if word in self._graph.placed or word in self._graph.meeting:
-                    return False
         return True
 
     def is_arithmetic(self, node: Any) -> bool:
         """Whether an expression reads no memory and calls nothing but arithmetic."""
+        if self._does(node) & ~Effect.PLACED:
+            return False
         for each in walk(node):
             if each.type in {
                 "subscript_expression",
@@ -207,16 +247,24 @@ class Variables:
     def _floats(self, variable: Variable, floating: set[str]) -> bool:
         if variable.value is None or variable.changes or variable.is_shared or variable.is_array:
             return False
-        if variable.is_reference or not self.is_arithmetic(variable.value):
+        if variable.kind is not Kind.NUMBER or not self.is_arithmetic(variable.value):
+            return False
+        if self._asks_otherwise(variable.value):
             return False
         if variable.declaration.id not in self._skeleton:
             return False
         return all(self._lasts(word, floating) for word in used_words(variable.value))
 
+    def _asks_otherwise(self, node: Any) -> bool:
+        """Whether an expression asks for the thread by other words than ``threadIdx.x``."""
+        own = {each.start_byte for each in walk(node) if index_name(each)}
+        asked = self.meaning.places(Effect.PLACED | Effect.BLOCK, node.start_byte, node.end_byte)
+        return not own.issuperset(asked)
+
     def _lasts(self, word: str, floating: set[str]) -> bool:
         """Whether a name means the same everywhere behind its declaration."""
         if word in INDICES or word not in self.by_name:
-            return word not in self._graph.placed
+            return True
         return word in floating or all(
             v.is_shared or (v.declaration is None and not v.changes and word in self.uniform)
             for v in self.by_name[word]
@@ -239,78 +287,43 @@ def used_words(node: Any) -> set[str]:
     return {plain(each.text) for each in walk(node) if each.type == "identifier"}
 
 
-def changed_names(node: Any, graph: CallGraph) -> Iterator[str]:
-    """Yield the variables that an expression itself changes, or lets others change."""
-    target = None
-    if node.type == "assignment_expression":
-        target = node.child_by_field_name("left")
-    elif node.type == "update_expression" or (
-        node.type == "pointer_expression" and node.children[0].type == "&"
-    ):
-        target = node.child_by_field_name("argument")
-    elif node.type == "call_expression":
-        yield from _given_by_reference(node, graph)
-    elif node.type in _BINDING and _is_reference(node):
-        target = node.child_by_field_name("value") or node.child_by_field_name("right")
-    while target is not None and target.type in {"field_expression", "parenthesized_expression"}:
-        target = target.child_by_field_name("argument") or next(iter(target.named_children), None)
-    if target is not None and target.type == "identifier":
-        yield plain(target.text)
-    elif target is not None and target.type == "subscript_expression":
-        yield from _owner(target, graph)
-    if _is_array_member(node, graph) and node.parent.type != "subscript_expression":
-        yield from _owner(node, graph)  # the address of its first element
+def _agree(variable: Variable, named: Named) -> bool:
+    """Whether a variable is what its text says."""
+    if named.is_static or variable.is_shared != named.is_shared:
+        return False
+    if variable.declaration is None:
+        return True
+    if named.is_shared:
+        return True
+    if variable.is_reference != (named.kind is Kind.REFERENCE):
+        return False
+    if variable.is_array != (named.kind is Kind.ARRAY) and named.kind is not Kind.OTHER:
+        return False
+    if named.kind is Kind.NUMBER and named.has_value != (variable.value is not None):
+        return False
+    return variable.value is None or variable.value.type != "argument_list"
 
 
-def _is_reference(node: Any) -> bool:
-    """Whether a declaration makes a reference by which a variable can be changed."""
-    declarator = node.child_by_field_name("declarator")
-    holder = node.parent if node.type == "init_declarator" else node
-    is_const = any(plain(child.text) == "const" for child in holder.children)
-    return not is_const and declarator.type == "reference_declarator"
+def _change(node: Any) -> Any:
+    """Return the assignment or the like that a name is the target of; else the name itself."""
+    inner, outer = node, node.parent
+    while outer.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:
+        if outer.type == "subscript_expression" and outer.child_by_field_name("argument") != inner:
+            return node
+        inner, outer = outer, outer.parent
+    if outer.type == "assignment_expression" and outer.child_by_field_name("left") == inner:
+        return outer
+    if outer.type == "update_expression":
+        return outer
+    return node
 
 
-def _is_array_member(node: Any, graph: CallGraph) -> bool:
-    """Whether an expression is ``object.member`` with a member that is an array."""
-    return bool(
-        node.type == "field_expression"
-        and node.children[1].type == "."
-        and plain(node.child_by_field_name("field").text) in graph.array_members
-    )
-
-
-def _owner(node: Any, graph: CallGraph) -> Iterator[str]:
-    """Yield the variable that an element lies in, if it lies in no other memory."""
-    while node.type in {"field_expression", "subscript_expression", "parenthesized_expression"}:
-        if node.type == "subscript_expression":
-            inner = node.child_by_field_name("argument")
-            if inner.type != "subscript_expression" and not _is_array_member(inner, graph):
-                return
-        elif node.type == "field_expression" and node.children[1].type != ".":
-            return
-        node = node.child_by_field_name("argument") or next(iter(node.named_children))
-    if node.type == "identifier":
-        yield plain(node.text)
-
-
-def _given_by_reference(node: Any, graph: CallGraph) -> Iterator[str]:
-    function = node.child_by_field_name("function")
-    if function.type == "field_expression" and function.children[1].type == ".":
-        called, on = plain(function.child_by_field_name("field").text), function.children[0]
-    else:
-        called, on = "operator()", function
-    if any(not method.is_const for method in graph.functions.get(called, [])):
-        yield from _owner(on, graph)
-    callee = plain(function.text).split("<")[0].split("::")[-1]
-    functions = graph.functions.get(callee, [])
-    by_reference = callee == "swap" or any(
-        "&" in parameter.type for function in functions for parameter in function.parameters
-    )
-    arguments = node.child_by_field_name("arguments")
-    if by_reference and arguments is not None:
-        for argument in arguments.named_children:
-            if argument.type == "identifier":
-                yield plain(argument.text)
+def changed_whole(change: Any) -> str:
+    """Return the variable that an expression gives another value as a whole; nothing if none."""
+    if change is None or change.type not in {"assignment_expression", "update_expression"}:
+        return ""
+    target = change.child_by_field_name("left") or change.child_by_field_name("argument")
+    return plain(target.text) if target is not None and target.type == "identifier" else ""
 
 
 def _declarators(node: Any) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from sapwood.gpu.cuda.calls import CallGraph, is_atomic
@@ -16,13 +16,20 @@ _MOST_STEPS: Final = 4
 """How often the text of a macro is looked up."""
 
 
-def independence(nodes: Iterable[Any], graph: CallGraph) -> str:
+def independence(nodes: Iterable[Any], graph: CallGraph, own: Collection[int]) -> str:
     """Return the word that the threads are independent, where the compiler may take it so.
 
     Never with atomics, nor with memory that the threads of the loop would share although
     each should have its own: arrays and variables whose address is taken.
+
+    Args:
+        nodes: What the threads do.
+        graph: Says which names hold atomic operations or arrays.
+        own: Where objects with arrays are made, or functions called that have such memory.
     """
     for node in nodes:
+        if node.start_byte in own:
+            return ""
         if node.type == "array_declarator" or (
             node.type == "pointer_expression" and node.children[0].type == "&"
         ):

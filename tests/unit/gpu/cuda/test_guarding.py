@@ -31,7 +31,8 @@ def guarded(code: str, **more: str) -> bool:
 )
 @pytest.mark.parametrize("cut", ["__syncthreads();", "if (threadIdx.x) __syncthreads();"])
 def test_shared_arrays(declaration: str, cut: str) -> None:
-    code = f"__global__ void k(float *x) {{ {declaration}\ns[0] = 1; {cut} x[0] = s[1]; }}"
+    body = f"{declaration}\n*(float *)s = 1; {cut} x[0] = *(float *)s;"
+    code = f"__global__ void k(float *x) {{ {body} }}"
     text = patched(code)
     assert text.count("::sapwood_cuda::Guarded<") >= 1
     on_stack = "if" not in cut

@@ -9,7 +9,7 @@ from sapwood.gpu.cuda.patch import Mode, patch_sources
 
 
 def cut(body: str) -> str:
-    code = f"__global__ void k(float *x, int n, int m) {{\n{body}\n}}\n"
+    code = f"__global__ void k(float *x, int n, int m, const bool *mask) {{\n{body}\n}}\n"
     patched = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
     assert patched.kernels[0].mode is Mode.BLOCK
     return patched.text.decode()

@@ -27,8 +27,10 @@ TILE = "auto t = cg::tiled_partition<8>(b)"
 
 
 def patched(body: str) -> tuple[Mode, str, str]:
+    any_width = "ANY" in body
     body = body.replace("TILE", TILE).replace("ANY", TILE.replace("8", "WIDE"))
-    code = f"{HELPERS}__global__ void k(float *x, int n) {{\n{body}\n}}\n"
+    template = "template <int WIDE> " if any_width else ""
+    code = f"{HELPERS}{template}__global__ void k(float *x, int n) {{\n{body}\n}}\n"
     made = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"]
     text = made.text.decode()
     assert text.count("\n") == code.count("\n") + 1  # every line stays on its line

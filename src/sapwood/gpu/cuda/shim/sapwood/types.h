@@ -32,7 +32,9 @@
 #define __constant__
 #define __managed__
 #define __grid_constant__
+#ifndef __shared__ // what reads a source without compiling it has another one
 #define __shared__ static thread_local
+#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __inline_hint__
 #define __launch_bounds__(...)

@@ -1,0 +1,489 @@
+"""What a compiler knows of kernels: their variables, who changes them, and what they call.
+
+A kernel is cut into loops only where all of that is known. Of a template each instantiation of the
+program is looked at; in one that is never instantiated, what depends on its arguments is unknown.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import functools
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from sapwood.gpu.cuda.calls import BARRIERS, VOTING_BARRIERS, is_atomic, is_warp_operation
+from sapwood.gpu.cuda.cursors import (
+    FUNCTIONS,
+    Kind,
+    body_of,
+    children,
+    holds_arrays,
+    is_function,
+    is_pure,
+    is_read,
+    is_shared,
+    is_written,
+    key_of,
+    kind_of,
+    libclang,
+    record_of,
+    walk_inside,
+)
+from sapwood.gpu.cuda.parse import CudaSource, Function
+from sapwood.gpu.cuda.precompiled import SHIM
+from sapwood.gpu.cuda.units import Reading, Units, UnitsMissingError, cursors_of
+
+_RECORDS: Final = frozenset(
+    {
+        "STRUCT_DECL",
+        "CLASS_DECL",
+        "UNION_DECL",
+        "CLASS_TEMPLATE",
+        "CLASS_TEMPLATE_PARTIAL_SPECIALIZATION",
+    }
+)
+_SCOPES: Final = _RECORDS | {"NAMESPACE", "LINKAGE_SPEC", "UNEXPOSED_DECL"}
+_ERROR: Final = 3
+_FATAL: Final = 4
+_DEPENDENT: Final = frozenset({"<dependent type>", "<overloaded function type>"})
+
+
+class Effect(enum.Flag):
+    """What a piece of code does apart from computing a value from its arguments."""
+
+    NONE = 0
+    PLACED = enum.auto()
+    """It asks which thread it is in."""
+    BLOCK = enum.auto()
+    """It asks which block it is in, or how large blocks are."""
+    MEETS = enum.auto()
+    """It waits for other threads."""
+    WRITES = enum.auto()
+    """It changes what others see, or its value may be another one each time."""
+    OWN = enum.auto()
+    """It has memory that threads would share in a loop: arrays, atomic operations."""
+    UNKNOWN = enum.auto()
+    """It calls what only an instantiation decides."""
+
+
+_OF_THREAD: Final = {"index": Effect.PLACED, "rank": Effect.PLACED, "block": Effect.BLOCK}
+"""What the headers' record of a thread says, by the names of its members."""
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A variable of a kernel.
+
+    Attributes:
+        name: Its name.
+        line: Its line.
+        kind: What it is.
+        is_shared: Whether it is ``__shared__``.
+        is_static: Whether it is ``static`` or ``extern`` and not shared.
+        holds_arrays: Whether it is, or has, an array.
+        has_value: Whether it is a number that has a first value.
+        start: Where its declaration begins.
+        at: Where its name stands.
+        end: Where its first value ends, or its name.
+    """
+
+    name: str
+    line: int
+    kind: Kind
+    is_shared: bool
+    is_static: bool
+    holds_arrays: bool
+    has_value: bool
+    start: int
+    at: int
+    end: int
+
+
+class Meaning:
+    """What is known of a kernel.
+
+    Attributes:
+        problem: Why it is not known; empty if it is.
+        variables: Its variables in the order of the text, parameters first.
+        changes: Where each variable is used other than by reading its value, by name.
+    """
+
+    def __init__(self, problem: str = "") -> None:
+        self.problem = problem
+        self.variables: list[Named] = []
+        self.changes: dict[str, set[int]] = {}
+        self._effects: dict[tuple[int, int], Effect] = {}
+        self._sorted: list[tuple[int, int]] | None = None
+
+    def add(self, start: int, end: int, effect: Effect) -> None:
+        """Record what a part does."""
+        if effect:
+            self._effects[start, end] = self._effects.get((start, end), Effect.NONE) | effect
+            self._sorted = None
+
+    def all_effects(self) -> list[tuple[tuple[int, int], Effect]]:
+        """Return what each part does."""
+        return list(self._effects.items())
+
+    def effects(self, start: int, end: int) -> Effect:
+        """Return what the calls and operators between two positions do."""
+        if self._sorted is None:
+            self._sorted = sorted(self._effects)
+        found = Effect.NONE
+        for place in self._sorted[bisect.bisect_left(self._sorted, (start, 0)) :]:
+            if place[0] >= end:
+                break
+            if place[1] <= end:
+                found |= self._effects[place]
+        return found
+
+    def places(self, wanted: Effect, start: int, end: int) -> set[int]:
+        """Return where, between two positions, something is done."""
+        return {
+            place[0]
+            for place, effect in self._effects.items()
+            if effect & wanted and start <= place[0] and place[1] <= end
+        }
+
+    def meeting(self) -> list[tuple[int, int]]:
+        """Return the calls that wait for other threads."""
+        return [place for place, effect in self._effects.items() if Effect.MEETS in effect]
+
+    def merged(self, other: Meaning) -> Meaning:
+        """Return what holds for two meanings of a kernel, of two units or instantiations."""
+        if self.problem or other.problem:
+            return other if self.problem else self
+        kinds = [(each.name, each.kind, each.is_shared) for each in self.variables]
+        if kinds != [(each.name, each.kind, each.is_shared) for each in other.variables]:
+            return Meaning("its variables differ between its instantiations")
+        found = Meaning()
+        found.variables = [
+            a if a.holds_arrays else b for a, b in zip(self.variables, other.variables, strict=True)
+        ]
+        for each in (self, other):
+            for name, places in each.changes.items():
+                found.changes.setdefault(name, set()).update(places)
+            for (start, end), effect in each.all_effects():
+                found.add(start, end, effect)
+        return found
+
+
+Meanings = Mapping[tuple[str, int], Meaning]
+"""What is known of each kernel, by its source and where its body begins."""
+
+
+def read_meanings(
+    sources: Mapping[str, CudaSource], reading: Reading
+) -> dict[tuple[str, int], Meaning]:
+    """Return what is known of the kernels of some sources.
+
+    Args:
+        sources: Sources and headers that are built together.
+        reading: How their files are read.
+
+    Example:
+        >>> from sapwood.gpu.cuda.parse import read_sources
+        >>> sources = read_sources({"a.cu": b"__global__ void k(int *x) { int v(*x); x[0] = v; }"})
+        >>> [meaning] = read_meanings(sources, Reading()).values()
+        >>> [(each.name, each.kind.name) for each in meaning.variables]
+        [('x', 'NUMBER'), ('v', 'NUMBER')]
+    """
+    kernels = [kernel for source in sources.values() for kernel in source.kernels]
+    if not kernels:
+        return {}
+    try:
+        units = Units(sources, reading)
+    except UnitsMissingError as error:
+        return {_place(kernel): Meaning(str(error)) for kernel in kernels}
+    try:
+        read = [_Unit(unit, path, units.names) for path, unit in units.parsed]
+        found: dict[tuple[str, int], Meaning] = {}
+        for kernel in kernels:
+            for unit in read:
+                meaning = unit.meaning(kernel, reading.path(kernel.source.name))
+                if meaning is not None:
+                    known = found.get(_place(kernel))
+                    found[_place(kernel)] = meaning if known is None else known.merged(meaning)
+            found.setdefault(_place(kernel), Meaning(_unseen(read)))
+        return found
+    finally:
+        units.close()
+
+
+def meaning_of(kernel: Function, meanings: Meanings) -> Meaning:
+    """Return what is known of a kernel."""
+    return meanings[_place(kernel)]
+
+
+def _place(kernel: Function) -> tuple[str, int]:
+    return kernel.source.name, int(kernel.body.start_byte)
+
+
+def _unseen(units: Sequence[_Unit]) -> str:
+    """Return why a kernel was not seen: usually a header is missing."""
+    for unit in units:
+        if unit.fatal:
+            return unit.fatal
+    return "the compiler does not see it"
+
+
+class _Code:
+    """What a function does by itself, and whom it calls."""
+
+    def __init__(self, effect: Effect) -> None:
+        self.effect = effect
+        self.calls: set[str] = set()
+
+
+class _Unit:
+    """One translation unit."""
+
+    def __init__(self, unit: Any, path: str, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._unit = unit
+        self.fatal = ""
+        self._errors: list[tuple[str, int, int, str]] = []
+        for each in unit.diagnostics:
+            if each.severity >= _ERROR:
+                file = each.location.file
+                name = os.path.normpath(file.name) if file is not None else path
+                self._errors.append((name, each.location.offset, each.location.line, each.spelling))
+                if each.severity >= _FATAL:
+                    self.fatal = f"{names.get(name, name)}:{each.location.line}: {each.spelling}"
+        self._code: dict[str, _Code] = {}
+        self._cursors: dict[str, Any] = {}
+        self._records: dict[str, Effect] = {}
+        self._kernels: dict[tuple[str, int], list[Any]] = {}
+        self._callable: list[str] = []
+        self._find_functions()
+
+    # Finding functions and their instantiations.
+
+    def _find_functions(self) -> None:
+        pending = list(cursors_of(self._unit, self._names))
+        functions: list[Any] = []
+        while pending:
+            each = pending.pop()
+            kind = each.kind.name
+            if kind in FUNCTIONS:
+                functions.append(each)
+            elif kind in _SCOPES:
+                pending += each.get_children()
+            elif kind == "VAR_DECL":
+                functions.append(each)  # a lambda may be its value
+        seen: set[str] = set()
+        while functions:
+            function = functions.pop()
+            key = key_of(function)
+            if key in seen:
+                continue
+            seen.add(key)
+            body = body_of(function)
+            if body is not None and function.location.file is not None:
+                at = (os.path.normpath(function.location.file.name), body.extent.start.offset)
+                self._kernels.setdefault(at, []).append(function)
+            if not self._is_kernel(function):
+                self._callable.append(self._named(function))
+            for node in function.walk_preorder():
+                callee = node.referenced if node.kind.is_expression() else None
+                if (
+                    callee is not None
+                    and callee.kind.name in FUNCTIONS
+                    and self._is_instance(callee)
+                ):
+                    functions.append(callee)
+
+    def _is_kernel(self, function: Any) -> bool:
+        return any(each.kind.name == "VISIBILITY_ATTR" for each in children(function))
+
+    def _is_instance(self, function: Any) -> bool:
+        file = function.location.file
+        if file is None or os.path.normpath(file.name) not in self._names:
+            return False
+        pattern = libclang().clang_getSpecializedCursorTemplate(function)
+        return pattern is not None and not pattern.kind.is_invalid()
+
+    # What functions do.
+
+    def _named(self, function: Any) -> str:
+        """Return the key of a function that is looked into when somebody asks."""
+        key = key_of(function)
+        self._cursors.setdefault(key, function)
+        return key
+
+    def _own(self, key: str) -> _Code:
+        """Return what a function or class does by itself."""
+        known = self._code.get(key)
+        if known is None:
+            known = self._code[key] = _Code(Effect.NONE)
+            self._scan(self._cursors[key], known)
+        return known
+
+    def _scan(self, function: Any, code: _Code) -> None:
+        name, file = function.spelling, function.location.file
+        in_shim = file is not None and file.name.startswith(str(SHIM))
+        if in_shim and (is_warp_operation(name) or name in BARRIERS | VOTING_BARRIERS):
+            code.effect |= Effect.MEETS | Effect.WRITES | Effect.OWN
+            return
+        if in_shim and is_atomic(name):
+            code.effect |= Effect.WRITES | Effect.OWN
+            return
+        definition = function.get_definition() or function
+        if definition != function:
+            for parameter in function.get_arguments():  # default arguments are in a declaration
+                for node in parameter.walk_preorder():
+                    effect, callees = self._of_node(node)
+                    code.effect |= effect
+                    code.calls |= callees
+        if body_of(definition) is None:
+            if not is_pure(definition):
+                code.effect |= Effect.WRITES
+            return
+        for node in definition.walk_preorder():
+            effect, callees = self._of_node(node)
+            code.effect |= effect
+            code.calls |= callees
+            if is_written(node, definition):
+                code.effect |= Effect.WRITES
+        if in_shim:
+            code.effect &= ~Effect.BLOCK  # it knows about larger blocks
+
+    def _of_node(self, node: Any) -> tuple[Effect, set[str]]:
+        """Return what one node does, and whom it calls."""
+        kind = node.kind.name
+        if kind == "MEMBER_REF_EXPR" and node.spelling in _OF_THREAD:
+            field = node.referenced
+            if field is not None and field.semantic_parent.spelling == "Thread":
+                return _OF_THREAD[node.spelling], set()
+        if kind in {"VAR_DECL", "CALL_EXPR"}:
+            effect, callees = self._made(node.type)
+        else:
+            effect, callees = Effect.NONE, set()
+        if kind == "VAR_DECL":
+            if holds_arrays(node.type):
+                effect |= Effect.OWN
+            return effect, callees
+        if node.kind.is_expression() and node.type.spelling in _DEPENDENT:
+            effect |= Effect.UNKNOWN
+        if kind == "CALL_EXPR" or (kind == "DECL_REF_EXPR" and is_function(node.referenced)):
+            callee = node.referenced
+            if not is_function(callee) or (
+                callee.kind.name == "CXX_METHOD" and callee.is_virtual_method()
+            ):
+                return effect | Effect.UNKNOWN, callees
+            callees = callees | {self._named(callee)}
+        if kind in {
+            "CXX_NEW_EXPR",
+            "CXX_DELETE_EXPR",
+            "CXX_THROW_EXPR",
+            "ASM_STMT",
+            "GCC_ASM_STMT",
+        }:
+            effect |= Effect.WRITES
+        return effect, callees
+
+    def _made(self, type_: Any) -> tuple[Effect, set[str]]:
+        """Return what making and ending an object of a type does: its class's special functions."""
+        record = record_of(type_)
+        if record is None:
+            return Effect.NONE, set()
+        key = "record " + key_of(record)
+        if key not in self._code:
+            code = self._code[key] = _Code(Effect.NONE)
+            for each in children(record):
+                if each.kind.name in {"CONSTRUCTOR", "DESTRUCTOR"}:
+                    code.calls.add(self._named(each))
+                elif each.kind.name in {"FIELD_DECL", "CXX_BASE_SPECIFIER"}:
+                    _, more = self._made(each.type)
+                    code.calls |= more
+                    for node in each.walk_preorder():
+                        if node.kind.is_expression():
+                            effect, callees = self._of_node(node)
+                            code.effect |= effect
+                            code.calls |= callees
+        return Effect.NONE, {key}
+
+    def _reach(self, effect: Effect, callees: Collection[str]) -> Effect:
+        """Return what a node does together with all that it calls."""
+        found = self._reach_known(effect, callees)
+        return found | self._any if Effect.UNKNOWN in found else found
+
+    def _reach_known(self, effect: Effect, callees: Collection[str]) -> Effect:
+        seen: set[str] = set()
+        pending = list(callees)
+        while pending:
+            key = pending.pop()
+            if key not in seen:
+                seen.add(key)
+                code = self._own(key)
+                effect |= code.effect
+                pending += code.calls
+        return effect
+
+    @functools.cached_property
+    def _any(self) -> Effect:
+        """What a call may do of which it is not known whom it calls."""
+        return self._reach_known(Effect.WRITES | Effect.OWN, self._callable)
+
+    # What a kernel is.
+
+    def meaning(self, kernel: Function, path: str) -> Meaning | None:
+        """Return what is known of a kernel here; None if it is not seen."""
+        known = self._kernels.get((path, int(kernel.body.start_byte)), [])
+        for name, offset, line, text in self._errors:
+            if name == path and kernel.node.start_byte <= offset <= kernel.node.end_byte:
+                return Meaning(f"line {line}: {text}")
+        instances = [each for each in known if each.kind.name != "FUNCTION_TEMPLATE"]
+        found: Meaning | None = None
+        for each in instances or known:
+            meaning = self._of_kernel(each)
+            found = meaning if found is None else found.merged(meaning)
+        return found
+
+    def _of_kernel(self, function: Any) -> Meaning:
+        found = Meaning()
+        start, end = function.extent.start.offset, function.extent.end.offset
+        listed: dict[tuple[int, str], Named] = {}
+        for node, above in walk_inside(function):
+            kind, place = node.kind.name, (node.extent.start.offset, node.extent.end.offset)
+            if (
+                kind in {"VAR_DECL", "PARM_DECL"}
+                and node.spelling
+                and not node.spelling.startswith("__")
+            ):
+                listed.setdefault((node.location.offset, node.spelling), _named(node))
+            if kind == "DECL_REF_EXPR" and node.referenced is not None:
+                declared = node.referenced
+                at = declared.location
+                if declared.kind.name in {"VAR_DECL", "PARM_DECL"} and at.file is not None:
+                    own = start <= at.offset < end and at.file.name == function.location.file.name
+                    if own and not is_read(node, above):
+                        found.changes.setdefault(node.spelling, set()).add(node.location.offset)
+            effect, callees = self._of_node(node)
+            if kind != "PARM_DECL":
+                if is_shared(node):
+                    effect &= ~Effect.OWN
+                found.add(*place, self._reach(effect, callees))
+        found.variables = [listed[key] for key in sorted(listed)]
+        return found
+
+
+def _named(node: Any) -> Named:
+    kind = kind_of(node.type)
+    shared = is_shared(node)
+    storage = node.storage_class.name if node.kind.name == "VAR_DECL" else "NONE"
+    return Named(
+        name=node.spelling,
+        line=int(node.location.line),
+        kind=kind,
+        is_shared=shared,
+        is_static=storage in {"STATIC", "EXTERN"} and not shared,
+        holds_arrays=holds_arrays(node.type),
+        has_value=kind is Kind.NUMBER and any(e.kind.is_expression() for e in children(node)),
+        start=int(node.extent.start.offset),
+        at=int(node.location.offset),
+        end=int(node.extent.end.offset),
+    )
