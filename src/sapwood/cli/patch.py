@@ -103,7 +103,9 @@ def _show(
     sources = read_sources({names[name]: data for name, data in found.items()}, macros)
     refused = [each for source in sources.values() for each in unsupported(source)]
     traps = [each for source in sources.values() for each in find_traps(source)]
-    reading = Reading(folder=file.parent, include=tuple(each.absolute() for each in include), macros=macros)
+    reading = Reading(
+        folder=file.parent, include=tuple(each.absolute() for each in include), macros=macros
+    )
     patched = patch_sources(sources, reading=reading)
     kernels = [kernel for each in patched.values() for kernel in each.kernels]
     text = patched[file.name].text.decode("utf-8", "replace") if file.name in patched else ""
