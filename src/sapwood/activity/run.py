@@ -59,20 +59,20 @@ from sapwood.code.program import Program
 from sapwood.code.reducers import built_in, has_reducers
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.target import Target, host_target
+from sapwood.code.user_error import user_error
 from sapwood.comm.content import ContentRef
 from sapwood.core import arguments, typed
 from sapwood.core.arguments import whole
 from sapwood.core.errors import (
-    EXCEPTION_TYPE,
     AgentLostError,
     CancelledError,
+    DataValueError,
     DrainedError,
     ExecutionError,
     InputError,
     ProgramError,
     SapwoodError,
     TimeLimitError,
-    UserCodeError,
 )
 from sapwood.core.failures import new_thread
 from sapwood.core.futures import CallerFuture
@@ -806,7 +806,11 @@ class Run(StaysHere):
         """Have the agents map the state, and return what all items together gave."""
         if self._draining and self._iterated > (self._resumed or 0):
             raise self._drained()
-        result = stream.exchange(state, meanwhile=self._meanwhile)
+        try:
+            result = stream.exchange(state, meanwhile=self._meanwhile)
+        except DataValueError as error:
+            error.where = error.where or f"the state of {self.program.name}"
+            raise
         if self._watch.helping:
             self._watch.wave_over()
         if result.weight != len(self.data):
@@ -854,10 +858,10 @@ class Run(StaysHere):
         except (Exception, SystemExit) as error:  # an exit would end who waits for the run
             raise self._of_user(what, error) from error
 
-    def _of_user(self, what: str, error: BaseException) -> UserCodeError:
-        kind = type(error).__qualname__
-        where = f"{self.program.name}.{what}"
-        return UserCodeError(f"{kind}: {error}", where=where, details={EXCEPTION_TYPE: kind})
+    def _of_user(self, what: str, error: BaseException) -> SapwoodError:
+        made = user_error(error, of_agent=False)
+        made.where = f"{self.program.name}.{what}"
+        return made
 
     def _note_iteration(self) -> None:
         """Note how far the run has come; done while the agents have the next wave to work on."""

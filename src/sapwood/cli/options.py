@@ -34,6 +34,16 @@ Cluster = Annotated[
 ]
 """Every command about a cluster has it by this name, so that hints can add it."""
 
+Env = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="An environment variable of the agents; NAME alone takes its value from here, which "
+        "no list of processes shows; may be repeated.",
+    ),
+]
+
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,6 +77,32 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
             raise InputError(f"{shown(name)} is given twice", where=option, hint="give it once")
         values[name] = value
     return values
+
+
+def variables(texts: Iterable[str]) -> dict[str, str]:
+    """Return the environment variables of ``--env`` as settings by dotted key.
+
+    Args:
+        texts: ``NAME``, for the value that it has in this process, or ``NAME=VALUE``.
+
+    Raises:
+        InputError: A variable is not set here, has no name, or is given twice.
+
+    Example:
+        >>> variables(["MODE=test", "EMPTY="])
+        {'environment.variables.MODE': 'test', 'environment.variables.EMPTY': ''}
+    """
+    whole = []
+    for text in texts:
+        if text and "=" not in text and text not in os.environ:
+            raise InputError(
+                f"the environment variable {shown(text)} is not set here",
+                where="--env",
+                hint=f"export it, or write --env {text}=VALUE",
+            )
+        whole.append(text if "=" in text or not text else f"{text}={os.environ[text]}")
+    given = assignments(whole, "--env")
+    return {f"environment.variables.{name}": value for name, value in given.items()}
 
 
 def machines_of(on: str | None, session: str | None, cluster: str) -> str | None:
@@ -234,6 +270,12 @@ EXCLUSIONS: Final = (
         ("--report",),
         "a detached run has not ended when the command does",
         "leave out --report; `sapwood report RUN` writes it at any time",
+    ),
+    Exclusion(
+        "--detach",
+        ("--env",),
+        "the head keeps the options of a detached run, and shows them",
+        "make a session by `sapwood session create NAME --env VARIABLE`, and give --session NAME",
     ),
     Exclusion(
         "--detach",

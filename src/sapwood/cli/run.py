@@ -12,6 +12,7 @@ from sapwood.cli.answer_file import answering
 from sapwood.cli.failures import reported
 from sapwood.cli.options import (
     Debug,
+    Env,
     Json,
     RunRequest,
     Set,
@@ -19,6 +20,7 @@ from sapwood.cli.options import (
     machines_of,
     output_path,
     require_together,
+    variables,
 )
 from sapwood.core.errors import ConfigurationError
 
@@ -164,6 +166,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         ),
     ] = None,
     record: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    env: Env = None,
     settings: Set = None,
     as_json: Json = False,
     dry_run: Annotated[
@@ -189,10 +192,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     """
     with answering(record), reported(debug=debug, as_json=as_json):
         own = on is not None or agents is not None or fanout is not None or bool(environment)
-        if session is not None and own:
+        if session is not None and (own or env):
             raise ConfigurationError(
-                "a session has its agents",
-                hint="leave out --on, --agents, --fanout and --environment",
+                "a session has its agents, with their environment variables",
+                hint="leave out --on, --agents, --fanout, --environment and --env; "
+                "`sapwood session create --env NAME` makes a session with a variable",
             )
         machines = machines_of(on, session, cluster)
         if detach and session is not None:  # its driver knows the cluster, which keeps the run
@@ -216,7 +220,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             data=data,
             columns=None if columns is None else tuple(columns.split(",")),
             parameters=assignments(parameter or (), "-p"),
-            flags=assignments(settings or (), "--set") | flags,
+            flags=assignments(settings or (), "--set") | variables(env or ()) | flags,
             chunk=chunk,
             output=output_path(output),
             on_agent_loss=on_agent_loss,
@@ -238,6 +242,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
                 "--continue": go_on,
                 "--detach": detach,
                 "--dry-run": dry_run,
+                "--env": env,
                 "--report": report,
                 "--resume": resume,
                 "--watch": watch,

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reported
-from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
+from sapwood.cli.options import Cluster, Debug, Env, Json, Set, assignments, variables
 
 app = typer.Typer(help="Sessions that outlive the programs that use them.", no_args_is_help=True)
 
@@ -48,6 +48,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option(metavar="TIME", help="End it when nobody is attached for so long; 0: never."),
     ] = None,
     cluster: Cluster = "default",
+    env: Env = None,
     settings: Set = None,
     as_json: Json = False,
     debug: Debug = False,
@@ -69,7 +70,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
                 topology,
                 idle,
                 cluster,
-                assignments(settings or (), "--set"),
+                assignments(settings or (), "--set") | variables(env or ()),
             ),
             as_json=as_json,
         )

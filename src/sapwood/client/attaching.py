@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -24,9 +24,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, 
 from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
-from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
-from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.roots.attached import (
     AdoptedStream,
@@ -35,7 +33,7 @@ from sapwood.roots.attached import (
     MadeSession,
     RootAddress,
 )
-from sapwood.roots.making import site_variables
+from sapwood.roots.making import chosen_settings, site_variables
 from sapwood.roots.rights import FrontEndRole
 from sapwood.session.port import SessionPort, SessionState
 
@@ -64,6 +62,7 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     idle: float | None = None,
     cluster: str = "default",
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Start a session at a head that is up here (``sapwood up``); it can outlive this process.
@@ -88,6 +87,8 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
             (``idle.session``).
         cluster: What ``sapwood up --name`` was given.
         settings: All settings; by default those of configuration files and variables.
+        environment: Environment variables for the agents, in addition to their own;
+            the head keeps them with the session.
         on_wait: Told what a session waits for whose machines are not there yet, and since how many
             seconds; :func:`request_session` does not wait for them.
 
@@ -107,7 +108,7 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
 
             cluster = sapwood.attach(handle)  # later, from another process
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     handle = request_session(
         agents,
         name=name,
@@ -139,7 +140,7 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
     return made
 
 
-def request_session(
+def request_session(  # noqa: PLR0913 - each is an option with a name
     agents: int | None = None,
     *,
     name: str = "",
@@ -149,6 +150,7 @@ def request_session(
     idle: float | None = None,
     cluster: str = "default",
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """Ask for a session as :func:`create_session` does, and return its handle at once.
 
@@ -164,6 +166,7 @@ def request_session(
         idle: Seconds after which it ends when nobody is attached; it is not idle while it waits.
         cluster: What ``sapwood up --name`` was given.
         settings: All settings.
+        environment: Environment variables for the agents, in addition to their own.
 
     Raises:
         ConfigurationError: It cannot be called so, or there cannot be such machines.
@@ -180,7 +183,7 @@ def request_session(
     """
     from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
 
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     wanted = calls.CreateSession(
         name=text(name, "name"),
         on=absolute(on),
@@ -288,7 +291,7 @@ def attach(
         raise ConfigurationError(
             f"a front end cannot be {shown(role)}", where="role", hint="say owner, user or watch"
         )
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings)
     if text(handle, "handle").startswith("sws1."):
         from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
             connect_by,

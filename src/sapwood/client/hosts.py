@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,15 @@ from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.hostset import split_hosts
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree, flat
-from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
-from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.roots.making import on_loopback, plan_over, session_options, site_variables
+from sapwood.roots.making import (
+    chosen_settings,
+    on_loopback,
+    plan_over,
+    session_options,
+    site_variables,
+)
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
@@ -52,6 +56,7 @@ def ssh(
     agents_per_node: int | None = None,
     topology: str = "",
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> Cluster:
     """Start a cluster on machines that ``ssh`` reaches.
@@ -69,6 +74,7 @@ def ssh(
             ``file:PATH``; by default ``nodes.topology``.
         settings: All settings; by default those of configuration files and variables. The table
             ``nodes`` says where this machine listens and which Python the others have.
+        environment: Environment variables for the agents, in addition to their own.
         options: More arguments for ``ssh``, such as ``["-p", "2222"]``.
 
     Raises:
@@ -81,7 +87,7 @@ def ssh(
             with sapwood.ssh(["n1", "n2"], agents_per_node=4) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     if topology:
         nodes = msgspec.structs.replace(chosen.nodes, topology=topology)
         chosen = msgspec.structs.replace(chosen, nodes=nodes)
@@ -97,6 +103,7 @@ def slurm(
     agents_per_node: int | None = None,
     time: str = "",
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
@@ -113,6 +120,7 @@ def slurm(
             both is given, the job asks for a core for each agent, else for whole machines.
         time: The job's time limit, as Slurm takes it, for example ``"1:00:00"``.
         settings: All settings; ``nodes.slurm`` has arguments for each allocation.
+        environment: Environment variables for the agents, in addition to their own.
         options: More arguments for ``salloc``, such as ``["--partition=gpu"]``.
         on_wait: Told what the job waits for, and since how many seconds.
 
@@ -127,7 +135,7 @@ def slurm(
             with sapwood.slurm(nodes=4, agents_per_node=8, time="1:00:00") as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     launcher = SlurmLauncher(
         nodes,
         [*chosen.nodes.slurm, *options],
@@ -149,6 +157,7 @@ def connect(
     *,
     agents_per_node: int | None = None,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Cluster:
@@ -164,6 +173,7 @@ def connect(
         agents: Agents altogether; they are spread evenly.
         agents_per_node: Agents on each node; by default as many as it has cores.
         settings: All settings; by default those of configuration files and variables.
+        environment: Environment variables for the agents, in addition to their own.
         credential: A credential, or the file with one: what this cluster may do, and no more. On
             the head's machine its user needs none.
         key: The key of the credential's holder, or the file with it, if it is bound to one.
@@ -189,7 +199,7 @@ def connect(
         find_holder_key,
     )
 
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     head = HeadAccess(
         name,
         None if credential is None else find_credential(credential),
@@ -231,6 +241,7 @@ def ray(
     gpus_per_node: int = 0,
     address: str = "",
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Start a cluster on machines of a running Ray cluster.
@@ -246,6 +257,7 @@ def ray(
         gpus_per_node: GPUs that Ray reserves on each machine.
         address: The Ray cluster; empty means ``RAY_ADDRESS``, or that which runs on this machine.
         settings: All settings; ``nodes.ray_timeout`` says how long to wait for machines.
+        environment: Environment variables for the agents, in addition to their own.
         on_wait: Told what Ray says of machines that it does not have yet, and since how many
             seconds.
 
@@ -260,7 +272,7 @@ def ray(
             with sapwood.ray(nodes=2, agents_per_node=8) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     launcher = RayLauncher(
         nodes,
         cpus=cores_per_node(nodes, agents or chosen.cluster.agents, agents_per_node),
@@ -285,6 +297,7 @@ def dask(
     *,
     agents_per_node: int | None = None,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Start a cluster on machines of a running Dask cluster.
@@ -301,6 +314,7 @@ def dask(
         agents_per_node: Agents on each machine; by default as many as the workers of the smallest
             have threads.
         settings: All settings; ``nodes.dask_timeout`` says how long to wait for machines.
+        environment: Environment variables for the agents, in addition to their own.
         on_wait: Told what is waited for, and since how many seconds.
 
     Raises:
@@ -314,7 +328,7 @@ def dask(
             with sapwood.dask("tcp://10.0.0.5:8786", nodes=4) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     launcher = DaskLauncher(cluster, nodes, timeout=chosen.nodes.dask_timeout)
     launcher.request(on_wait)
     if agents is None and agents_per_node is None and not chosen.cluster.agents:
@@ -338,6 +352,7 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
     gpus_per_node: int = 0,
     deadline: int = 0,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
     """Start a cluster on pods of a Kubernetes cluster.
@@ -359,6 +374,7 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
         gpus_per_node: NVIDIA GPUs of each pod.
         deadline: Seconds after which Kubernetes ends the pods in any case; 0 for never.
         settings: All settings; ``nodes.kubernetes_timeout`` says how long to wait for pods.
+        environment: Environment variables for the agents, in addition to their own.
         on_wait: Told why pods do not run yet, and since how many seconds.
 
     Raises:
@@ -372,7 +388,7 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
             with sapwood.kubernetes(nodes=4, agents_per_node=2) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     options = PodOptions(
         image=image or chosen.nodes.pod_image or IMAGE,
         namespace=namespace or chosen.nodes.pod_namespace,
@@ -396,6 +412,7 @@ def on(
     agents: int | None = None,
     *,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
@@ -411,6 +428,7 @@ def on(
             name), or ``nodes:N`` for several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
         settings: All settings; by default those of configuration files and variables.
+        environment: Environment variables for the agents, in addition to their own.
         on_wait: Told what Slurm, Ray, Dask or Kubernetes waits for, and since how many seconds.
         credential: For ``head:``, as for :func:`sapwood.connect`.
         key: Likewise.
@@ -426,6 +444,13 @@ def on(
                 print(cluster.submit(pow, 2, 10).result())
     """
     kind, rest = machines(spec)
+    if environment and kind == "session":
+        raise ConfigurationError(
+            "a session has its agents, with their environment variables",
+            where="environment",
+            hint="give the variables where the session is made: sapwood.create_session()",
+        )
+    settings = chosen_settings(settings, environment)
     if kind == "local":
         return local(agents, settings=settings)
     if kind == "ssh":
@@ -505,7 +530,13 @@ def new_control_tree(
     )
 
 
-def several(nodes: int, agents: int | None = None, *, settings: Settings | None = None) -> Cluster:
+def several(
+    nodes: int,
+    agents: int | None = None,
+    *,
+    settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Cluster:
     """Start a cluster of several nodes on this machine, as if they were machines of their own.
 
     This is for trying what happens between machines: their only connection is TLS on loopback.
@@ -514,11 +545,12 @@ def several(nodes: int, agents: int | None = None, *, settings: Settings | None 
         nodes: How many.
         agents: Agents altogether; by default one on each.
         settings: All settings.
+        environment: Environment variables for the agents, in addition to their own.
 
     Raises:
         ConfigurationError: A number is out of range.
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     return start_on(
         LocalLauncher(whole(nodes, "nodes", ConfigurationError)),
         agents,

@@ -1,6 +1,6 @@
 """``sapwood.local``: a cluster on this machine, inside your process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -8,12 +8,11 @@ from sapwood.client.cluster import Cluster
 from sapwood.client.output import OutputPrinter
 from sapwood.core.optional import fastpath
 from sapwood.core.topology import Tree
-from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging
-from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.roots.making import (
     SessionPlan,
+    chosen_settings,
     host_filters,
     let_agents_join,
     linked_by,
@@ -30,6 +29,7 @@ def local(
     shape: str | None = None,
     transport: str | None = None,
     settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Start a cluster on this machine.
 
@@ -43,6 +43,7 @@ def local(
             everything, arrays as well; by default ``comm.transport``, and Unix sockets with shared
             memory beside them if that is empty.
         settings: All settings; by default those of configuration files and variables.
+        environment: Environment variables for the agents, in addition to their own.
 
     Raises:
         ConfigurationError: A number or a setting is out of range, or the transport does not work.
@@ -54,7 +55,7 @@ def local(
             with sapwood.local(agents=4) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    chosen = chosen_settings(settings, environment)
     chosen = linked_by(chosen, transport)
     planned = plan_here(chosen, agents, fanout, shape)
 

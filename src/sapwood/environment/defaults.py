@@ -59,8 +59,13 @@ def _render(section: msgspec.Struct, key: Key, lines: list[str], abouts: Mapping
             _render(value, (*key, name), lines, abouts)
         elif isinstance(value, dict):
             lines += _comment(abouts.get((*key, name), ""))
+            texts = {inner: item for inner, item in value.items() if isinstance(item, str)}
+            if texts:
+                lines += ["", f"[{format_key((*key, name))}]"]
+                lines += [f"{format_key((one,))} = {format_value(texts[one])}" for one in texts]
             for inner, item in value.items():
-                _render(item, (*key, name, inner), lines, abouts)
+                if inner not in texts:
+                    _render(item, (*key, name, inner), lines, abouts)
 
 
 def _abouts() -> dict[Key, str]:

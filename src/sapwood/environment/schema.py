@@ -192,6 +192,8 @@ def _walk(kind: type[msgspec.Struct], prefix: Key) -> Iterator[SettingField]:
         key = (*prefix, field.name)
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
             yield from _walk(inner, key)
+        elif get_origin(inner) is dict and get_args(inner)[1] is str:
+            yield SettingField((*key, ANY), str, minimum, unit, text, "")
         elif get_origin(inner) is dict:
             yield from _walk(get_args(inner)[1], (*key, ANY))
         else:

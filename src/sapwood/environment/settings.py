@@ -531,6 +531,13 @@ class EnvironmentSettings(Section, frozen=True):
         about("Shell files that /bin/sh sources at start; their exports reach builds and runners."),
     ] = []
     source_timeout: Annotated[Seconds, about("How long sourcing these files may take.")] = 30.0
+    variables: Annotated[
+        dict[str, str],
+        about(
+            "Environment variables for agents, in addition to their own; environment= and "
+            "`sapwood run PROGRAM --env NAME` add to them."
+        ),
+    ] = {}
     packages: Annotated[
         str,
         about(

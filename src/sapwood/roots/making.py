@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import resource
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,9 +26,11 @@ from sapwood.core.host_tree import parse_shape, read_host_tree, shaped
 from sapwood.core.rankset import parse_ranks
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, by_host, flat, plan
+from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.folders import expand_user
 from sapwood.environment.memory import available_memory
+from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import ClusterSettings, CommSettings, Settings
 from sapwood.environment.shell import source_files
 from sapwood.environment.units import format_size
@@ -265,11 +267,46 @@ def session_options(settings: Settings, exports: dict[str, str]) -> SessionOptio
 
 
 def site_variables(settings: Settings) -> dict[str, str]:
-    """Return what the shell files of the configuration export, for builds and runners."""
+    """Return the variables of the configuration for builds and runners.
+
+    Raises:
+        ConfigurationError: A shell file fails, or a variable cannot be called so.
+    """
     chosen = settings.environment
+    for name, value in chosen.variables.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ConfigurationError(
+                f"{shown(name)} cannot be an environment variable",
+                where="environment.variables",
+                hint="a name has no '=', and neither name nor value a NUL character",
+            )
     if not chosen.source:
-        return {}
-    return source_files(chosen.source, time_limit=chosen.source_timeout)
+        return chosen.variables
+    return source_files(chosen.source, time_limit=chosen.source_timeout) | chosen.variables
+
+
+def chosen_settings(
+    settings: Settings | None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Return the settings of a cluster.
+
+    Args:
+        settings: All settings; by default those of configuration files and variables.
+        environment: More environment variables of its agents.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+
+    Example:
+        >>> chosen_settings(Settings(), {"MODE": "test"}).environment.variables
+        {'MODE': 'test'}
+    """
+    chosen = load_configuration().settings if settings is None else check_settings(settings)
+    if not environment:
+        return chosen
+    variables = chosen.environment.variables | dict(environment)
+    own = msgspec.structs.replace(chosen.environment, variables=variables)
+    return check_settings(msgspec.structs.replace(chosen, environment=own))
 
 
 def runner_options(agents: int, settings: Settings, cores: int) -> RunnerOptions:

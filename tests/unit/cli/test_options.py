@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.cli.options import assignments, existing_file, output_path, require_together
+from sapwood.cli.options import assignments, existing_file, output_path, require_together, variables
 from sapwood.core.errors import ConfigurationError, InputError
 
 
@@ -64,6 +64,7 @@ def test_output_path_that_may_not_be_written(
         ("--watch --allocations", "and --allocations"),
         ("--detach --resume", "leave out --checkpoint and --resume"),
         ("--detach --report", "`sapwood report RUN` writes it"),
+        ("--detach --env", "`sapwood session create NAME --env VARIABLE`"),
         ("--detach --dry-run", "leave out --watch and --dry-run"),
         ("--dry-run --watch", "one of them"),
     ],
@@ -79,3 +80,16 @@ def test_options_that_do_not_go_together(given: str, hint: str) -> None:
 )
 def test_options_that_go_together(given: str) -> None:
     require_together(dict.fromkeys(given.split(), True) | {"--resume": None, "--watch": False})
+
+
+def test_variables_come_from_here_or_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAPWOOD_TEST_HERE", "a=b")
+    monkeypatch.delenv("SAPWOOD_TEST_AWAY", raising=False)
+    assert variables(["SAPWOOD_TEST_HERE", "X=1"]) == {
+        "environment.variables.SAPWOOD_TEST_HERE": "a=b",
+        "environment.variables.X": "1",
+    }
+    with pytest.raises(InputError, match="'SAPWOOD_TEST_AWAY' is not set here"):
+        variables(["SAPWOOD_TEST_AWAY"])
+    with pytest.raises(InputError, match="--env cannot be"):
+        variables([""])

@@ -322,3 +322,13 @@ def test_a_working_folder_that_was_removed_is_named(
 def test_numbers_of_more_than_64_bits_are_refused(load: Load, key: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"{key} cannot be"):
         load(flags={key: value})
+
+
+def test_a_table_of_texts_is_written_as_it_is_read(load: Load) -> None:
+    configuration = load(
+        project='[environment.variables]\nMODE = "test"\n"A-B" = "1"\n',
+        flags={"environment.variables.MODE": "5"},
+    )
+    variables = {"MODE": "5", "A-B": "1"}
+    assert configuration.settings.environment.variables == variables
+    assert load(project=configuration.to_toml()).settings.environment.variables == variables

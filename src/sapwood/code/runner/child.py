@@ -30,6 +30,7 @@ from sapwood.code.runner.packages import import_staged_packages
 from sapwood.code.runner.printing import Printing
 from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
+from sapwood.code.user_error import user_error
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.content import ContentFolder
@@ -37,15 +38,10 @@ from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
 from sapwood.core import typed
 from sapwood.core.errors import (
-    EXCEPTION_TYPE,
     MAX_RECORD_TEXT,
-    MemoryLimitError,
     SapwoodError,
-    UserCodeError,
-    nearest_builtin,
 )
 from sapwood.core.optional import fastpath
-from sapwood.core.shown import shown
 
 
 class Work(NamedTuple):
@@ -235,7 +231,7 @@ class Runner:
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
                 seconds = clock() - begin if begin else 0.0
                 results.abandon()
-                body, error = calls.Bulk(), _as_error(problem, pickles=results.pickles).to_record()
+                body, error = calls.Bulk(), user_error(problem, pickles=results.pickles).to_record()
                 data = _shortened(calls.Result(call.number, body, body, seconds, error))
             else:
                 moved = transfers.since_last_call() if devices[0] else None
@@ -346,70 +342,3 @@ def _shortened(result: calls.Result) -> bytes:
             error = msgspec.structs.replace(error, details={})
         data = calls.encode(msgspec.structs.replace(result, error=error))
     return data
-
-
-def _as_error(problem: BaseException, *, pickles: bool = False) -> SapwoodError:
-    """Return what user code raised as an error that can travel; it never raises."""
-    try:
-        return _error_of(problem, pickles=pickles)
-    except BaseException:  # noqa: BLE001 - exceptions of users may do anything when looked at
-        name = type(problem).__qualname__
-        return UserCodeError(
-            name,
-            hint="the exception could not be looked at: its own methods raise",
-            details={EXCEPTION_TYPE: nearest_builtin(type(problem)).__name__},
-        )
-
-
-def _error_of(problem: BaseException, *, pickles: bool) -> SapwoodError:
-    if isinstance(problem, SystemExit):
-        return UserCodeError(
-            f"user code called sys.exit({shown(problem.code)})",
-            hint="return from the function instead of ending the process",
-        )
-    if isinstance(problem, SapwoodError):
-        cause = problem.__cause__
-        return _out_of_memory(cause) if isinstance(cause, MemoryError) else problem
-    if isinstance(problem, MemoryError):
-        return _out_of_memory(problem)
-    error = UserCodeError(
-        _one_line(problem),
-        details={
-            EXCEPTION_TYPE: nearest_builtin(type(problem)).__name__,
-            "traceback": _traceback(problem),
-        },
-    )
-    if pickles and isinstance(problem, Exception):
-        from sapwood.code import pickling  # noqa: PLC0415 - few runners need it
-
-        error.exception = pickling.dump_exception(problem)
-    return error
-
-
-def _out_of_memory(problem: MemoryError) -> MemoryLimitError:
-    return MemoryLimitError(
-        f"user code ran out of memory: {problem}".rstrip(": "),
-        hint="use more agents or smaller chunks, or raise limits.memory",
-        details={"traceback": _traceback(problem)},
-    )
-
-
-def _one_line(problem: BaseException) -> str:
-    name = type(problem).__qualname__
-    try:
-        text = str(problem)
-    except BaseException:  # noqa: BLE001 - user code; that it failed is reported all the same
-        return name
-    return f"{name}: {text}" if text else name
-
-
-def _traceback(problem: BaseException) -> str:
-    """Return the traceback from the user's code on: the frames of this file left out."""
-    frame = problem.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
-        frame = frame.tb_next
-    try:
-        return "".join(traceback.format_exception(type(problem), problem, frame))
-    except BaseException:  # noqa: BLE001 - what it looks at may be code of the user's
-        lines = traceback.format_tb(frame)
-        return "".join(["Traceback (most recent call last):\n", *lines, _one_line(problem), "\n"])
