@@ -128,6 +128,43 @@ ABOUT_ONE_THING: Final = frozenset(
 )
 """Calls that need their right for one node or session; the handler asks for it."""
 
+AT_HEAD: Final = frozenset(
+    {
+        calls.ACT_FOR_SESSION,
+        calls.CREATE_RUN,
+        calls.DELEGATE,
+        calls.HTTP_REFUSED,
+        calls.HTTP_URLS,
+        calls.OPEN_DASHBOARD,
+        calls.REDEEM_TICKET,
+        calls.SERVE_HTTP,
+        calls.SPEAK_FOR,
+    }
+)
+"""Calls that only front ends at the head's socket may make; each handler checks that."""
+
+OF_OWNER: Final = frozenset(
+    {calls.SESSION_CREDENTIAL, calls.MERGE_CREDENTIAL, calls.END_SESSION, calls.RECORD_RUN}
+)
+"""Calls about a session that the caller must own, unless it has the right ``admin``."""
+
+OF_CALLER: Final = frozenset({calls.READ_RATES, calls.KEEP_RATES, calls.TAKEN, calls.UNDELEGATE})
+"""Calls that reach only what the caller, or the holder of its credential, has made."""
+
+ORDERS_OF_CALLER: Final = frozenset(
+    {
+        messages.CONFIGURE,
+        messages.DETOUR,
+        messages.SPAWN,
+        messages.KILL,
+        messages.CLOSE,
+        messages.COMMAND_INPUT,
+        messages.COMMAND_SIGNAL,
+        messages.COMMAND_CANCEL,
+    }
+)
+"""Orders about processes that the caller has started, and about no others."""
+
 _log = logger("head")
 
 

@@ -1664,7 +1664,9 @@ class _RemoteCommands:
     def taken(self, caller: ServiceCaller, number: int) -> None:
         """A front end has room for more output."""
         with self._lock:
-            owner, question = self._untaken.pop(number, (None, None))
+            owner, question = self._untaken.get(number, (None, None))
+            if owner is caller:
+                del self._untaken[number]
         if question is not None and owner is caller:
             question.give(None, None)
 

@@ -33,9 +33,9 @@ from sapwood.security.rights import ADMIN, Rights
 _ROOT: Final = 0
 
 _HINT: Final = (
-    "use other nodes (`sapwood node join` on another machine, or as another user), or a credential "
-    "with the right admin; the user of the head can also issue one with --user, or open the head's "
-    "machine to all: `sapwood policy set limits.head_machine shared`"
+    "use nodes on other machines or of other users, or a credential with the right admin; the user "
+    "of the head can also issue one for another user of the machine (--user), or open the machine "
+    "to all credentials: `sapwood policy set limits.head_machine shared`"
 )
 
 

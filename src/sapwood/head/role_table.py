@@ -1,0 +1,94 @@
+"""Which role may make which call of a head, derived from the declarations of the gate.
+
+The documentation shows these tables, and a test makes every call in every role.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+
+from sapwood.head.calls import SESSION_CREDENTIAL
+from sapwood.head.gate import (
+    AT_HEAD,
+    OF_CALLER,
+    OF_OWNER,
+    ORDERS_OF_CALLER,
+    RIGHT_OF,
+    RIGHT_OF_ORDER,
+)
+from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
+
+
+class Access(enum.Enum):
+    """Whether a role may make a call.
+
+    Attributes:
+        NO: It may not.
+        OWN: It may, about its own objects.
+        ALL: It may, about all objects.
+        HERE: It may, at the socket of the head.
+    """
+
+    NO = "no"
+    OWN = "own"
+    ALL = "yes"
+    HERE = "at the head"
+
+
+def access_to_call(call: str, rights: Collection[str]) -> Access:
+    """Return whether somebody with these rights may make a call.
+
+    Example:
+        >>> access_to_call("session.end", ["connect", "delete"])
+        <Access.OWN: 'own'>
+    """
+    if not _has(RIGHT_OF[call], rights):
+        return Access.NO
+    if call in AT_HEAD:
+        return Access.HERE
+    watches = call == SESSION_CREDENTIAL and RUN not in rights
+    if call in OF_CALLER or (call in OF_OWNER and ADMIN not in rights and not watches):
+        return Access.OWN
+    return Access.ALL
+
+
+def access_to_order(order: str, rights: Collection[str]) -> Access:
+    """Return whether somebody with these rights may give an order to a node.
+
+    Reserved nodes need ``admin`` besides; see ``head/reserved.py``.
+
+    Example:
+        >>> access_to_order("processes.open", ["connect", "allocate"])
+        <Access.ALL: 'yes'>
+    """
+    if not _has(RIGHT_OF_ORDER[order], rights):
+        return Access.NO
+    return Access.OWN if order in ORDERS_OF_CALLER else Access.ALL
+
+
+def call_table() -> str:
+    """Return a Markdown table of all calls, with a column for each role."""
+    rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in RIGHT_OF}
+    return _table("call", RIGHT_OF, rows)
+
+
+def order_table() -> str:
+    """Return a Markdown table of all orders to nodes, with a column for each role."""
+    rows = {
+        order: [access_to_order(order, rights) for rights in ROLES.values()]
+        for order in RIGHT_OF_ORDER
+    }
+    return _table("order", RIGHT_OF_ORDER, rows)
+
+
+def _has(right: str, rights: Collection[str]) -> bool:
+    return right in rights or (right == OBSERVE and ADMIN in rights)
+
+
+def _table(what: str, right_of: Mapping[str, str], rows: Mapping[str, list[Access]]) -> str:
+    names = [f"`{role}`" for role in ROLES]
+    lines = [f"| {what} | right | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for name, found in sorted(rows.items()):
+        lines.append(f"| `{name}` | `{right_of[name]}` | {' | '.join(x.value for x in found)} |")
+    return "\n".join(lines)

@@ -1,0 +1,395 @@
+"""Every call and order of a head, in every role, about own objects and those of others.
+
+What each role may do is in the table of the documentation. Values that are malformed are refused
+in every role, and never end in an internal error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from sapwood.contexts.plan import ZygotePlan
+from sapwood.core.errors import ErrorRecord, InternalError, SecurityError
+from sapwood.environment.configuration import load_configuration
+from sapwood.head import calls
+from sapwood.head.folder import head_folder
+from sapwood.head.gate import ABOUT_ONE_THING, AT_HEAD, RIGHT_OF, RIGHT_OF_ORDER
+from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.role_table import Access, access_to_call, access_to_order
+from sapwood.head.service import Reply, ServiceCall, ServiceCaller
+from sapwood.nodes import messages
+from sapwood.nodes import stage_messages as sm
+from sapwood.roots.making import session_options
+from sapwood.security.authority import make_request
+from sapwood.security.rights import ROLES, Rights
+from sapwood.session.options import SessionOptions
+from sapwood_simulation.hostile import HostilePeer
+
+PATIENCE = 30.0
+KEY = "5" * 64
+_, REQUEST = make_request()
+ORDER = "order"
+
+
+class Caller(ServiceCaller):
+    """A front end whose answers are kept."""
+
+    numbers = itertools.count(1000)
+
+    def __init__(self, rights: Rights | None, *, local: bool) -> None:
+        connection: Any = SimpleNamespace(
+            facts=lambda: SimpleNamespace(address="192.0.2.7:1"),
+            abort=self.gone,
+            close=self.gone,
+        )
+        super().__init__(next(self.numbers), connection)
+        self.address = "" if local else "192.0.2.7:1"
+        self.rights = rights
+        self.answered = threading.Event()
+        self.reply: Reply | None = None
+
+    def write(self, message: msgspec.Struct) -> None:
+        if isinstance(message, Reply):
+            self.reply = message
+            self.answered.set()
+
+
+class SweptHead:
+    """A head without nodes, whose calls start no process.
+
+    Attributes:
+        head: The head.
+        asked: The orders that reached a node.
+    """
+
+    def __init__(self, head: Head, patch: pytest.MonkeyPatch) -> None:
+        self.head = head
+        self.asked: list[str] = []
+        patch.setattr(head.control, "ask", self._ask)
+        patch.setattr(head.sessions, "create", lambda *_: self._done(None))
+        patch.setattr(head.sessions, "end", lambda *_: self._done(None))
+        patch.setattr(head.runs, "create", lambda _: calls.Greeting(**GREETING))
+        patch.setattr(head.runs, "cancel", lambda _: self._done(None))
+        patch.setattr(head._web, "serving", lambda: self._done(None))
+        patch.setattr(head._web, "redeem", lambda _: "x")
+        patch.setattr(head._web, "serve", lambda *_: calls.Greeting(**GREETING))
+        for owner in ("me", "other"):
+            creator = calls.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
+            record = calls.SessionRecord(
+                id=IDS[owner], name=owner, state="ready", on="head", created=1.0, creator=creator
+            )
+            head.sessions._records[record.id] = record
+        patch.setattr(head.sessions, "secret_of", lambda _: "secret")
+
+    def _ask(self, _host: int, handler: str, _value: Any) -> Future[Any]:
+        self.asked.append(handler)
+        return self._done(None)
+
+    @staticmethod
+    def _done(value: Any) -> Future[Any]:
+        made: Future[Any] = Future()
+        made.set_result(value)
+        return made
+
+    def call(self, caller: Caller, name: str, value: Any) -> ErrorRecord | None:
+        """Make a call as its bytes would; return the error, if there is one."""
+        self.head._thread.call(
+            lambda: self.head._service._serve(caller, ServiceCall(1, name, value))
+        )
+        assert caller.answered.wait(PATIENCE), f"{name} is not answered"
+        assert caller.reply is not None
+        error = caller.reply.error
+        assert error is None or error.code != InternalError.code, (name, value, error)
+        return error
+
+
+IDS = {"me": "00000001", "other": "00000002"}
+GREETING: dict[str, Any] = {"cluster": "x", "authority": b"", "challenge": b""}
+
+
+@pytest.fixture(scope="module")
+def swept(
+    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SweptHead]:
+    del nothing_is_left_behind_by_all
+    folder: Path = tmp_path_factory.mktemp("head")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        configuration = load_configuration({"nodes.listen": "127.0.0.1:0"}, folder=folder)
+        options: SessionOptions = session_options(configuration.settings, {})
+        nodes = configuration.settings.nodes
+        head = Head("default", head_folder("default"), options, nodes, None, configuration)
+        head.start()
+        made = SweptHead(head, patch)
+        everybody = threading.Barrier(SLOW_CALLS)
+        for _ in range(SLOW_CALLS):
+            head._pool.submit(everybody.wait, PATIENCE)
+        yield made
+        head.sessions._records.clear()
+        head.close()
+
+
+ROLE_RIGHTS: dict[str, frozenset[str] | None] = {
+    "none": None,
+    **{role: frozenset(names) for role, names in ROLES.items()},
+}
+
+
+def caller_of(role: str, *, local: bool) -> Caller:
+    names = ROLE_RIGHTS[role]
+    if names is None:
+        return Caller(None, local=local)
+    return Caller(Rights(names=names, ids=("x",), owner="me", subject="me"), local=local)
+
+
+def valid(call: str, owner: str) -> Any:
+    """Return a value of a call, about an object of an owner where it is about one."""
+    ended = {"run": "r", "session": IDS[owner], "state": "done", "seconds": 1.0}
+    values: dict[str, Any] = {
+        calls.HELLO: None,
+        calls.NODES: None,
+        calls.DENIALS: None,
+        calls.ORDER: order_of(messages.CLOSE, owner),
+        calls.TAKEN: 0,
+        calls.CERTIFY: REQUEST,
+        calls.DELEGATE: {"tree": "x", "path": "/nonexistent"},
+        calls.UNDELEGATE: "x",
+        calls.RECORD_RUN: ended,
+        calls.READ_RATES: KEY,
+        calls.KEEP_RATES: {"key": KEY, "rates": b"x"},
+        calls.STATUS: None,
+        calls.GLANCE: None,
+        calls.LOGS: {"host": 0, "read": {}},
+        calls.COMPONENT: {"host": 1, "order": {"component": "x", "action": "stop"}},
+        calls.EVENTS: {},
+        calls.FOLLOW_EVENTS: {},
+        calls.SHOW_POLICY: "",
+        calls.SET_POLICY: {"key": "limits.events", "value": "1000000"},
+        calls.POLICY_HISTORY: None,
+        calls.REMOVE_NODE: {"name": "nonexistent"},
+        calls.CREATE_TOKEN: {},
+        calls.LIST_TOKENS: None,
+        calls.REVOKE_TOKEN: "x",
+        calls.ISSUE_CREDENTIAL: {"rights": ["connect"]},
+        calls.LIST_CREDENTIALS: None,
+        calls.REVOKE_CREDENTIAL: "6mka3zni56vapays",
+        calls.CREATE_SESSION: {"on": "head"},
+        calls.CERTIFY_SESSION: {"session": IDS[owner], "request": REQUEST},
+        calls.SESSION_CREDENTIAL: IDS[owner],
+        calls.MERGE_CREDENTIAL: IDS[owner],
+        calls.LIST_SESSIONS: None,
+        calls.FIND_SESSION: IDS[owner],
+        calls.END_SESSION: IDS[owner],
+        calls.ACT_FOR_SESSION: IDS[owner],
+        calls.REPORT_SESSION: {"id": "x", "state": "ready"},
+        calls.REPORT_TREE: {"id": "x", "places": []},
+        calls.REPORT_FIGURES: {"id": "x", "figures": {}},
+        calls.SESSION_TREES: {},
+        calls.REPORT_REFUSED: {"session": IDS[owner], "reason": "x"},
+        calls.CREATE_RUN: {"words": ["x"], "program": "x"},
+        calls.LIST_RUNS: None,
+        calls.FIND_RUN: "x",
+        calls.CANCEL_RUN: "x",
+        calls.SPEAK_FOR: {"address": "192.0.2.8"},
+        calls.SERVE_HTTP: {"path": "/nonexistent", "request": b"x"},
+        calls.HTTP_REFUSED: {"address": "x", "reason": "x"},
+        calls.OPEN_DASHBOARD: {"rights": ["connect"]},
+        calls.HTTP_URLS: None,
+        calls.REDEEM_TICKET: "x",
+        calls.DOWN: None,
+    }
+    return values[call]
+
+
+def body_of(order: str, owner: str) -> Any:
+    """Return what an order carries, about processes of an owner."""
+    file = sm.MissingPart("0" * 64, 1)
+    command = 1 if owner == "me" else 2
+    bodies: dict[str, Any] = {
+        messages.OPEN: messages.OpenProcesses(
+            session=f"new of {owner}",
+            host=1,
+            plan=ZygotePlan(()),
+            configuration=b"",
+            environment={},
+            life=1,
+        ),
+        messages.RESUME: messages.ResumeProcesses(f"former of {owner}", 1),
+        messages.LISTEN: messages.ListenForNodes("127.0.0.1:0"),
+        messages.DETOUR: messages.NoteDetour(owner, messages.Detour(1, 1, 1)),
+        messages.CONFIGURE: messages.ConfigureSession(owner, b""),
+        messages.SPAWN: messages.SpawnProcesses(owner, []),
+        messages.KILL: messages.KillProcess(owner, 1, 9),
+        messages.COMMAND_START: messages.StartCommand(command=10 + command, arguments=[b"true"]),
+        messages.COMMAND_INPUT: messages.CommandInput(command, b""),
+        messages.COMMAND_SIGNAL: messages.SignalCommand(command, 15),
+        messages.COMMAND_CANCEL: messages.CancelCommand(command),
+        sm.WRITE: sm.StagePieces([]),
+        sm.FETCH: sm.FetchContent("d", "tls://n1@127.0.0.1:1", [file]),
+        sm.FIND: sm.FindFiles("/"),
+        sm.READ: sm.ReadPiece("/", b"x", 0, 1),
+    }
+    plain = {messages.CLOSE: owner, sm.REMOVE: "x", sm.SERVE: "127.0.0.1:0"}
+    return messages.to_value(bodies[order]) if order in bodies else plain.get(order)
+
+
+def order_of(order: str, owner: str) -> Any:
+    return {"host": 1, "handler": order, "value": body_of(order, owner)}
+
+
+def owning(swept: SweptHead, caller: Caller) -> None:
+    """Give a front end a session on a node and a command there, and another one the same."""
+    other = caller_of("user", local=False)
+    head = swept.head
+    head._sessions.clear()
+    head._commands._owners.clear()
+    for name, command, owner in (("me", 1, caller), ("other", 2, other)):
+        made: Any = SimpleNamespace(caller=owner, forget=lambda: None, close=lambda: None)
+        head._sessions[name, 1] = made
+        head._commands._owners[command, 1] = (owner, lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def parting(swept: SweptHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Do nothing about sessions on nodes that exist in the list of the head only."""
+    monkeypatch.setattr(swept.head.control, "part", lambda _: None)
+    monkeypatch.setattr(swept.head.control, "join", lambda _: None)
+    yield
+    swept.head._sessions.clear()
+    swept.head._commands._owners.clear()
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+PLACES = pytest.mark.parametrize("local", [False, True], ids=["far", "here"])
+
+
+@pytest.mark.row("C5-INFRA")
+@PLACES
+@pytest.mark.parametrize("role", ROLE_RIGHTS)
+def test_every_call_in_every_role(swept: SweptHead, role: str, *, local: bool) -> None:
+    rights, wrong = ROLE_RIGHTS[role], []
+    for call, owner in itertools.product(RIGHT_OF, ("me", "other")):
+        caller = caller_of(role, local=local)
+        owning(swept, caller)
+        if call == calls.ORDER:
+            continue  # the next test
+        error = swept.call(caller, call, valid(call, owner))
+        found = error is None or error.code != SecurityError.code
+        access = Access.NO if rights is None else access_to_call(call, rights)
+        expected = {
+            Access.NO: False,
+            Access.ALL: True,
+            Access.OWN: owner == "me" or call not in ABOUT_ONE_THING,
+            Access.HERE: local,
+        }[access]
+        if call in AT_HEAD and not local and rights is not None:
+            found = error is None  # some say by another error that the caller is elsewhere
+        if found != expected:
+            wrong.append((call, owner, error))
+    assert not wrong
+
+
+@pytest.mark.row("C5-INFRA")
+@pytest.mark.parametrize("role", ROLE_RIGHTS)
+def test_every_order_in_every_role(swept: SweptHead, role: str) -> None:
+    rights, wrong = ROLE_RIGHTS[role], []
+    for order, owner in itertools.product(RIGHT_OF_ORDER, ("me", "other")):
+        caller = caller_of(role, local=False)
+        owning(swept, caller)
+        swept.asked.clear()
+        error = swept.call(caller, ORDER, order_of(order, owner))
+        access = Access.NO if rights is None else access_to_order(order, rights)
+        expected = access is Access.ALL or (access is Access.OWN and owner == "me")
+        if swept.asked != [order] * expected:
+            wrong.append((order, owner, error))
+    assert not wrong
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+MALFORMED: list[Any] = [
+    None,
+    0,
+    -5,
+    2**63,
+    "",
+    "\x1b]0;x\x07",
+    "x" * 10_000,
+    b"\xff",
+    [],
+    [None],
+    {},
+    {"id": 5},
+    {"session": "../../x", "request": b""},
+    {"name": "x", "drain": -1.0},
+    {"host": -1, "handler": "processes.open", "value": None},
+    {"host": 1, "handler": "node.leave", "value": None},
+    float("nan"),
+]
+"""Values for every call; no one is malformed for all of them."""
+
+HARMFUL = {calls.DOWN, calls.SPEAK_FOR}
+
+
+@pytest.mark.parametrize("role", ROLE_RIGHTS)
+def test_malformed_values_in_every_role(swept: SweptHead, role: str) -> None:
+    source = HostilePeer(11)
+    rights = ROLE_RIGHTS[role]
+    for call in RIGHT_OF.keys() - HARMFUL:
+        for value in [*MALFORMED, *(source.value() for _ in range(8))]:
+            caller = caller_of(role, local=True)
+            error = swept.call(caller, call, value)
+            if rights is None or access_to_call(call, rights) is Access.NO:
+                assert error is not None, (call, value)
+                assert error.code == SecurityError.code, (call, value, error)
+
+
+@pytest.mark.parametrize("role", ["owner", "user"])
+def test_malformed_orders_reach_no_node(swept: SweptHead, role: str) -> None:
+    """An order whose value the head reads is checked there; others are checked by the node."""
+    read_by_head = [one for one in RIGHT_OF_ORDER if not one.startswith("stage.")]
+    read_by_head.remove(messages.LISTEN)
+    read_by_head.remove(messages.CLOSE)
+    source = HostilePeer(12)
+    for order in read_by_head:
+        swept.asked.clear()
+        for value in [*MALFORMED, *(source.value() for _ in range(8))]:
+            caller = caller_of(role, local=False)
+            owning(swept, caller)
+            body = {"host": 1, "handler": order, "value": value}
+            assert swept.call(caller, ORDER, body) is not None, (order, value)
+        assert not swept.asked, order
+
+
+def test_what_was_taken_is_not_taken_by_others(swept: SweptHead) -> None:
+    mine, other = caller_of("user", local=False), caller_of("user", local=False)
+    given: list[Any] = []
+    question: Any = SimpleNamespace(give=lambda *values: given.append(values))
+    untaken = swept.head._commands._untaken
+    untaken[77] = (mine, question)
+    assert swept.call(other, calls.TAKEN, 77) is None
+    assert (77 in untaken, given) == (True, [])
+    assert swept.call(mine, calls.TAKEN, 77) is None
+    assert (77 in untaken, given) == (False, [(None, None)])
+
+
+def test_a_delegation_is_ended_by_its_front_end_only(swept: SweptHead) -> None:
+    mine, other = caller_of("user", local=False), caller_of("user", local=False)
+    ended: list[str] = []
+    swept.head._delegated["t"] = (mine.number, lambda: ended.append("t"))
+    assert swept.call(other, calls.UNDELEGATE, "t") is None
+    assert not ended
+    assert swept.call(mine, calls.UNDELEGATE, "t") is None
+    assert ended == ["t"]
