@@ -37,7 +37,7 @@ class Access(enum.Enum):
 
 
 def access_to_call(call: str, rights: Collection[str]) -> Access:
-    """Return whether somebody with these rights may make a call.
+    """Return whether a client with these rights may make a call.
 
     Example:
         >>> access_to_call("session.end", ["connect", "delete"])
@@ -54,7 +54,7 @@ def access_to_call(call: str, rights: Collection[str]) -> Access:
 
 
 def access_to_order(order: str, rights: Collection[str]) -> Access:
-    """Return whether somebody with these rights may give an order to a node.
+    """Return whether a client with these rights may give an order to a node.
 
     Reserved nodes need ``admin`` besides; see ``head/reserved.py``.
 
