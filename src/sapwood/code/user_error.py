@@ -25,6 +25,11 @@ _NO_VARIABLE: Final = (
     "--env NAME, or environment={name: value} in Python"
 )
 
+_READ_ONLY: Final = (
+    "arrays that arrive as arguments are read-only, because other calls share their memory: change "
+    "a copy, x = x.copy()"
+)
+
 
 def user_error(
     problem: BaseException, *, pickles: bool = False, of_agent: bool = True
@@ -69,7 +74,7 @@ def _error_of(problem: BaseException, *, pickles: bool, of_agent: bool) -> Sapwo
         return _out_of_memory(problem)
     error = UserCodeError(
         _one_line(problem),
-        hint=_NO_VARIABLE if of_agent and _misses_variable(problem) else "",
+        hint=_hint(problem, of_agent=of_agent),
         details={
             EXCEPTION_TYPE: nearest_builtin(type(problem)).__name__,
             "traceback": _traceback(problem),
@@ -80,6 +85,14 @@ def _error_of(problem: BaseException, *, pickles: bool, of_agent: bool) -> Sapwo
 
         error.exception = pickling.dump_exception(problem)
     return error
+
+
+def _hint(problem: BaseException, *, of_agent: bool) -> str:
+    if of_agent and _misses_variable(problem):
+        return _NO_VARIABLE
+    # The words of numpy, and of what Cython has compiled.
+    is_read_only = isinstance(problem, ValueError) and "read-only" in _one_line(problem)
+    return _READ_ONLY if is_read_only else ""
 
 
 def _out_of_memory(problem: MemoryError) -> MemoryLimitError:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from sapwood.code.user_error import user_error
@@ -43,6 +44,15 @@ def test_a_missing_variable_of_an_agent_says_how_to_give_it() -> None:
     assert "--env NAME" in user_error(problem).hint
     assert user_error(problem, of_agent=False).hint == ""
     assert user_error(raised(KeyError("SAPWOOD_TEST_MISSING"))).hint == ""
+
+
+def test_a_change_of_a_read_only_array_says_to_copy_it() -> None:
+    array = np.zeros(3)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only") as caught:
+        array += 1
+    assert "x = x.copy()" in user_error(caught.value).hint
+    assert user_error(raised(ValueError("seven"))).hint == ""
 
 
 def test_an_exit_is_an_error() -> None:
