@@ -2,7 +2,7 @@
 # PYTHON=python3.12 make demo   uses that interpreter for the virtual environment.
 SHELL := /bin/sh
 .DEFAULT_GOAL := _help
-.PHONY: demo test check bench docs torture coverage _help
+.PHONY: demo test quick check bench docs torture coverage _help
 
 SEEDS := 100000
 FRAMES := 1000000
@@ -26,6 +26,10 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src
 	$(PYTEST)
+
+# The tests to repeat while a change is written: one module at a time, and the simulator.
+quick: $(VENV)/with-test ## run the unit tests and the simulations that are fast
+	$(PYTEST) tests/unit tests/simulation -m "not nightly and not slow"
 
 check: $(VENV)/with-check ## check format, lint, types, layers, spelling and prose
 	$(BIN)/ruff format --check

@@ -77,12 +77,6 @@ say "installing sapwood with its '$extra' packages into $venv (a minute at first
 # As an installation would: what is compiled when it is first imported makes that first time slow.
 "$venv/bin/python" -m compileall -q src
 
-# The tests of the Fortran plug-in need its compiler; without it they are skipped.
-if { [ "$extra" = test ] || [ "$extra" = torture ]; } && ! command -v gfortran >/dev/null 2>&1 \
-    && [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-    (install_packages gfortran) || say "no gfortran; the tests that need it will be skipped"
-fi
-
 # Tests run agents of another architecture where that can be had: half a minute, no root.
 if [ "$extra" = test ] || [ "$extra" = check ] || [ "$extra" = torture ]; then
     if [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null 2>&1; then
