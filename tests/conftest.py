@@ -4,6 +4,7 @@ import contextlib
 import gc
 import operator
 import os
+import re
 import secrets
 import signal
 import threading
@@ -50,6 +51,32 @@ GRACE = 30.0
 def pytest_report_header() -> str:
     """Say which seeds this run explores."""
     return f"fresh seeds from {FRESH_SEED}={os.environ[FRESH_SEED]}"
+
+
+UNEXPECTED_SKIPS = "SAPWOOD_UNEXPECTED_SKIPS"
+"""``fail``: a test that is skipped for a reason not in EXPECTED_SKIPS fails the run."""
+
+EXPECTED_SKIPS = Path(__file__).with_name("expected_skips.txt")
+
+
+def unexpected_skips(reasons: list[str]) -> list[str]:
+    """Return the reasons that no pattern of EXPECTED_SKIPS matches."""
+    lines = EXPECTED_SKIPS.read_text().splitlines()
+    expected = re.compile("|".join(line for line in lines if line and not line.startswith("#")))
+    return sorted({reason for reason in reasons if not expected.search(reason)})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that has skipped tests that the machine should be able to run."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get(UNEXPECTED_SKIPS) != "fail" or hasattr(session.config, "workerinput"):
+        return
+    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+    reasons = [each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple)]
+    if unexpected := unexpected_skips(reasons):
+        print("\nskipped without being expected:", *unexpected, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture
