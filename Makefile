@@ -38,6 +38,7 @@ check: $(VENV)/with-check ## check format, lint, types, layers, spelling and pro
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python scripts/prose.py
+	$(BIN)/towncrier build --draft --version next >/dev/null
 
 bench: $(VENV)/with-bench ## run every benchmark at its full size
 	@set -e; for script in $$(grep -l __main__ benchmarks/*.py); do \

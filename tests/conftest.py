@@ -75,7 +75,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     skipped = reporter.stats.get("skipped", []) if reporter is not None else []
     reasons = [each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple)]
     if unexpected := unexpected_skips(reasons):
-        print("\nskipped without being expected:", *unexpected, sep="\n  ")
+        reporter.write_line("")
+        for reason in unexpected:
+            reporter.write_line(f"skipped, and not expected to be: {reason}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

@@ -95,7 +95,8 @@ def test_the_steps_of_an_image_work(name: str, command: str, tmp_path: Path) -> 
         set -e
         mount -t tmpfs none {tmp_path}/layer
         mkdir {tmp_path}/layer/upper {tmp_path}/layer/work
-        mount -t overlay none -o lowerdir=/,upperdir={tmp_path}/layer/upper,workdir={tmp_path}/layer/work {tmp_path}/root
+        cd {tmp_path}
+        mount -t overlay none -o lowerdir=/,upperdir=layer/upper,workdir=layer/work root
         mkdir -p {tmp_path}/root/context
         mount --bind {context} {tmp_path}/root/context
         cp {script} {tmp_path}/root/steps.sh
@@ -127,5 +128,8 @@ def shell_of(name: str) -> Iterator[str]:
             yield f"mkdir -p {rest}\ncd {rest}\n"
         elif word == "COPY":
             *sources, target = shlex.split(rest)
-            whole = [f"/context/{source}/." if source == "." else f"/context/{source}" for source in sources]
+            whole = [
+                f"/context/{source}/." if source == "." else f"/context/{source}"
+                for source in sources
+            ]
             yield f"mkdir -p {target}\ncp -r {' '.join(whole)} {target}\n"
