@@ -18,7 +18,7 @@ FROM base AS node
 WORKDIR /build
 COPY . .
 RUN python3 -m venv /opt/sapwood && /opt/sapwood/bin/pip install --no-cache-dir . && rm -rf /build/*
-RUN useradd --create-home --uid 1000 sapwood
+RUN useradd --create-home sapwood
 ENV PATH=/opt/sapwood/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 USER sapwood
 WORKDIR /home/sapwood

@@ -41,7 +41,7 @@ def stages() -> dict[str, Stage]:
 
 
 def all_steps(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the steps of a stage, after those of the stages that it starts from."""
+    """Yield the steps of a stage, those of its base stages first."""
     stage = stages()[name]
     if stage.base in stages():
         yield from all_steps(stage.base)
