@@ -77,7 +77,7 @@ def test_the_public_workflow_runs_what_a_checkout_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "command"),
     [
-        ("node", "/opt/sapwood/bin/sapwood exec --on local:2 -- hostname"),
+        ("node", "/opt/sapwood/bin/sapwood exec --on nodes:2 -- hostname"),
         ("development", "make .venv/with-test && .venv/bin/pytest -q tests/unit/core"),
     ],
 )
