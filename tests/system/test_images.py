@@ -41,7 +41,7 @@ def stages() -> dict[str, Stage]:
 
 
 def all_steps(name: str) -> Iterator[tuple[str, str]]:
-    """Yield the steps of a stage, those of its base stages first."""
+    """Yield the steps of a stage; steps of its base stage are first."""
     stage = stages()[name]
     if stage.base in stages():
         yield from all_steps(stage.base)

@@ -115,5 +115,5 @@ def _parsed(text: str) -> tuple[Callable[..., Reduction], tuple[str, ...]]:
     wanted = list(inspect.signature(kind).parameters)
     if len(arguments) != len(wanted):
         form = ":".join([name, *(word.upper() for word in wanted)])
-        raise ProgramError(f"{shown(text)} is no reduction", hint=f"write {form}")
+        raise ProgramError(f"{shown(text)} is not a reduction", hint=f"write {form}")
     return kind, tuple(arguments)
