@@ -192,6 +192,8 @@ def test_only_futures_that_are_safe_to_complete_are_made() -> None:
 
 def test_callbacks_of_futures_are_added_by_functions_that_keep_them_off_event_loops() -> None:
     assert _users("add_done_callback") == set(CALLBACKS)
+
+
 def test_only_expected_skips_pass(request: pytest.FixtureRequest) -> None:
     conftest = request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py"))
     reasons = ["Skipped: this machine has no NVIDIA GPU", "Skipped: odd"]
