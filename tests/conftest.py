@@ -70,9 +70,9 @@ def unexpected_skips(reasons: list[str]) -> list[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a run that has skipped tests that the machine should be able to run."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get(UNEXPECTED_SKIPS) != "fail" or hasattr(session.config, "workerinput"):
-        return
-    skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+    if os.environ.get(UNEXPECTED_SKIPS) != "fail" or reporter is None:
+        return  # a worker has no reporter
+    skipped = reporter.stats.get("skipped", [])
     reasons = [each.longrepr[2] for each in skipped if isinstance(each.longrepr, tuple)]
     if unexpected := unexpected_skips(reasons):
         reporter.write_line("")
