@@ -284,6 +284,17 @@ class PlacesLost(Effect, frozen=True):
     condemned: bool = False
 
 
+class LinkChanged(Effect, frozen=True):
+    """The link to a neighbour lost its connection, or continues over a new one.
+
+    ``reason`` says why it has none; it is empty if it continues. A link that ends after that is
+    reported by other effects.
+    """
+
+    rank: int
+    reason: str
+
+
 class PlaceSilent(Effect, frozen=True):
     """Nothing was heard of a neighbour for longer than the failure time."""
 

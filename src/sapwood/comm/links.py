@@ -271,6 +271,12 @@ class LinkTable:
             self._broken[channel.number] = unwatch
         if self._reconnects and link.initiator:
             self._surroundings.reconnect(channel.number, channel.attempts)
+        self._report_change(now, channel, reason)
+
+    def _report_change(self, now: float, channel: Channel, reason: str) -> None:
+        """Report that a link lost its connection, or continues: then there is no reason."""
+        if channel.link.usable and self.channels.get(channel.number) is channel:
+            self._perform(now, [ev.LinkChanged(channel.link.rank, reason)])
 
     def process_ended(self, now: float, link: int) -> None:
         """End a broken link: its peer's process is known to have ended."""
@@ -555,6 +561,7 @@ class LinkTable:
         self._broken.pop(channel.number, _nothing)()
         self._release(now, channel.resumed(received, carrier.connection.write))
         self._give_credit(channel, now)
+        self._report_change(now, channel, "")
 
 
 def _facts_of(connection: object) -> ConnectionFacts | None:

@@ -15,7 +15,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -69,7 +69,14 @@ from sapwood.head.gate import (
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
 from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
-from sapwood.head.ledger import EventQuery, Ledger, LedgerEvent, kinds_of
+from sapwood.head.ledger import (
+    MAX_FOUND,
+    EventQuery,
+    Ledger,
+    LedgerEvent,
+    kinds_of,
+    nodes_there,
+)
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
 from sapwood.head.policy import PolicyKeeper
 from sapwood.head.reserved import is_reserved, refused, runs_as_head_user
@@ -78,11 +85,12 @@ from sapwood.head.service import Handler, ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
-from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, tree_status
+from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, link_ended, tree_status
 from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
+from sapwood.nodes.processes import RETURN_TIMEOUT
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.capabilities import LIFETIME
 from sapwood.security.rights import (
@@ -400,8 +408,10 @@ class Head:
         self.control.session.subscribe(self._places_changed)
         self.policy.watch(self._policy_changed)
         self.control.watch_components(self._components_changed)
+        self.control.watch_links(self._link_changed)
         begun = self._clock.now()
         try:
+            former = self._former_nodes()
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
             self.control.start()
             self._note_port()
@@ -413,11 +423,31 @@ class Head:
             self.runs.start()
             self._thread.call(self._socket.listen)
             self._thread.call(self._supervise, begun)
+            if former:
+                later = self._thread.loop.call_later
+                self._thread.post(later, RETURN_TIMEOUT, self._note_missing, former)
             if self._leadership is not None:
                 self._leadership.when_heads_change(self._heads_changed)
         except BaseException:
             self.close()
             raise
+
+    def _former_nodes(self) -> list[str]:
+        """Return the nodes of a head that was killed: they are to come back to this one."""
+        try:
+            kinds = ["head.ended", "node.joined", "node.back", "node.lost", "node.removed"]
+            return nodes_there(self.ledger.find(EventQuery(kinds=kinds, limit=MAX_FOUND)))
+        except SapwoodError as error:
+            _log.warning("former nodes unknown", reason=error.what)
+            return []
+
+    def _note_missing(self, former: Sequence[str]) -> None:
+        """Record which nodes of the head before this one have not come back in time."""
+        there = {one.name for one in self.records()}
+        for name in former:
+            if name not in there:
+                text = "it did not come back after the head was killed"
+                self.ledger.note("node.lost", text, node=name)
 
     def wait(self) -> None:
         """Wait until somebody ends it."""
@@ -1478,6 +1508,16 @@ class Head:
             self._tell_all(calls.NODES_CHANGED, _plain(told))
             if not view.closed:
                 self._feed.tell(host)
+        self._look_soon()
+
+    def _link_changed(self, host: int, reason: str) -> None:
+        """The link to a node has no connection, or continues; on the loop of the control tree."""
+        cause = link_ended(reason) if reason else ""
+        self._causes.note([host], cause, time.time())
+        view = next((one for one in self.control.nodes if one.host == host), None)
+        if view is not None:
+            told = calls.NodesChanged([self._record(view)], back=not reason, reason=cause)
+            self._tell_all(calls.NODES_CHANGED, _plain(told))
         self._look_soon()
 
     def _note_node(self, rank: int, change: PlacesChanged) -> None:

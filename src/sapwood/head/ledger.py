@@ -170,6 +170,30 @@ class LedgerState(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
 
 
+def nodes_there(events: Iterable[LedgerEvent]) -> list[str]:
+    """Return the nodes that were there after some events, the oldest of which is the first.
+
+    Example:
+        >>> def event(kind, node=""):
+        ...     return LedgerEvent(number=1, time=0.0, kind=kind, text="", node=node)
+        >>> nodes_there([event("node.joined", "n1"), event("node.joined", "n2")])
+        ['n1', 'n2']
+        >>> nodes_there([event("node.joined", "n1"), event("node.lost", "n1")])
+        []
+        >>> nodes_there([event("node.joined", "n1"), event("head.ended")])
+        []
+    """
+    there: dict[str, None] = {}
+    for event in events:
+        if event.kind in {"node.joined", "node.back"}:
+            there[event.node] = None
+        elif event.kind in {"node.lost", "node.removed"}:
+            there.pop(event.node, None)
+        elif event.kind == "head.ended":
+            there.clear()
+    return list(there)
+
+
 def kinds_of(texts: Iterable[str]) -> frozenset[str]:
     """Return the kinds that some texts name: each by its name, or several by how they begin.
 

@@ -42,6 +42,11 @@ class NodeCause(msgspec.Struct, frozen=True):
     former_time: float = 0.0
 
 
+def link_ended(reason: str) -> str:
+    """Return why a node is not there whose link ended."""
+    return f"its link ended ({reason}); it may come back"
+
+
 class NodeCauses:
     """Since when nodes are as they are, and why; from any thread.
 
@@ -67,7 +72,7 @@ class NodeCauses:
         """Take a change of the control tree in."""
         reason = "" if change.back or change.added else change.reason
         if change.disconnected:
-            reason = f"its link ended ({change.reason}); it may come back"
+            reason = link_ended(change.reason)
         self.note(change.ranks, reason, now)
 
     def note(self, hosts: Sequence[int], reason: str, now: float) -> None:

@@ -70,6 +70,7 @@ from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
+from sapwood.session.places import PlaceState
 from sapwood.session.port import NewAgent
 from sapwood.session.requests import ServedRequest
 from sapwood.session.shared_reactor import SharedReactor
@@ -84,8 +85,11 @@ LEAVE_TIMEOUT = 2.0
 MAX_REQUEST = 16 * 1024
 """Bytes of a certificate request; one of a P-256 key has 400."""
 
-_NODE = re.compile(r"n[0-9]+(-[0-9]+)?")
+_NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 """Names of nodes in certificates; those of heads and front ends have others."""
+
+_MAY_COME_BACK = frozenset({PlaceState.DISCONNECTED, PlaceState.LOST})
+"""States of the place of a node that is not there, and for which no other daemon can come yet."""
 
 MAX_REFUSALS = 100
 """Machines that were not let in, the last ones, that the head remembers."""
@@ -271,6 +275,8 @@ class ControlTree:
         self._certificate_ends: dict[int, float] = {}
         self._components: dict[int, messages.NodeComponents] = {}
         self._components_listeners: list[Callable[[int, bool], None]] = []
+        self._broken: set[int] = set()  # nodes whose links have no connection now
+        self._link_listeners: list[Callable[[int, str], None]] = []
         self._signs = True
         self.leads: Callable[[], bool] = lambda: True
         self.root_begins: Callable[[str], bool] = lambda _session: False
@@ -329,6 +335,7 @@ class ControlTree:
         self.session.requests.serve(messages.CERTIFY_PLACES, self._certify_places)
         self.session.requests.serve(messages.COMPONENTS, self._note_components)
         self.session.subscribe(self._places_changed)
+        self.session.host.watch_links(self._link_changed)
         try:
             self.session.start()
         except SapwoodError as error:
@@ -348,16 +355,17 @@ class ControlTree:
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
             ends, ways = dict(self._certificate_ends), dict(self._ways)
-            components = dict(self._components)
+            components, broken = dict(self._components), set(self._broken)
         found: list[NodeView] = []
         for place in self.session.places():
             node, said, skew = facts.get(place.rank, ("", None, 0.0))
+            cut_off = place.is_ready and place.rank in broken
             found.append(
                 NodeView(
                     host=place.rank,
                     name=self.name_of(place.rank),
                     node=node,
-                    state=place.state.value,
+                    state=PlaceState.DISCONNECTED.value if cut_off else place.state.value,
                     facts=said,
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
@@ -493,6 +501,15 @@ class ControlTree:
                 and could not before, or the other way round.
         """
         self._components_listeners.append(listener)
+
+    def watch_links(self, listener: Callable[[int, str], None]) -> None:
+        """Have a function told when the link to a node loses its connection or continues.
+
+        Args:
+            listener: Given the node's number, and why its link has no connection; empty if it
+                continues. Called on the loop's thread.
+        """
+        self._link_listeners.append(listener)
 
     def act(self, host: int, order: messages.ComponentOrder) -> Future[Any]:
         """Start, stop or restart a component of a node; the answer is a ``ComponentView``."""
@@ -790,8 +807,7 @@ class ControlTree:
         spare = self._life.total_seconds() * (1.0 - RENEW_AFTER)  # what each certificate has left
         check_clock(request.facts.clock - time.time(), spare)
         if request.token:
-            rank, incarnation = self._by_token(request)
-            name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
+            rank, incarnation, name = self._by_token(request)
             certificate = self._authority.sign(request.request, name, self._life)
         else:
             # It has the same id for ever: to deny that is to deny all certificates that it got.
@@ -823,9 +839,12 @@ class ControlTree:
             self._settings.stage_limit,
         )
 
-    def _by_token(self, request: JoinRequest) -> tuple[int, int]:
-        """Return place and incarnation of a machine that has a token."""
+    def _by_token(self, request: JoinRequest) -> tuple[int, int, str]:
+        """Return place, incarnation and name in certificates of a machine that has a token."""
         token = JoinToken.parse(request.token)
+        with self._lock:
+            checked = self._tokens.check(token, request.facts.name)
+        former = 0 if checked.slot else self._place_of_lost(request.facts.name)
         with self._lock:
             record = self._tokens.redeem(token, request.facts.name)
             users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
@@ -833,7 +852,7 @@ class ControlTree:
             if len(self._token_users) > MAX_TOKEN_USERS:
                 del self._token_users[next(iter(self._token_users))]
             launched = self._expected.pop(token.id, 0)
-        rank = record.slot or self._add_node(request.facts.name)
+        rank = record.slot or former or self._add_node(request.facts.name)
         with self._lock:
             incarnation = launched or self._awaited.pop(rank, 0)
         if not incarnation:
@@ -841,7 +860,38 @@ class ControlTree:
                 f"the join token is for the node {rank}, which is there or was removed",
                 hint="make a token for a new node",
             )
-        return rank, incarnation
+        name = f"n{rank}-{self._generation}" if self._generation else f"n{rank}"
+        if former:  # the former daemon may only be cut off, and keeps its own certificate
+            name = f"n{rank}-{self._generation}-{incarnation}"
+        return rank, incarnation, name
+
+    def _place_of_lost(self, name: str) -> int:
+        """Return the place of a lost node, which a machine takes that joins by its name.
+
+        Returns:
+            0 if no node of that name is lost.
+
+        Raises:
+            CommunicationError: The node of that name has no connection, but may come back.
+        """
+        with self._lock:
+            mine = [one for one, known in self._joined.items() if known == name]
+            known = [one for one in mine if one in self.session.tree]
+            if not known:
+                return 0
+            if known[0] in self._awaited:
+                return known[0]
+            given_up, broken = known[0] in self._given_up, known[0] in self._broken
+        if given_up:
+            self._remove_given_up(known)
+        elif broken or self.session.supervisor.places[known[0]].state in _MAY_COME_BACK:
+            raise CommunicationError(f"the node '{name}' is not known to be gone yet")
+        return 0
+
+    def _remove_given_up(self, known: Sequence[int]) -> None:
+        """Remove a node whose place was lost too often: it is there, and gets another place."""
+        self.session.begin_contract(known)
+        self.session.host.contract(known, "it came again, and has another place")
 
     def _must_be_node(self, peer: str) -> None:
         """Raise SecurityError unless a certificate is one of a node that may come again."""
@@ -864,9 +914,8 @@ class ControlTree:
             # That it was let in may have got lost on its way.
             self.session.supervisor.begin_again(known[0], answered, "its node asks again")
             raise CommunicationError("the node is not known to be gone yet")
-        if given_up:  # its place was lost too often; the node is there, so it gets another one
-            self.session.begin_contract(known)
-            self.session.host.contract(known, "it came again, and has another place")
+        if given_up:
+            self._remove_given_up(known)
         rank = self._add_node(request.facts.name)
         with self._lock:
             return rank, self._awaited.pop(rank)
@@ -937,7 +986,15 @@ class ControlTree:
         if session is not None:
             session.heard(report)
 
+    def _link_changed(self, host: int, reason: str) -> None:
+        with self._lock:
+            (self._broken.add if reason else self._broken.discard)(host)
+        for listener in self._link_listeners:
+            listener(host, reason)
+
     def _places_changed(self, change: PlacesChanged) -> None:
+        with self._lock:
+            self._broken.difference_update(change.ranks)
         if change.disconnected:
             return
         with self._lock:

@@ -155,8 +155,8 @@ class Tokens:
         self._records[token.id] = record
         return token
 
-    def redeem(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
-        """Use a token once; return what is left of it.
+    def check(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
+        """Return what is known of a token that can be used.
 
         Raises:
             SecurityError: It is unknown, expired, used up, or for something else.
@@ -173,6 +173,15 @@ class Tokens:
                 f"the join token is for a {record.role} called {record.names}, not for a {role} "
                 f"called {name}"
             )
+        return record
+
+    def redeem(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
+        """Use a token once; return what is left of it.
+
+        Raises:
+            SecurityError: It is unknown, expired, used up, or for something else.
+        """
+        record = self.check(token, name, role)
         left = msgspec.structs.replace(record, uses=record.uses - 1)
         self._keep(token.id, left if left.uses > 0 else None)  # first: what fails changes nothing
         if left.uses > 0:

@@ -300,13 +300,14 @@ class EmbeddedSession:
         _log.info("ready", agents=self.tree.agents, seconds=round(self.ready_seconds, 3))
         self._service = self.open_stream(READY, {}, options=StreamOptions(follows=True))
         self._tell_readiness()
-        self.subscribe(self._tell_added)
+        self.subscribe(self._tell_new)
 
     def _tell_readiness(self) -> None:
         self._service.broadcast({"agents": self.tree.agents, "seconds": self.ready_seconds})
 
-    def _tell_added(self, change: PlacesChanged) -> None:
-        if change.added and not self._closed:
+    def _tell_new(self, change: PlacesChanged) -> None:
+        is_new = change.added or (change.back and not change.disconnected)
+        if is_new and not self._closed:
             self._tell_readiness()
 
     # --- the tree changes --------------------------------------------------------------------

@@ -100,6 +100,7 @@ class SessionHost:
         # Who has no zygote, which would remove it, and no place on this machine needs no folder.
         self._folder = make_folder() if options.zygote else None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
+        self._link_listeners: list[Callable[[int, str], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
         self._keys = SessionKeys(options.tree, options.hosts)
@@ -162,6 +163,7 @@ class SessionHost:
         own: Handlers = {
             ev.PlaceJoined: self._joined,
             ev.PlacesLost: self.supervisor.lost,
+            ev.LinkChanged: self._link_changed,
         }
         self.place = NodeDriver(
             self.node, {**own, **handlers}, self._loop, _problem, on_failure=on_failure
@@ -212,6 +214,15 @@ class SessionHost:
                 self._listeners.remove(listener)
 
         return end
+
+    def watch_links(self, listener: Callable[[int, str], None]) -> None:
+        """Have a function told when a link to a neighbour has no connection or a new one.
+
+        Args:
+            listener: Given the neighbour's rank and the reason, which is empty for a new one; on
+                the loop's thread. A place that is lost afterwards is reported to subscribers.
+        """
+        self._link_listeners.append(listener)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; after :meth:`end`, on any thread."""
@@ -437,6 +448,10 @@ class SessionHost:
         return self._beginning(self._configuration)
 
     # --- machines below machines ---------------------------------------------------------------
+
+    def _link_changed(self, effect: ev.LinkChanged) -> None:
+        for listener in self._link_listeners:
+            listener(effect.rank, effect.reason)
 
     def _joined(self, effect: ev.PlaceJoined) -> None:
         self.supervisor.joined(effect)

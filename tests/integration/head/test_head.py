@@ -301,6 +301,54 @@ def test_work_ends_with_its_cluster(own_cli: Cli, own_head: Any, until: Until, f
         assert cluster.session.ready_hosts() == []
 
 
+def test_a_killed_node_is_missed_at_once(own_cli: Cli, until: Until) -> None:
+    """Its link could continue for a minute, but the node is not shown as ready meanwhile."""
+    own_cli.environment["SAPWOOD_COMM__GRACE"] = "60s"
+    up = own_cli.up()
+    node = own_cli.join(up["join"], "one")
+    node.kill()
+    until(lambda: own_cli.states() == {"one": "disconnected"})
+    (record,) = own_cli.records()
+    assert record["reason"] == "its link ended (the connection was closed); it may come back"
+
+
+def test_a_node_that_joins_again_has_its_name_and_place(own_cli: Cli, until: Until) -> None:
+    own_cli.environment |= {
+        "SAPWOOD_COMM__GRACE": "0.2s",
+        "SAPWOOD_NODES__LOSS_TIMEOUT": "1s",
+        "SAPWOOD_CLUSTER__NODE_PATIENCE": "60s",
+    }
+    up = own_cli.up()
+    first = own_cli.join(up["join"], "one")
+    with sapwood.connect(agents=1) as cluster:
+        assert total(cluster) == 1
+        first.kill()
+        line = own_cli.json("token", "create")["text"]
+        own_cli.join(line, "one")  # perhaps before the first one is known to be gone
+        assert total(cluster) == 1
+    (record,) = own_cli.records()
+    assert (record["name"], record["state"]) == ("one", "ready")
+    own_cli.join(own_cli.json("token", "create")["text"], "one")  # another machine of that name
+    until(lambda: own_cli.states() == {"one": "ready", "one-2": "ready"})
+
+
+@pytest.mark.nightly
+def test_a_node_that_is_killed_with_its_head_is_recorded_as_lost(
+    own_cli: Cli, own_head: Any, until: Until
+) -> None:
+    node = own_cli.join(own_head["join"], "one")
+    own_cli.join(own_head["join"], "two")
+    node.kill()
+    os.kill(own_head["pid"], signal.SIGKILL)
+    own_cli.json("up", "--no-node")
+
+    def lost() -> list[tuple[str, str]]:
+        events = own_cli.json("events", "--kind", "node.lost")["events"]
+        return [(one["node"], one["text"]) for one in events]
+
+    until(lambda: lost() == [("one", "it did not come back after the head was killed")])
+
+
 def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None:
     cli.join(head["join"], "one")
     two = cli.join(head["join"], "two")

@@ -150,6 +150,21 @@ def test_what_was_lost_with_a_connection_is_sent_again_once() -> None:
     assert not any(isinstance(effect, ev.PlacesLost) for effect in pair.root.seen)
 
 
+def test_a_link_says_when_it_has_no_connection_and_when_it_continues() -> None:
+    pair = Pair()
+
+    def said(side: Side) -> list[tuple[int, str]]:
+        found = [one for one in side.seen if isinstance(one, ev.LinkChanged)]
+        return [(one.rank, one.reason) for one in found]
+
+    pair.break_connection()
+    assert (said(pair.root), said(pair.agent)) == ([(1, "cut")], [(ROOT, "cut")])
+    pair.reconnect()
+    pair.deliver()
+    assert said(pair.root) == [(1, "cut"), (1, "")]
+    assert said(pair.agent) == [(ROOT, "cut"), (ROOT, "")]
+
+
 def test_what_exceeds_the_window_waits_for_credit() -> None:
     pair = Pair(window=2 * MESSAGE_COST)
     (channel,) = pair.root.links.channels.values()
