@@ -296,7 +296,7 @@ def _set_locale(name: bytes) -> None:
 
 def _event_loop_policy() -> Any:
     module = sys.modules.get("asyncio.events")
-    return None if module is None else vars(module)["_event_loop_policy"]
+    return None if module is None else vars(module).get("_event_loop_policy")
 
 
 def _set_event_loop_policy(policy: Any) -> None:
