@@ -10,7 +10,7 @@ from sapwood.code.runner.collectives import take_part
 from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions, group_time
 from sapwood.comm.messages.groups import LEFT, ONCE
 from sapwood.comm.reductions import make_reduction
-from sapwood.core.arguments import items
+from sapwood.core.arguments import items, text
 from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
@@ -234,6 +234,8 @@ class AgentGroup(StaysHere):
         timeout: float | None,
         wait: bool,
     ) -> Any:
+        text(name, "name")
+        text(into, "into")
         timeout = group_time(timeout)  # before the agents are asked: they would wait for this one
         self._must_be_there()
         unique = f"{ONCE}operation {next(_numbers)} of the front end"

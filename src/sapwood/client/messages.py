@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.comm import values
-from sapwood.comm.messaging.envelope import ANY, check_places, ranks_of
+from sapwood.comm.messaging.envelope import ANY, check_places, check_receive, ranks_of
 from sapwood.core.arguments import wait_time
 from sapwood.core.errors import ConfigurationError, SapwoodError, TimeLimitError
 from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
+from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT
 from sapwood.session.port import SessionPort
 
@@ -106,8 +107,8 @@ class Messaging:
 
     def receive_later(self, source: int = ANY, tag: int = ANY) -> Request:
         """Ask for a message and return at once; the request's result is the message."""
-        if source != ANY:
-            self._places(source)
+        self._session.refuse_forked_child()
+        check_receive(source, tag, self._session.tree.agent_ranks)
         return self._session.receive(source, tag)
 
     def query(
@@ -164,7 +165,7 @@ class Messaging:
         Raises:
             ConfigurationError: There is no such agent.
         """
-        (rank,) = self._places(agent)
+        rank = self._one_place(agent)
         if rank == ROOT:
             raise ConfigurationError("the front end is no agent", hint="call the function here")
         return self._call_on((rank,), function, args, kwargs)[rank]
@@ -198,6 +199,12 @@ class Messaging:
         kwargs: dict[str, Any],
     ) -> "Mapping[int, RequestFuture]":
         return self._tasks.ask(ranks, self._call_of(function, args, kwargs))
+
+    def _one_place(self, rank: int) -> int:
+        found = self._places(rank)
+        if len(found) != 1:
+            raise ConfigurationError(f"{shown(rank)} is not a rank", hint="give one rank")
+        return found[0]
 
     def _places(self, ranks: int | Iterable[int]) -> tuple[int, ...]:
         """Return ranks of the front end and agents.

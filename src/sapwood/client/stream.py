@@ -13,7 +13,7 @@ from sapwood.comm import values
 from sapwood.comm.messages import FilterAt, PlaceReport
 from sapwood.comm.streams import control
 from sapwood.comm.streams.stream import code_name
-from sapwood.core.arguments import wait_time
+from sapwood.core.arguments import wait_time, whole
 from sapwood.core.errors import (
     CancelledError,
     ClosedError,
@@ -236,7 +236,7 @@ class Stream(StaysHere):
         dropped: int,
     ) -> None:
         """Yield from :meth:`waves` what came before this object was there; for those who attach."""
-        self._unread.dropped += dropped
+        self._unread.dropped += whole(dropped, "dropped")
         for future in () if self._is_endless else waves:
             self._unread.add_wave(future)
         for value in values:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from sapwood.core.arguments import text, whole
 from sapwood.core.errors import DataShapeError, DataValueError
+from sapwood.core.shown import shown
 from sapwood.data.column import Array
 
 BLOCK_BYTES = 8 * 2**20
@@ -27,7 +29,7 @@ def require_kind(
     Raises:
         DataShapeError: They are not as asked for; the message has what was found.
     """
-    if ndim is not None and array.ndim != ndim:
+    if ndim is not None and array.ndim != whole(ndim, "ndim", DataShapeError):
         raise DataShapeError(
             f"an array of {ndim} dimension{'s' * (ndim != 1)} is expected, "
             f"and this one has the shape {array.shape}",
@@ -36,14 +38,17 @@ def require_kind(
             if (ndim, array.ndim) == (2, 1)
             else "reshape it; the first axis counts the items",
         )
-    if kind and array.dtype.kind not in kind:
-        wanted = " or ".join(KINDS.get(letter, repr(letter)) for letter in kind)
+    if text(kind, "kind", DataShapeError) and array.dtype.kind not in kind:
+        wanted = " or ".join(KINDS.get(letter, shown(letter)) for letter in kind)
         raise DataShapeError(
             f"{wanted} numbers are expected, and these are {array.dtype}",
             where=where,
             hint="convert them with astype",
         )
-    if columns is not None and (array.ndim < 2 or array.shape[1] != columns):
+    if columns is None:
+        return
+    columns = whole(columns, "columns", DataShapeError)
+    if array.ndim < 2 or array.shape[1] != columns:
         raise DataShapeError(
             f"items of {columns} numbers are expected, and the shape is {array.shape}", where=where
         )

@@ -9,7 +9,7 @@ from sapwood.code.runner import rpc_messages
 from sapwood.code.runner.calls import MAX_DATAGRAM
 from sapwood.code.runner.rpc_client import AgentRequest, RpcClient
 from sapwood.comm import plain, values
-from sapwood.comm.messaging.envelope import ANY, check_places, check_tag, to_ranks
+from sapwood.comm.messaging.envelope import ANY, check_places, check_receive, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.request import Message, Request, take_message
@@ -133,8 +133,7 @@ class Here:
 
     def receive_later(self, source: int = ANY, tag: int = ANY) -> AgentRequest:
         """Ask for a message and return at once; the request's result is the message."""
-        if source != ANY:
-            check_places([source], self.agents)
+        check_receive(source, tag, self.agents)
         wanted = values.encode([source, tag])
         return self._channel.ask_encoded(rpc_messages.RECEIVE, wanted.body, wanted, _message)
 

@@ -42,6 +42,18 @@ def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
             )
 
 
+def check_receive(source: Any, tag: Any, agents: Sequence[int]) -> None:
+    """Check what a receive waits for: a place or :data:`ANY`, and a tag or :data:`ANY`.
+
+    Raises:
+        ConfigurationError: There is no such place or tag.
+    """
+    if not isinstance(source, int) or source != ANY:
+        check_places([source], agents)
+    if not isinstance(tag, int) or tag != ANY:
+        check_tag(tag)
+
+
 def ranks_text(agents: Sequence[int]) -> str:
     """Return the ranks of agents as people read them.
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapwood.comm.messaging import point_to_point
-from sapwood.comm.messaging.envelope import ANY, check_tag, to_ranks
+from sapwood.comm.messaging.envelope import ANY, check_receive, check_tag, to_ranks
 from sapwood.comm.messaging.point_to_point import Matching, Receive
 from sapwood.core.errors import CommunicationError, ConfigurationError
 
@@ -95,3 +95,23 @@ def test_where_nothing_can_be_sent(destination: list[int]) -> None:
 def test_each_place_gets_a_message_once() -> None:
     assert to_ranks([3, 1, 3]) == (3, 1)
     assert to_ranks(7) == (7,)
+
+
+class Uncomparable:
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("compared")
+
+
+@pytest.mark.parametrize(
+    ("source", "tag"), [(Uncomparable(), 1), (9, 1), ("1", 1), (1, Uncomparable()), (1, -2)]
+)
+def test_what_no_receive_can_wait_for(source: object, tag: object) -> None:
+    with pytest.raises(ConfigurationError):
+        check_receive(source, tag, [1, 2])
+
+
+def test_a_receive_may_wait_for_anything() -> None:
+    check_receive(ANY, ANY, [1, 2])
+    check_receive(0, 2**63 - 1, [1, 2])

@@ -1,0 +1,107 @@
+"""Warnings made errors, and small recursion limits, in this process and on agents."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sapwood
+from sapwood.core.errors import SapwoodError
+
+from .recipes import PATIENCE
+from .ways import WAYS, Way
+
+SHALLOW = """
+import sys, sapwood
+
+usual = sys.getrecursionlimit()
+with sapwood.local(2) as cluster:
+    for limit in 40, 60, 90:
+        sys.setrecursionlimit(limit)
+        try:
+            with cluster.stream("echo", reduce="max") as stream:
+                wave = stream.exchange(3, 30).total
+            found = [cluster.submit(abs, -3).result(30), max(cluster.map(abs, [-3, 2])), wave]
+        finally:
+            sys.setrecursionlimit(usual)
+        print(limit, *found)
+"""
+
+
+def test_threads_of_the_cluster_need_few_frames() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHALLOW], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.stdout.splitlines() == ["40 3 3 3", "60 3 3 3", "90 3 3 3"], done.stderr
+    assert done.stderr == ""
+
+
+def small_limit() -> None:
+    sys.setrecursionlimit(len(inspect.stack(0)) + 5)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_that_lowers_the_recursion_limit_harms_no_other(
+    cluster: sapwood.Cluster, way: Way
+) -> None:
+    for future in cluster.group().call(small_limit):
+        with contextlib.suppress(RecursionError, SapwoodError):
+            future.result(PATIENCE)
+    assert way(cluster) == 3
+
+
+def strict() -> None:
+    warnings.simplefilter("error")
+    np.seterr(all="raise")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_task_that_makes_warnings_errors_harms_no_other(
+    cluster: sapwood.Cluster, way: Way
+) -> None:
+    for future in cluster.group().call(strict):
+        future.result(PATIENCE)
+    assert way(cluster) == 3
+
+
+class Warns(sapwood.Program):
+    """Sums that warn where they are made."""
+
+    reduce = {"sum": "sum", "mean": "mean"}  # noqa: RUF012 - as users write it
+    allow_nan = True
+
+    def map(self, slice: Any, state: Any) -> dict[str, Any]:  # noqa: A002 - as users write it
+        del state
+        return {"sum": slice.data[0], "mean": slice.data[:1]}
+
+
+WARNING: dict[str, Any] = {
+    "infinities": np.array([np.inf, -np.inf]),
+    "half-precision": np.full(2, 60_000, np.float16),
+    "bytes": np.full(2, 200, np.uint8),
+}
+
+
+@pytest.mark.parametrize("data", WARNING)
+def test_a_sum_that_warns_ends_with_a_value_or_its_error(
+    cluster: sapwood.Cluster, data: str
+) -> None:
+    array = WARNING[data]
+    with contextlib.suppress(SapwoodError):
+        assert set(cluster.run(Warns, data=array).result(PATIENCE)) >= {"sum", "mean"}
+    with contextlib.suppress(SapwoodError), cluster.stream(lambda _: array, reduce="sum") as stream:
+        stream.broadcast().result(PATIENCE)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_warnings_here_are_no_errors_of_the_cluster(cluster: sapwood.Cluster, way: Way) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert way(cluster) == 3
