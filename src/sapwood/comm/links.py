@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm import frames
@@ -43,6 +43,7 @@ from sapwood.comm.link import (
 )
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.payload import Payload
+from sapwood.comm.repeated_failures import RepeatedFailures
 from sapwood.comm.transport.base import ConnectionFacts, DescribedConnection
 from sapwood.core.errors import ProtocolError
 from sapwood.core.failures import as_error
@@ -98,6 +99,20 @@ class LinkConnection:
         self.decoder = decoder
 
 
+class FailedLink(NamedTuple):
+    """A link that failed again, and is kept for a while: what its peer says is not read.
+
+    Attributes:
+        carrier: Its connection.
+        ends_at: When it ends.
+        reason: Why.
+    """
+
+    carrier: LinkConnection
+    ends_at: float
+    reason: str
+
+
 class LinkTable:
     """The links of one place, with the connections that carry them.
 
@@ -135,6 +150,8 @@ class LinkTable:
         self._blocks = blocks
         self._reconnects = reconnects
         self._broken: dict[int, Callable[[], None]] = {}
+        self._failed: dict[int, FailedLink] = {}
+        self._failures = RepeatedFailures()
         self._next_number = 1
         self._source: Channel | None = None
         self._source_frame: frames.Frame | None = None
@@ -148,6 +165,11 @@ class LinkTable:
 
     def tick(self, now: float) -> None:
         """Give credit that is due, end what stayed broken; then the node sends heartbeats."""
+        for failed in list(self._failed.values()):
+            channel = failed.carrier.channel
+            channel.link.heard(now)  # it is not the peer that is silent
+            if now >= failed.ends_at:
+                self._end(now, channel, failed.reason)
         grace = self._node.timing.grace
         for channel in list(self.channels.values()):
             if channel.state is ChannelState.OPEN:
@@ -252,6 +274,10 @@ class LinkTable:
 
     def closed(self, now: float, number: int, reason: str) -> None:
         """A connection ended: its link waits for another one, unless its process is gone."""
+        failed = self._failed.pop(number, None)
+        if failed is not None:
+            self._end(now, failed.carrier.channel, failed.reason)
+            return
         carrier = self.connections.pop(number, None)
         if carrier is None:
             return
@@ -306,9 +332,10 @@ class LinkTable:
     def close(self) -> None:
         """End all links at once."""
         farewell = _goodbye("the other side ended")
-        for carrier in self.connections.values():
+        for carrier in self._carriers():
             carrier.connection.write(farewell)
             carrier.connection.abort()
+        self._failed.clear()
         for unwatch in self._broken.values():
             unwatch()
         self._broken.clear()
@@ -330,10 +357,29 @@ class LinkTable:
 
     def _hang_up(self, channel: Channel, *, politely: bool) -> None:
         """Close the connection that carries a channel, if there is one."""
-        for carrier in list(self.connections.values()):
+        for carrier in self._carriers():
             if carrier.channel is channel:
-                del self.connections[carrier.number]
+                self.connections.pop(carrier.number, None)
+                self._failed.pop(carrier.number, None)
                 (carrier.connection.close if politely else carrier.connection.abort)()
+
+    def _carriers(self) -> list[LinkConnection]:
+        """Return all connections, also those of links that failed."""
+        return [*self.connections.values(), *(one.carrier for one in self._failed.values())]
+
+    def _fail(self, now: float, carrier: LinkConnection, reason: str) -> None:
+        """End a link whose message could not be taken in; later if that happens again and again.
+
+        A link that is kept is not read, so its peer does not begin a new one that fails at once.
+        """
+        channel = carrier.channel
+        pause = self._failures.pause(channel.link.rank, now) if channel.link.usable else 0.0
+        open_still = self.connections.get(carrier.number) is carrier
+        if not pause or not open_still:
+            self._end(now, channel, reason)
+            return
+        del self.connections[carrier.number]
+        self._failed[carrier.number] = FailedLink(carrier, now + pause, reason)
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -352,12 +398,12 @@ class LinkTable:
         except ProtocolError as error:
             channel = carrier.channel
             self._surroundings.problem(f"{channel.link}: {error}")
-            self._end(now, channel, str(error))
+            self._fail(now, carrier, str(error))
             return
         except Exception as exception:  # noqa: BLE001 - whatever it is, it is this link's
             channel = carrier.channel
             self._surroundings.failed(f"a message on {channel.link}", exception, None)
-            self._end(now, channel, str(as_error(exception).what))
+            self._fail(now, carrier, str(as_error(exception).what))
             return
         finally:
             self._source = None
@@ -544,7 +590,10 @@ class LinkTable:
         check_greeting(message, identity)
         if not identity.accepts(message.rank, message.credential):
             return None
+        failed = {one.carrier.channel.number for one in self._failed.values()}
         for channel in self.channels.values():
+            if channel.number in failed:
+                continue  # half of a message may have been taken in
             link = channel.link
             known = (link.rank, link.incarnation, channel.peer_link)
             if known == (message.rank, message.incarnation, message.link) and not link.initiator:

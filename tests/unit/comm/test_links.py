@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sapwood.comm.link import MESSAGE_COST, ChannelState, Identity, LinkTiming
 from sapwood.comm.links import LinkTable
 from sapwood.comm.messaging import events
 from sapwood.comm.node import Node
+from sapwood.comm.repeated_failures import LONGEST_PAUSE
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.core.errors import InternalError, ProtocolError
 from sapwood.core.topology import ROOT, flat
@@ -282,6 +284,52 @@ def test_what_is_unexpected_in_the_node_ends_that_link_without_blame(
     assert (text, effect) == ("list index out of range", None)
     assert pair.agent.problems == []
     assert not pair.agent.links.connections
+
+
+def test_a_failure_that_repeats_on_each_new_link_is_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is sent again on each link, and fails again: 20 times in 70 s, not 800 in one."""
+    pair = Pair()
+
+    def fail(*_args: object) -> list[ev.Effect]:
+        raise IndexError("list index out of range")
+
+    failures: list[float] = []
+    now, step = 0.0, 0.1
+    for _ in range(700):
+        now += step
+        pair.root.now = pair.agent.now = now
+        if pair.agent_number not in pair.agent.links.channels:
+            pair.root.links.closed(now, pair.root_number, "it was cut off")
+            pair.down, pair.up = Pipe(), Pipe()
+            pair.root_number = pair.root.links.opened(now, pair.down, initiator=False)
+            pair.agent_number = pair.agent.links.opened(now, pair.up, initiator=True)
+            pair.deliver()
+        pair.root.links.step(now, ev.Ask(1, "x", 1, b"\xc0", None))
+        with monkeypatch.context() as patched:
+            patched.setattr(pair.agent.node, "receive", fail)
+            pair.deliver()
+        failures += [now] * (len(pair.agent.failures) - len(failures))
+        pair.agent.links.tick(now)
+        pair.root.links.tick(now)
+        pair.deliver()
+    assert len(failures) == 20
+    assert not any(isinstance(effect, ev.PlacesLost) for effect in pair.agent.seen)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(failures)]
+    assert max(pauses) <= LONGEST_PAUSE + 3 * step
+
+
+def test_a_link_that_is_kept_after_a_failure_ends_with_its_connection() -> None:
+    pair = Pair()
+    pair.agent.links._failures.pause(ROOT, 0.0)
+    bad = b"".join(frames.encode(msg.Credit(7), None, share=False))
+    pair.agent.links.receive(0.0, pair.agent_number, bad)
+    assert pair.up.open
+    pair.ask(1)
+    pair.deliver()
+    assert pair.agent.asked() == []  # it is not read any more
+    pair.agent.links.closed(0.0, pair.agent_number, "cut")
+    assert not pair.agent.links.channels
+    assert pair.agent.reconnects == []
 
 
 def test_a_message_that_cannot_be_sent_ends_the_links_it_was_for() -> None:
