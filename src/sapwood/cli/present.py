@@ -1,4 +1,4 @@
-"""How anything gets to stdout: tables of 80 columns, figures in few characters, lines, JSON.
+"""How anything gets to stdout: tables, figures in few characters, lines, JSON.
 
 While a program may print, JSON stays alone on standard output: :func:`answers_alone`.
 """
@@ -23,7 +23,7 @@ from rich.text import Text
 from sapwood.core.terminal_text import printable
 
 WIDTH = 80
-"""Columns that every table fits into."""
+"""Columns of tables that are not printed to a terminal."""
 
 
 class _OutputConsole(Console):
@@ -34,7 +34,8 @@ class _OutputConsole(Console):
 def output_console() -> Console:
     """Return a console on stdout; colours only where it is a terminal that wants them."""
     console = _OutputConsole(file=sys.stdout, highlight=False)
-    console.width = min(console.width, WIDTH) if console.is_terminal else WIDTH
+    if not console.is_terminal:
+        console.width = WIDTH
     return console
 
 
@@ -80,7 +81,7 @@ class FittingTable:
             made = self._without(left_out)
         yield made
         if left_out:
-            yield Text(f"(no room for: {', '.join(left_out)})", style="dim")
+            yield Text(f"(columns hidden: {', '.join(left_out)}; use --json)", style="dim")
 
     def _without(self, headings: Sequence[str]) -> Table:
         kept = [i for i, name in enumerate(self._columns) if name.rstrip(">") not in headings]

@@ -18,6 +18,7 @@ from sapwood.cli.interrupts import noted_interrupts
 from sapwood.cli.present import output_console, print_json, table
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
+from sapwood.core.hostset import fold_hosts
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
@@ -144,6 +145,9 @@ def drawn(snapshot: Snapshot, room: int) -> RenderableType:
     if live:
         parts += ["", _sessions("Sessions", live[:few], found.time)]
         left -= min(few, len(live)) + 3
+    if found.connected:
+        parts += ["", _connected("Connected programs", found.connected[:few], found.time)]
+        left -= min(few, len(found.connected)) + 3
     parts += ["", *_nodes(snapshot.nodes, max(1, left - 2))]
     return Group(*parts)
 
@@ -199,6 +203,22 @@ def _sessions(title: str, sessions: Sequence[calls.SessionRecord], now: float) -
         for one in sessions
     ]
     columns = ("session", "state", "agents>", "owner", "streams>", "created")
+    return table(title, columns, rows)
+
+
+def _connected(title: str, programs: Sequence[calls.ConnectedUser], now: float) -> Table:
+    rows = [
+        (
+            one.name,
+            one.user or "-",
+            one.address or "here",
+            "?" if one.agents is None else str(one.agents),
+            fold_hosts(sorted(one.nodes)),
+            moment_shown(one.since, now),
+        )
+        for one in programs
+    ]
+    columns = ("connection", "user", "address", "agents>", "nodes", "since")
     return table(title, columns, rows)
 
 

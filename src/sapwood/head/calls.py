@@ -678,6 +678,28 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[int] = []
 
 
+class ConnectedUser(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that uses nodes without a named session, through ``sapwood.connect`` or ``--on``.
+
+    Its session is in its own process, so the head knows neither its name nor its runs.
+
+    Attributes:
+        name: What events and the status of nodes call its session.
+        user: The subject of its credential; empty for the head's own user.
+        address: Where it is; empty on the head's machine.
+        since: Since when it uses nodes, seconds since 1970.
+        nodes: The nodes that it uses, by name.
+        agents: How many agents it has there; None if the head was restarted since they started.
+    """
+
+    name: str
+    user: str
+    address: str
+    since: float
+    nodes: list[str]
+    agents: int | None
+
+
 class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is in short.
 
@@ -688,6 +710,7 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
         trouble: Components of the head that do not do what they are for, and why.
         ready_seconds: As in :class:`TreeStatus`.
         work: What the agents of all sessions have done since the head began.
+        connected: The programs that use nodes without a named session, the newest first.
     """
 
     time: float
@@ -696,6 +719,7 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     trouble: list[str] = []
     ready_seconds: float | None = None
     work: WorkFigures = WorkFigures()
+    connected: list[ConnectedUser] = []
 
 
 class ComponentOf(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ import msgspec
 from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.choice import is_launched, names_machines
-from sapwood.contexts.orders import Exited
+from sapwood.contexts.orders import Exited, ProcessSpec
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import (
@@ -85,7 +85,13 @@ from sapwood.head.service import Handler, ServiceCaller, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
-from sapwood.head.status import ANSWER_TIMEOUT, NodeCauses, link_ended, tree_status
+from sapwood.head.status import (
+    ANSWER_TIMEOUT,
+    NodeCauses,
+    link_ended,
+    tree_status,
+    with_session_names,
+)
 from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
@@ -242,6 +248,7 @@ class Head:
         self._removals: dict[int, _Removal] = {}
         self._draining: dict[int, float] = {}  # until when, monotonic
         self._sessions: dict[tuple[str, int], _RemoteSession] = {}
+        self._agent_entry = options.agent_entry
         self._causes = NodeCauses()
         self._glances = NodeGlances(lambda host: self.control.ask(host, messages.STATUS, None))
         self._away: dict[
@@ -661,7 +668,10 @@ class Head:
         return self._pool.submit(
             lambda: _plain(
                 msgspec.structs.replace(
-                    tree_status(self.control, self._some_records(wanted), parts, seconds),
+                    with_session_names(
+                        tree_status(self.control, self._some_records(wanted), parts, seconds),
+                        self._session_names(),
+                    ),
                     joined=self.sessions.joined(),
                 )
             )
@@ -687,8 +697,24 @@ class Head:
                 trouble=troubles(self._supervisor.views()),
                 ready_seconds=self._ready_seconds,
                 work=self._work(),
+                connected=self._connected(),
             )
         )
+
+    def _connected(self) -> list[calls.ConnectedUser]:
+        """Return the programs that use nodes without a named session, the newest first."""
+        found: dict[str, list[_RemoteSession]] = {}
+        with self._lock:
+            for one in self._sessions.values():
+                if not one.caller.session:
+                    found.setdefault(one.name, []).append(one)
+        made = [_connected_user(some, self.control.name_of) for some in found.values()]
+        return sorted(made, key=lambda one: -one.since)
+
+    def _session_names(self) -> dict[str, str]:
+        """Return what users call the sessions that have processes on nodes."""
+        with self._lock:
+            return {one.name: one.shown for one in self._sessions.values()}
 
     def _work(self) -> calls.WorkFigures:
         records = self.sessions.records()
@@ -946,6 +972,9 @@ class Head:
         with self._lock:
             known = (resuming.session, order.host) in self._sessions
         self._own_session(caller, resuming.session, order.host)
+        if not known:
+            with self._lock:
+                self._sessions[resuming.session, order.host].is_resumed = True
         ids = caller.rights.ids if caller.rights is not None else ()
         marked = messages.to_value(msgspec.structs.replace(resuming, credential=ids))
         answer = self.control.ask(order.host, order.handler, marked)
@@ -981,7 +1010,7 @@ class Head:
             if not self._commands.may(caller, command, order.host):
                 raise ProtocolError(f"the command {command} is another front end's")
         if order.handler == messages.SPAWN:
-            self._note_replaced(order)
+            self._note_spawned(order)
 
     def _check_reserved(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         """Refuse what begins processes on a reserved node, or reads its files.
@@ -1050,15 +1079,19 @@ class Head:
                 hint="`sapwood session show SESSION` says where it is",
             )
 
-    def _note_replaced(self, order: calls.NodeOrder) -> None:
+    def _note_spawned(self, order: calls.NodeOrder) -> None:
         spawning = messages.from_value(order.value, messages.SpawnProcesses)
+        with self._lock:
+            session = self._sessions.get((spawning.session, order.host))
+        if session is not None:
+            session.spawned(spawning.processes, self._agent_entry)
         for one in spawning.processes:
             if one.incarnation > 1:
                 self.ledger.note(
                     "process.replaced",
                     f"another process begins as rank {one.rank}",
                     node=self.control.name_of(order.host),
-                    session=spawning.session,
+                    session=spawning.session if session is None else session.shown,
                     facts={"rank": str(one.rank), "incarnation": str(one.incarnation)},
                 )
 
@@ -1082,7 +1115,7 @@ class Head:
                 self.ledger.note(
                     "session.created",
                     f"it takes nodes for {subject or 'the user of the head'}",
-                    session=session,
+                    session=made.shown,
                     facts={"front_end": str(caller.number), "address": caller.address or "here"},
                 )
 
@@ -1097,14 +1130,16 @@ class Head:
         else:
             return
         node = self.control.name_of(host)
-        self.ledger.note("process.lost", text, node=node, session=report.session, facts=facts)
+        names = self._session_names()
+        shown_name = names.get(report.session, report.session)
+        self.ledger.note("process.lost", text, node=node, session=shown_name, facts=facts)
 
-    def _session_left(self, name: str, reason: str) -> None:
+    def _session_left(self, left: _RemoteSession, reason: str) -> None:
         """Note that a session is gone, if that was its last node."""
         with self._lock:
-            there = any(one == name for one, _ in self._sessions)
+            there = any(one == left.name for one, _ in self._sessions)
         if not there:
-            self.ledger.note("session.ended", reason, session=name)
+            self.ledger.note("session.ended", reason, session=left.shown)
 
     def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> bool:
         """Forget a session on a node; return whether it was this front end's."""
@@ -1115,7 +1150,7 @@ class Head:
             del self._sessions[name, host]
         known.forget()
         self.control.part(known)
-        self._session_left(name, "it was closed")
+        self._session_left(known, "it was closed")
         return True
 
     def _abandoned(self, key: tuple[str, int]) -> None:
@@ -1125,7 +1160,7 @@ class Head:
         if session is not None:
             self.control.part(session)
             _log.info("session ended with its front end", session=key[0], host=key[1])
-            self._session_left(key[0], "its front end is gone")
+            self._session_left(session, "its front end is gone")
             with contextlib.suppress(SapwoodError):
                 self.control.ask(key[1], messages.CLOSE, key[0])
 
@@ -1162,7 +1197,8 @@ class Head:
         if not caller.is_local:
             raise ProtocolError("roots of sessions are on the head's machine")
         record = self.sessions.find(_read(value, str))
-        caller.session, creator = record.id, record.creator
+        caller.session, caller.session_name = record.id, record.name
+        creator = record.creator
         if creator is None:
             return None
         denied = self.office.denials.any_of(creator.ids)
@@ -1356,7 +1392,8 @@ class Head:
             "by": subject,
         }
         text = f"{run.run}: {run.state}" + (f": {run.reason}" if run.reason else "")
-        self.ledger.note("run.ended", text, session=run.session, facts=facts)
+        session = self._session_names().get(run.session, run.session)
+        self.ledger.note("run.ended", text, session=session, facts=facts)
         return None
 
     def _check_run_of(self, caller: ServiceCaller, session: str) -> None:
@@ -1605,6 +1642,22 @@ class _Removal:
                 self.done.set_result(answer)
 
 
+def _connected_user(
+    some: Sequence[_RemoteSession], name_of: Callable[[int], str]
+) -> calls.ConnectedUser:
+    """Return the program that uses one or several nodes."""
+    caller = some[0].caller
+    agents = [one.agents for one in some]
+    return calls.ConnectedUser(
+        name=some[0].shown,
+        user=caller.rights.subject if caller.rights is not None else "",
+        address=caller.address,
+        since=min(one.since for one in some),
+        nodes=[name_of(one.host) for one in some],
+        agents=None if None in agents else sum(one or 0 for one in agents),
+    )
+
+
 class _RemoteSession:
     """A session of a front end on a node: what it should hear goes there."""
 
@@ -1617,14 +1670,35 @@ class _RemoteSession:
         exited: Callable[[int, messages.ProcessesReported], None],
     ) -> None:
         self._exited = exited
+        self._agents: set[int] = set()
+        self.since = time.time()
+        self.is_resumed = False
         self.name = name
         self.host = host
         self.caller = caller
         self.forget: Callable[[], None] = _nothing
         self._service = service
 
+    @property
+    def shown(self) -> str:
+        """What users know the session by."""
+        return self.caller.session_name or f"connection-{self.caller.number}"
+
+    @property
+    def agents(self) -> int | None:
+        """How many agents it has on the node; None if they are older than this head."""
+        return None if self.is_resumed else len(self._agents)
+
+    def spawned(self, processes: Sequence[ProcessSpec], agent_entry: str) -> None:
+        """Note processes that the node is asked to start."""
+        self._agents |= {one.rank for one in processes if one.entry == agent_entry}
+
     def heard(self, report: messages.ProcessesReported) -> None:
         """Pass on what the node reports."""
+        if report.report is None:
+            self._agents = set()
+        elif isinstance(report.report, Exited):
+            self._agents -= {report.report.rank}
         self._exited(self.host, report)
         value = _plain(calls.OfNode(self.host, messages.to_value(report)))
         self._service.tell(self.caller, calls.PROCESSES_REPORTED, value)

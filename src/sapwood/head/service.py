@@ -172,6 +172,7 @@ class ServiceCaller:
         rights: What it may do; None before it has shown a credential, if it needs one.
         challenge: What it is to sign.
         session: The id of the session whose root it is, if it has said so; else empty.
+        session_name: What users call that session.
     """
 
     def __init__(self, number: int, connection: ServiceConnection) -> None:
@@ -182,6 +183,7 @@ class ServiceCaller:
         self.rights: Rights | None = ALL_RIGHTS if local else None
         self.challenge = b""
         self.session = ""
+        self.session_name = ""
         self.frames = Frames(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
         self.waiting = 0
         self.there = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from threading import Lock
 from typing import Any
@@ -88,6 +88,28 @@ class NodeCauses:
                 self._causes[host] = NodeCause(reason, since, *former)
             while len(self._causes) > self._limit:
                 del self._causes[next(iter(self._causes))]
+
+
+def with_session_names(status: calls.TreeStatus, names: Mapping[str, str]) -> calls.TreeStatus:
+    """Return a status in which sessions have the names that users know.
+
+    Args:
+        status: How nodes are.
+        names: These names, by those that nodes use.
+    """
+
+    def renamed(node: calls.NodeStatus) -> calls.NodeStatus:
+        if node.activity is None:
+            return node
+        sessions = [
+            msgspec.structs.replace(one, session=names.get(one.session, one.session))
+            for one in node.activity.sessions
+        ]
+        return msgspec.structs.replace(
+            node, activity=msgspec.structs.replace(node.activity, sessions=sessions)
+        )
+
+    return msgspec.structs.replace(status, nodes=[renamed(one) for one in status.nodes])
 
 
 def tree_status(

@@ -28,6 +28,9 @@ OVERLOAD: Final = 4.0
 FREE_MEMORY: Final = 256 * 2**20
 """Bytes below which people are told that a node has little memory."""
 
+UNREACHED: Final = frozenset({"starting", "lost", "disconnected"})
+"""States of nodes whose cores cannot be used now; their last report is old."""
+
 MAX_ALERTS: Final = 50
 """Sentences that are shown; of more, a last one says how many there are."""
 
@@ -65,13 +68,15 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         sentence: The same in words.
         alerts: What is wrong, the worst first.
         nodes: How many there are in each state.
-        cores: Of all nodes together.
-        load: Processes that run or want to, on all nodes together.
-        free_memory: Bytes that processes can still take, on all nodes together.
+        cores: Of all nodes that can be reached, together.
+        load: Processes that run or want to, on all these nodes together.
+        free_memory: Bytes that processes can still take, on all these nodes together.
         sessions: How many there are in each state, those that are over left out.
-        agents: Of all these sessions together.
+        agents: Of all these sessions and of connected users together.
         runs: How many there are in each state, among those that the head keeps.
         items_per_second: Of all runs that go on together.
+        connected: The programs that use nodes without a named session, the newest first. The
+            head does not know their runs.
     """
 
     time: float
@@ -89,6 +94,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     agents: int
     runs: dict[str, int]
     items_per_second: float
+    connected: list[calls.ConnectedUser] = []
 
 
 class RunAndProgress(msgspec.Struct, frozen=True):
@@ -111,6 +117,7 @@ def overview(
         more = Alert(level=Level.POOR, text=f"{len(alerts) - MAX_ALERTS} more things are wrong")
         alerts = [*alerts[:MAX_ALERTS], more]
     live = [one for one in sessions if not SessionState(one.state).is_over]
+    reached = [one for one in glance.nodes if one.state not in UNREACHED]
     going = [one.progress for one in runs if one.record.state == "running" and one.progress]
     return Overview(
         time=glance.time,
@@ -121,13 +128,15 @@ def overview(
         sentence=_sentence(alerts, glance),
         alerts=alerts,
         nodes=dict(Counter(one.state for one in glance.nodes)),
-        cores=sum(one.cores for one in glance.nodes),
-        load=round(math.fsum(one.load or 0.0 for one in glance.nodes), 2),
-        free_memory=sum(one.free_memory for one in glance.nodes),
+        cores=sum(one.cores for one in reached),
+        load=round(math.fsum(one.load or 0.0 for one in reached), 2),
+        free_memory=sum(one.free_memory for one in reached),
         sessions=dict(Counter(one.state for one in live)),
-        agents=sum(one.report.agents for one in live if one.report),
+        agents=sum(one.report.agents for one in live if one.report)
+        + sum(one.agents or 0 for one in glance.connected),
         runs=dict(Counter(one.record.state for one in runs)),
         items_per_second=math.fsum(one.items_per_second for one in going),
+        connected=glance.connected,
     )
 
 
@@ -193,7 +202,8 @@ def _of_nodes(nodes: Sequence[calls.NodeGlance], now: float) -> Iterable[Alert]:
 def _of_node(node: calls.NodeGlance, now: float) -> Iterable[tuple[Level, str, str]]:
     if node.state in {"lost", "disconnected"}:
         yield Level.BAD, node.state, node.reason
-    elif node.state == "closed":
+        return  # the rest follows from that, or is old
+    if node.state == "closed":
         yield Level.POOR, node.state, node.reason
     for one in node.trouble:
         yield Level.BAD, "not whole", one

@@ -225,6 +225,9 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     ):
         assert stream.broadcast(-1).result(PATIENCE).total == 2
         assert cluster.run(Count, range(10)).result(PATIENCE) == {"n": 10}
+        glance = messages.from_value(up.head._glance_now(), calls.ClusterGlance)
+        (program,) = glance.connected
+        assert (program.user, program.nodes, program.agents) == ("bob", ["n1", "n2"], 2)
         first = cluster.run(Count, range(10), delegate="measured")
         assert first.result(PATIENCE) == {"n": 10}
         again = cluster.run(Count, range(10), delegate="measured")
@@ -235,6 +238,7 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     created = up.events("session.created")[-1]
     assert created.facts["address"].startswith("127.0.0.1:")
     assert "bob" in created.text
+    assert created.session == program.name
     ended = up.events("run.ended")[-1]
     assert (ended.session, ended.facts["state"], ended.facts["by"]) == (
         created.session,

@@ -264,6 +264,7 @@ def test_what_runs_on_a_node_is_shown(cli: Cli, head: Any, until: Until, tmp_pat
     with sapwood.connect(agents=3) as cluster:
         cluster.submit(abs, -1).result(PATIENCE)
         (session,) = activity().sessions
+        assert session.session.startswith("connection-")
         assert len(session.processes) >= 3
         assert len({one.rank for one in session.processes}) == len(session.processes)
         for one in (session.zygote, *session.processes):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import re
 import sys
 
@@ -9,6 +10,26 @@ from hypothesis import strategies as st
 
 from sapwood.cli import present
 from sapwood.cli.present import answers_alone, print_json
+
+
+class Terminal(io.StringIO):
+    """Standard output on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_tables_are_as_wide_as_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert present.output_console().width == 80
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    made = present.FittingTable("", ("name", "errors"), [("x" * 90, "1")], ("errors",))
+    present.write(made)
+    assert ("columns hidden: errors" in terminal.getvalue()) == (columns == 60)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -37,7 +38,10 @@ def snapshot(nodes: int) -> Snapshot:
     head = calls.HeadFacts(
         name="lab", cluster="c", version="1", pid=1, started=NOW - 60, places=[], front_ends=0
     )
-    glance = calls.ClusterGlance(time=NOW, nodes=found)
+    connected = calls.ConnectedUser(
+        name="connection-4", user="ann", address="", since=NOW, nodes=["n3", "n1"], agents=6
+    )
+    glance = calls.ClusterGlance(time=NOW, nodes=found, connected=[connected] if found else [])
     return Snapshot(overview=overview(head, glance, [], runs), nodes=found, sessions=[], runs=runs)
 
 
@@ -59,6 +63,7 @@ def test_what_is_wrong_comes_first_then_runs_and_the_busiest_nodes() -> None:
     found = "\n".join(lines(snapshot(1000), 30))
     assert found.index("n2 is lost: nothing heard for 4.2 s") < found.index("aa11bb22")
     assert "3/9" in found
+    assert re.search("connection-4 +ann +here +6 +n\\[1,3\\]", found)
     assert found.index("n7 ") < found.index("more, less busy")
 
 

@@ -70,6 +70,29 @@ def test_nodes_with_the_same_cause_share_a_sentence() -> None:
     assert found.alerts[0].page == "nodes"
 
 
+def test_what_cannot_be_reached_counts_for_nothing_and_is_said_once() -> None:
+    lost = ready(2, state="lost", reason="killed", trouble=["link is failed"], load=99.0)
+    found = seen([ready(1), lost])
+    assert (found.cores, found.load, found.free_memory) == (8, 1.5, 2**33)
+    assert [one.text for one in found.alerts] == ["n2 is lost: killed"]
+
+
+def test_agents_of_connected_programs_count() -> None:
+    programs = [
+        calls.ConnectedUser(
+            name=f"connection-{number}",
+            user="ann",
+            address="",
+            since=NOW,
+            nodes=["n1"],
+            agents=agents,
+        )
+        for number, agents in ((4, 3), (5, None))
+    ]
+    found = seen([ready(1)], connected=programs)
+    assert (found.agents, found.connected) == (3, programs)
+
+
 @pytest.mark.parametrize(
     ("change", "level", "text"),
     [

@@ -129,12 +129,13 @@ function overview(main) {
   const load = new Chart(loads, "Load: processes that want to run, all nodes", (value) => value.toFixed(1));
   const points = { rate: [], load: [] };
   const runs = runTable("Runs that go on", RUNS.filter((one) => !["session", "began"].includes(one.name)));
+  const programs = new Table("Connected programs", PROGRAMS, { key: (row) => row.name, empty: "No program uses nodes by sapwood.connect or --on." });
   const events = eventTable("The last events", false, EVENTS.filter((one) => ["time", "what"].includes(one.name)));
   main.append(
     card(h("h3", {}, "Health"), sentence, alerts),
     card(list),
     h("div", { class: "cards" }, rates, loads),
-    h("div", { class: "cards" }, card(runs.element), card(events.element)),
+    h("div", { class: "cards" }, card(runs.element), card(programs.element), card(events.element)),
   );
   const noted = [];
   const take = (found) => {
@@ -151,6 +152,7 @@ function overview(main) {
       ["Items per second", count(found.items_per_second)],
       ["Up since", moment(found.started)],
     ]);
+    programs.show(found.connected);
     points.rate.push([found.time, found.items_per_second]);
     points.load.push([found.time, found.load]);
     for (const kept of Object.values(points)) if (kept.length > KEPT_POINTS) kept.shift();
@@ -327,6 +329,15 @@ const COMPONENTS = [
 function runTable(caption, columns = RUNS) {
   return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "sapwood run PROGRAM --detach") });
 }
+
+const PROGRAMS = [
+  { name: "connection", cell: (row) => row.name },
+  { name: "user", cell: (row) => row.user || "-" },
+  { name: "address", cell: (row) => row.address || "here", optional: true },
+  { name: "agents", cell: (row) => String(row.agents ?? "?"), sort: (row) => row.agents ?? 0, number: true },
+  { name: "since", cell: (row) => moment(row.since), sort: (row) => row.since },
+  { name: "nodes", cell: (row) => folded(row.nodes) },
+];
 
 const RUNS = [
   { name: "run", cell: (row) => link(`runs/${row.record.id}`, row.record.id) },
