@@ -7,6 +7,7 @@ are none.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import sys
 import threading
@@ -134,6 +135,38 @@ def show(pictured: Pictured) -> LivePicture | None:
             return None
         cell.shown.add(id(pictured))
     return LivePicture(pictured)
+
+
+def follow_cells(begins: Callable[[], object], ends: Callable[[], object]) -> Callable[[], None]:
+    """Have functions called when cells of this notebook begin and end, if this is one.
+
+    Args:
+        begins: Called in the context of a cell that begins.
+        ends: Called in the context of a cell that ends, before its end is reported.
+
+    Returns:
+        A function that ends this.
+    """
+    kernel = _kernel()
+    if kernel is None:
+        return _nothing
+    wanted = (
+        ("pre_run_cell", lambda _info: begins()),
+        ("post_run_cell", lambda _result: ends()),
+    )
+    for event, function in wanted:
+        kernel.events.register(event, function)
+
+    def leave() -> None:
+        for event, function in wanted:
+            with contextlib.suppress(ValueError):  # the notebook has removed it
+                kernel.events.unregister(event, function)
+
+    return leave
+
+
+def _nothing() -> None:
+    pass
 
 
 def _kernel() -> Any | None:

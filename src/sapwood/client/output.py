@@ -5,6 +5,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
+from sapwood.activity.notebook import follow_cells
 from sapwood.core.rankset import fold
 from sapwood.core.terminal_text import RESET, has_colours, printable
 from sapwood.environment.standard_error import stderr_writer
@@ -34,8 +35,9 @@ class OutputPrinter:
     The same line of several agents is printed once, ``agent[1-4]: text``. For that lines wait a
     tenth of a second. The lines of one agent stay in their order.
 
-    A notebook tells by the context of a write to which cell it belongs: what agents print appears
-    below the cell that called the cluster last, not below the one that made it.
+    A notebook finds the cell to which a write belongs by its context. What agents print appears
+    below the cell that began last or called the cluster last: programs that execute notebooks drop
+    what belongs to a cell that is over. So lines that wait are printed when a cell ends.
 
     Args:
         agents: How many agents there are; what has a higher rank is a junction.
@@ -51,6 +53,7 @@ class OutputPrinter:
         self._held: list[_OutputLine] = []
         self._last: dict[int, int] = {}  # where in what is held the last line of an agent is
         self._timer: threading.Timer | None = None
+        self._leave_cells = follow_cells(self.follow, self.flush)
 
     def follow(self) -> None:
         """Print on behalf of whoever calls this, from now on."""
@@ -107,6 +110,7 @@ class OutputPrinter:
 
     def close(self) -> None:
         """Print what is there; lines without an end, too."""
+        self._leave_cells()
         for rank in sorted(self._partial):
             self.take(rank, b"\n")
         self.flush()

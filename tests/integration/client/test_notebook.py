@@ -120,3 +120,27 @@ def test_a_run_is_followed_in_place_below_its_cell(notebook: Notebook, tmp_path:
     ]
     assert "1 of 1 agents ready" in cluster
     notebook.run("cluster.close()")
+
+
+PRINTS = """
+import os, time
+
+def prints(folder):
+    while not os.path.exists(folder + "/begin"):
+        time.sleep(0.01)
+    print("from the first cell", flush=True)
+    return 7
+"""
+
+
+@pytest.mark.parametrize("later", ["task.result()", "import time\nwhile not task.done(): pass"])
+def test_lines_of_work_from_an_earlier_cell_appear_below_the_one_that_runs(
+    notebook: Notebook, tmp_path: Path, later: str
+) -> None:
+    notebook.run("import sapwood\ncluster = sapwood.local(agents=2)" + PRINTS)
+    notebook.run(f"task = cluster.submit(prints, {str(tmp_path)!r})")
+    notebook.run("1")
+    said = notebook.run(f"open({str(tmp_path / 'begin')!r}, 'w').close()\n{later}")
+    lines = [one["content"]["text"] for one in said if one["msg_type"] == "stream"]
+    assert [line.partition(": ")[2] for line in lines] == ["from the first cell\n"]
+    notebook.run("cluster.close()")
