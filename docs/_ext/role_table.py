@@ -1,4 +1,4 @@
-"""The directives ``call-roles`` and ``order-roles``: which role may make which call of a head."""
+"""Directives that insert which role may make which call, order or HTTP request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from sapwood.head.role_table import call_table, order_table
+from sapwood.server.role_table import endpoint_table
 
 
 class CallRoles(SphinxDirective):
@@ -26,8 +27,17 @@ class OrderRoles(SphinxDirective):
         return self.parse_text_to_nodes(order_table())
 
 
+class EndpointRoles(SphinxDirective):
+    """Insert the table of HTTP endpoints."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table's nodes."""
+        return self.parse_text_to_nodes(endpoint_table())
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directives."""
     app.add_directive("call-roles", CallRoles)
     app.add_directive("order-roles", OrderRoles)
+    app.add_directive("endpoint-roles", EndpointRoles)
     return {"version": "1", "parallel_read_safe": True}

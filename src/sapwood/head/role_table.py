@@ -70,7 +70,7 @@ def access_to_order(order: str, rights: Collection[str]) -> Access:
 def call_table() -> str:
     """Return a Markdown table of all calls, with a column for each role."""
     rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in RIGHT_OF}
-    return _table("call", RIGHT_OF, rows)
+    return table_of_roles("call", RIGHT_OF, rows)
 
 
 def order_table() -> str:
@@ -79,16 +79,23 @@ def order_table() -> str:
         order: [access_to_order(order, rights) for rights in ROLES.values()]
         for order in RIGHT_OF_ORDER
     }
-    return _table("order", RIGHT_OF_ORDER, rows)
+    return table_of_roles("order", RIGHT_OF_ORDER, rows)
 
 
-def _has(right: str, rights: Collection[str]) -> bool:
-    return right in rights or (right == OBSERVE and ADMIN in rights)
+def table_of_roles(what: str, right_of: Mapping[str, str], rows: Mapping[str, list[Access]]) -> str:
+    """Return a Markdown table with a column for each role.
 
-
-def _table(what: str, right_of: Mapping[str, str], rows: Mapping[str, list[Access]]) -> str:
+    Args:
+        what: Heading of the first column.
+        right_of: The right that each row needs.
+        rows: The access of each role.
+    """
     names = [f"`{role}`" for role in ROLES]
     lines = [f"| {what} | right | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
     for name, found in sorted(rows.items()):
         lines.append(f"| `{name}` | `{right_of[name]}` | {' | '.join(x.value for x in found)} |")
     return "\n".join(lines)
+
+
+def _has(right: str, rights: Collection[str]) -> bool:
+    return right in rights or (right == OBSERVE and ADMIN in rights)

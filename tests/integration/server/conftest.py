@@ -86,9 +86,12 @@ class WebHead:
         return self.head._web.new_ticket(self.issue("connect", "observe", "admin"))[0]
 
     @contextlib.contextmanager
-    def client(self, *rights: str, secure: bool = False, **more: Any) -> Iterator[httpx.Client]:
+    def client(
+        self, *rights: str, secure: bool = False, subject: str = "", **more: Any
+    ) -> Iterator[httpx.Client]:
         """A client with a credential of these rights; without any, it shows none."""
-        headers = {"authorization": f"Bearer {self.issue(*rights)}"} if rights else {}
+        shown = self.issue(*rights, subject=subject) if rights else ""
+        headers = {"authorization": f"Bearer {shown}"} if rights else {}
         verify: ssl.SSLContext | bool = False
         if secure:
             verify = ssl.create_default_context(cadata=self.head.control.authority.decode())

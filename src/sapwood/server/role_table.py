@@ -1,0 +1,34 @@
+"""Which role may use which endpoint of the HTTP API, derived from the table of endpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sapwood.head.role_table import Access, table_of_roles
+from sapwood.security.rights import ADMIN, DELETE, OBSERVE, ROLES
+from sapwood.server.api import endpoints
+from sapwood.server.endpoints import Endpoint
+from sapwood.server.live import EventStreams
+from sapwood.server.metrics import ServerFigures
+
+
+def all_endpoints() -> list[Endpoint]:
+    """Return the endpoints of the API."""
+    return endpoints(EventStreams(), ServerFigures)
+
+
+def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Access:
+    """Return whether a client with these rights may use an endpoint."""
+    if one.right not in rights and not (one.right == OBSERVE and ADMIN in rights):
+        return Access.NO
+    return Access.OWN if one.right == DELETE and ADMIN not in rights else Access.ALL
+
+
+def endpoint_table() -> str:
+    """Return a Markdown table of all endpoints, with a column for each role."""
+    found = {f"{one.method} {one.path}": one for one in all_endpoints()}
+    rows = {
+        name: [access_to_endpoint(one, rights) for rights in ROLES.values()]
+        for name, one in found.items()
+    }
+    return table_of_roles("endpoint", {name: one.right for name, one in found.items()}, rows)
