@@ -8,6 +8,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from sapwood.head.role_table import call_table, order_table
+from sapwood.roots.rights import NEED_OF_CALL, CallNeed
 from sapwood.server.role_table import endpoint_table
 
 
@@ -35,9 +36,30 @@ class EndpointRoles(SphinxDirective):
         return self.parse_text_to_nodes(endpoint_table())
 
 
+NEEDS = {
+    CallNeed.ATTACHED: "any role",
+    CallNeed.CONTENT: "owner, user, or a session that this one is merged into",
+    CallNeed.WORKING: "owner or user",
+    CallNeed.INVITING: "any role, with a credential that lets its holder own the session",
+    CallNeed.OWNING: "owner or user, with a credential that lets its holder own the session",
+    CallNeed.OWNER: "owner",
+}
+
+
+class RootCalls(SphinxDirective):
+    """Insert the table of calls of a session."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table's nodes."""
+        lines = ["| call | who may make it |", "|---|---|"]
+        lines += [f"| `{call}` | {NEEDS[need]} |" for call, need in sorted(NEED_OF_CALL.items())]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
 def setup(app: Sphinx) -> ExtensionMetadata:
     """Register the directives."""
     app.add_directive("call-roles", CallRoles)
     app.add_directive("order-roles", OrderRoles)
     app.add_directive("endpoint-roles", EndpointRoles)
+    app.add_directive("session-calls", RootCalls)
     return {"version": "1", "parallel_read_safe": True}

@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
+from sapwood.core.errors import SecurityError
+from sapwood.roots import root_calls
 from sapwood.roots.wire import AskToAttach
 from sapwood.security.denials import Denials
 from sapwood.security.session_secrets import ALL_ROLES, role_shown
@@ -42,6 +45,79 @@ class Allowed(msgspec.Struct, frozen=True):
     roles: frozenset[FrontEndRole]
     not_after: float = math.inf
     credential: tuple[str, ...] = ()
+
+
+class CallNeed(enum.Enum):
+    """What a front end must be to make a call of a session's root.
+
+    Attributes:
+        ATTACHED: Attached in any role.
+        CONTENT: One that works with the agents, or a session that this one is merged into.
+        WORKING: One that works with the agents: the owner, or a user.
+        INVITING: Attached in any role, with a credential by which it may own the session.
+        OWNING: One that works with the agents, with a credential by which it may own the session.
+        OWNER: The owner.
+    """
+
+    ATTACHED = "attached"
+    CONTENT = "content"
+    WORKING = "working"
+    INVITING = "inviting"
+    OWNING = "owning"
+    OWNER = "owner"
+
+
+NEED_OF_CALL: Final[Mapping[str, CallNeed]] = {
+    root_calls.STATUS: CallNeed.ATTACHED,
+    root_calls.MACHINES: CallNeed.ATTACHED,
+    root_calls.DETACH: CallNeed.ATTACHED,
+    root_calls.TAKEN: CallNeed.ATTACHED,
+    root_calls.MERGED: CallNeed.ATTACHED,
+    root_calls.OFFER: CallNeed.CONTENT,
+    root_calls.WITHDRAW: CallNeed.CONTENT,
+    root_calls.OFFER_MEMORY: CallNeed.WORKING,  # and only in memory that both processes share
+    root_calls.OFFER_FILE: CallNeed.WORKING,  # likewise
+    root_calls.CANCEL_RECEIVE: CallNeed.WORKING,
+    root_calls.INVITE: CallNeed.INVITING,
+    root_calls.INVITATIONS: CallNeed.INVITING,
+    root_calls.REVOKE_INVITATION: CallNeed.INVITING,
+    root_calls.EXPAND: CallNeed.OWNING,
+    root_calls.CONTRACT: CallNeed.OWNING,
+    root_calls.MERGE: CallNeed.OWNING,
+    root_calls.SPLIT: CallNeed.OWNING,
+    root_calls.END: CallNeed.OWNER,
+}
+"""What each call needs."""
+
+WORKING: Final = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
+"""Roles that work with the agents."""
+
+
+def require_call(call: str, role: FrontEndRole | None, allowed: Allowed) -> None:
+    """Refuse a call that a front end may not make.
+
+    Args:
+        call: Its name; an unknown one is refused later.
+        role: What the front end is to the session.
+        allowed: What its credential lets it be.
+
+    Raises:
+        SecurityError: It may not make it.
+    """
+    need = NEED_OF_CALL.get(call, CallNeed.WORKING)
+    if need is CallNeed.ATTACHED:
+        return
+    works = role in WORKING or (need is CallNeed.CONTENT and role is FrontEndRole.MERGER)
+    if need is not CallNeed.INVITING and not works:
+        raise SecurityError("a front end that watches may not change the session")
+    if need is CallNeed.OWNER and role is not FrontEndRole.OWNER:
+        raise SecurityError("only the owner of a session may end it", hint="attach as its owner")
+    owns = FrontEndRole.OWNER in allowed.roles
+    if need in {CallNeed.INVITING, CallNeed.OWNING} and not owns:
+        raise SecurityError(
+            "only an owner of the session may change its agents, invitations and merges",
+            hint="attach as its owner, or as its user with a credential of its owner",
+        )
 
 
 Verify = Callable[[AskToAttach], Allowed]

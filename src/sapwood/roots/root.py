@@ -55,7 +55,7 @@ from sapwood.roots.merged_session import MergeOrder, SplitOrder
 from sapwood.roots.merges import Merges
 from sapwood.roots.open_work import OpenWork
 from sapwood.roots.opened_runs import OpenedRuns
-from sapwood.roots.rights import NOTHING, FrontEndRole, Verify
+from sapwood.roots.rights import NOTHING, WORKING, FrontEndRole, Verify, require_call
 from sapwood.roots.routes import FrontEndMemory
 from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
@@ -297,9 +297,7 @@ class ServedFrontEnd:
     def _called(self, call: wire.CallOfRoot) -> None:
         value, error = None, None
         try:
-            about_merges = call.name in _CALLS_ABOUT_MERGES
-            answer = self._server.about_merges if about_merges else self._server.answer
-            value = answer(self, call)
+            value = self._server.answer(self, call)
         except SapwoodError as problem:
             error = problem.to_record()
         except msgspec.ValidationError as problem:
@@ -760,7 +758,7 @@ class RootServer:
     @property
     def attached(self) -> bool:
         """Whether somebody is attached who does more than watch."""
-        return any(one.role in _WORKING for one in self._admitted())
+        return any(one.role in WORKING for one in self._admitted())
 
     @property
     def merged(self) -> bool:
@@ -996,7 +994,7 @@ class RootServer:
         if wanted is FrontEndRole.OWNER:
             front_end.owned, self.abandoned = asked.owned, False
             front_end.inherit(self.kept_streams)
-        if wanted in _WORKING:
+        if wanted in WORKING:
             for message in self._kept.take(front_end.number):
                 front_end.tell(message)
             front_end.tell(wire.AllHandedOver(front_end.streams))
@@ -1043,6 +1041,9 @@ class RootServer:
             SapwoodError: There is none.
         """
         name, value = call.name, call.value
+        require_call(name, front_end.role, front_end.allowed)
+        if name in _CALLS_ABOUT_MERGES:
+            return self._about_merges(front_end, call)
         if name in {root_calls.STATUS, root_calls.MACHINES, root_calls.DETACH}:
             return self._told(name)
         if name == root_calls.TAKEN:
@@ -1050,29 +1051,17 @@ class RootServer:
             return None
         if name in _INVITING:
             return self._invited(front_end, name, value)
-        of_merger = front_end.role is FrontEndRole.MERGER and name in _CALLS_OF_MERGERS
-        if front_end.role not in _WORKING and not of_merger:
-            raise SecurityError("a front end that watches may not change the session")
         if name in _CHANGING:
-            return self._change_agents(front_end, name, value)
+            return self._change_agents(name, value)
         if name == root_calls.END:
-            if front_end.role is not FrontEndRole.OWNER:
-                raise SecurityError(
-                    "only the owner of a session may end it", hint="attach as its owner"
-                )
             self._end(f"{front_end.label} has ended it")
             return None
         if name == root_calls.CANCEL_RECEIVE:
             return front_end.cancel_receive(typed.convert(value, int))
         return self._content(front_end, call)
 
-    def _change_agents(self, front_end: ServedFrontEnd, name: str, value: Any) -> Future[Any]:
-        """Add or remove agents: for whoever may own the session, now or beside an owner."""
-        if FrontEndRole.OWNER not in front_end.allowed.roles:
-            raise SecurityError(
-                "only who may own a session changes how many agents it has",
-                hint="attach as its owner, or as its user with a credential of its owner",
-            )
+    def _change_agents(self, name: str, value: Any) -> Future[Any]:
+        """Add or remove agents."""
         if name == root_calls.EXPAND:
             places = typed.convert(value, list[NewAgent])
             return self._pool.submit(self.session.expand, places)
@@ -1100,11 +1089,7 @@ class RootServer:
         return None
 
     def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
-        """Do what concerns invitations: for whoever may own the session, now or beside an owner."""
-        if FrontEndRole.OWNER not in front_end.allowed.roles:
-            raise SecurityError(
-                "only who may own a session invites agents", hint="use a credential of its owner"
-            )
+        """Do what concerns invitations."""
         invitations = self.session.invitations
         if name == root_calls.INVITE:
             count, lifetime, listen = typed.convert(value, tuple[int, float, str])
@@ -1124,7 +1109,7 @@ class RootServer:
             raise SecurityError("the credential was revoked", hint="use another one")
         return lines
 
-    def about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+    def _about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
         """Merge this session with another one, or split both; also for who is not its owner now.
 
         Raises:
@@ -1132,8 +1117,6 @@ class RootServer:
         """
         if call.name == root_calls.MERGED:
             return msgspec.to_builtins(self.merges.views())
-        if FrontEndRole.OWNER not in front_end.allowed.roles or front_end.role not in _WORKING:
-            raise SecurityError("only who may own a session merges and splits it")
         if call.name == root_calls.SPLIT:
             wanted = typed.convert(call.value, SplitOrder)
             above = self._mergers_called(wanted.session)
@@ -1239,8 +1222,6 @@ _CHANGING = frozenset({root_calls.EXPAND, root_calls.CONTRACT})
 _AT_ROOT = frozenset({f"rank {ROOT}", "depth 0", "*"})
 """Where filters of one's own may run at the root."""
 
-_WORKING = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
-
 _OF_MERGERS = (
     wire.CallOfRoot,
     ev.OpenStream,
@@ -1253,6 +1234,3 @@ _OF_MERGERS = (
 """What the root of another session may say."""
 
 _CALLS_ABOUT_MERGES = frozenset({root_calls.MERGED, root_calls.MERGE, root_calls.SPLIT})
-
-_CALLS_OF_MERGERS = frozenset({root_calls.OFFER, root_calls.WITHDRAW})
-"""What it may want besides, with what everybody may."""

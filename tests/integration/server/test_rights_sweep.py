@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from sapwood.head import calls
+from sapwood.head.role_table import Access
 from sapwood.security.rights import ROLES
 from sapwood.server.endpoints import Endpoint
-from sapwood.server.role_table import Access, access_to_endpoint, all_endpoints
+from sapwood.server.role_table import access_to_endpoint, all_endpoints
 
 from .conftest import WebHead
 
