@@ -97,6 +97,7 @@ from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
 from sapwood.nodes.processes import RETURN_TIMEOUT
+from sapwood.nodes.refusals import RefusalsByKind
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.capabilities import LIFETIME
 from sapwood.security.rights import (
@@ -163,6 +164,12 @@ LOOK = 0.1
 
 LAST_WORD = 1.0
 """Seconds that what runs on a node gets to end when the node is removed."""
+
+MOST_NOTED = 300
+"""Events of one kind that one credential or node causes, and that the ledger takes each minute.
+
+With more it would soon keep nothing else: the oldest events make room.
+"""
 
 DENIED_FOR = 30 * 24 * 3600.0
 """Seconds for which a node that was removed may not come again, or longer, as its certificate."""
@@ -264,6 +271,7 @@ class Head:
         self._leaving = ThreadPoolExecutor(REMOVALS, "sapwood-leaving")
         self.ledger = Ledger(folder, lambda: self.policy.current.limits.events)
         note = self.ledger.note
+        self._caused = RefusalsByKind(most=MOST_NOTED)
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
@@ -1010,7 +1018,7 @@ class Head:
             if not self._commands.may(caller, command, order.host):
                 raise ProtocolError(f"the command {command} is another front end's")
         if order.handler == messages.SPAWN:
-            self._note_spawned(order)
+            self._note_spawned(caller, order)
 
     def _check_reserved(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         """Refuse what begins processes on a reserved node, or reads its files.
@@ -1079,7 +1087,7 @@ class Head:
                 hint="`sapwood session show SESSION` says where it is",
             )
 
-    def _note_spawned(self, order: calls.NodeOrder) -> None:
+    def _note_spawned(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
         spawning = messages.from_value(order.value, messages.SpawnProcesses)
         with self._lock:
             session = self._sessions.get((spawning.session, order.host))
@@ -1087,9 +1095,10 @@ class Head:
             session.spawned(spawning.processes, self._agent_entry)
         for one in spawning.processes:
             if one.incarnation > 1:
-                self.ledger.note(
+                self._note_caused(
                     "process.replaced",
                     f"another process begins as rank {one.rank}",
+                    _owner(caller),
                     node=self.control.name_of(order.host),
                     session=spawning.session if session is None else session.shown,
                     facts={"rank": str(one.rank), "incarnation": str(one.incarnation)},
@@ -1112,9 +1121,10 @@ class Head:
             self.control.join(made)
             if first:
                 subject = caller.rights.subject if caller.rights is not None else ""
-                self.ledger.note(
+                self._note_caused(
                     "session.created",
                     f"it takes nodes for {subject or 'the user of the head'}",
+                    _owner(caller),
                     session=made.shown,
                     facts={"front_end": str(caller.number), "address": caller.address or "here"},
                 )
@@ -1132,14 +1142,42 @@ class Head:
         node = self.control.name_of(host)
         names = self._session_names()
         shown_name = names.get(report.session, report.session)
-        self.ledger.note("process.lost", text, node=node, session=shown_name, facts=facts)
+        self._note_caused("process.lost", text, node, node=node, session=shown_name, facts=facts)
+
+    def _note_caused(
+        self,
+        kind: str,
+        text: str,
+        by: str,
+        *,
+        node: str = "",
+        session: str = "",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note what a front end or a node can cause at will, unless it causes very much of it.
+
+        Args:
+            kind: As for :meth:`~sapwood.head.ledger.Ledger.note`.
+            text: Likewise.
+            by: The owner of the credential, or the node; empty for the head's user, who is not
+                limited.
+            node: As for the ledger.
+            session: Likewise.
+            facts: Likewise.
+        """
+        left_out = self._caused.count((kind, by)) if by else 0
+        if left_out is None:
+            return
+        others = {"others": str(left_out)} if left_out else {}
+        self.ledger.note(kind, text, node=node, session=session, facts={**(facts or {}), **others})
 
     def _session_left(self, left: _RemoteSession, reason: str) -> None:
         """Note that a session is gone, if that was its last node."""
         with self._lock:
             there = any(one == left.name for one, _ in self._sessions)
         if not there:
-            self.ledger.note("session.ended", reason, session=left.shown)
+            by = _owner(left.caller)
+            self._note_caused("session.ended", reason, by, session=left.shown)
 
     def _disown_session(self, caller: ServiceCaller, name: str, host: int) -> bool:
         """Forget a session on a node; return whether it was this front end's."""
@@ -1393,7 +1431,7 @@ class Head:
         }
         text = f"{run.run}: {run.state}" + (f": {run.reason}" if run.reason else "")
         session = self._session_names().get(run.session, run.session)
-        self.ledger.note("run.ended", text, session=session, facts=facts)
+        self._note_caused("run.ended", text, _owner(caller), session=session, facts=facts)
         return None
 
     def _check_run_of(self, caller: ServiceCaller, session: str) -> None:

@@ -24,10 +24,14 @@ class RefusalCount:
 
     Args:
         clock: The time in seconds.
+        most: How many to tell of each minute.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most: int = LOGGED_REFUSALS
+    ) -> None:
         self._clock = clock
+        self._most = most
         self._lock = threading.Lock()
         self._begun = clock()
         self._told = self._left_out = 0
@@ -38,7 +42,7 @@ class RefusalCount:
             now = self._clock()
             if now - self._begun >= _MINUTE:
                 self._begun, self._told = now, 0
-            if self._told >= LOGGED_REFUSALS:
+            if self._told >= self._most:
                 self._left_out += 1
                 return None
             self._told += 1
@@ -84,6 +88,7 @@ class RefusalsByKind:
 
     Args:
         clock: The time in seconds.
+        most: How many of a kind to tell of each minute.
 
     Example:
         >>> refused = RefusalsByKind(lambda: 0.0)
@@ -91,11 +96,14 @@ class RefusalsByKind:
         ([0, None], 0)
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, most: int = LOGGED_REFUSALS
+    ) -> None:
         self._clock = clock
+        self._most = most
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, RefusalCount] = {}
-        self._others = RefusalCount(clock)
+        self._others = RefusalCount(clock, most)
 
     def count(self, kind: Hashable) -> int | None:
         """Count one; return how many of it were left out before, or None if it is to be left out.
@@ -107,7 +115,7 @@ class RefusalsByKind:
             if known is None and len(self._kinds) >= MAX_KINDS:
                 self._forget_quiet()
             if known is None and len(self._kinds) < MAX_KINDS:
-                known = self._kinds[kind] = RefusalCount(self._clock)
+                known = self._kinds[kind] = RefusalCount(self._clock, self._most)
         return (known or self._others).count()
 
     def _forget_quiet(self) -> None:

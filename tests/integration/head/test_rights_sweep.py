@@ -23,7 +23,8 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
 from sapwood.head.gate import ABOUT_ONE_THING, AT_HEAD, RIGHT_OF, RIGHT_OF_ORDER
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.head import MOST_NOTED, SLOW_CALLS, Head
+from sapwood.head.ledger import EventQuery
 from sapwood.head.role_table import Access, access_to_call, access_to_order
 from sapwood.head.service import Reply, ServiceCall, ServiceCaller
 from sapwood.nodes import messages
@@ -393,3 +394,16 @@ def test_a_delegation_is_ended_by_its_front_end_only(swept: SweptHead) -> None:
     assert not ended
     assert swept.call(mine, calls.UNDELEGATE, "t") is None
     assert ended == ["t"]
+
+
+def test_a_credential_does_not_push_other_events_out_of_the_ledger(swept: SweptHead) -> None:
+    issued = swept.head.ledger.find(EventQuery(kinds=["credential.issued"], limit=10_000))
+    for number in range(MOST_NOTED + 50):
+        told = {"run": f"r{number}", "session": "", "state": "done", "seconds": 1.0}
+        flooding = Rights(
+            names=frozenset(ROLES["user"]), ids=("y",), owner="flood", subject="flood"
+        )
+        assert swept.call(Caller(flooding, local=False), calls.RECORD_RUN, told) is None
+    noted = swept.head.ledger.find(EventQuery(kinds=["run.ended"], limit=10_000))
+    assert sum(one.facts.get("by") == "flood" for one in noted) == MOST_NOTED
+    assert swept.head.ledger.find(EventQuery(kinds=["credential.issued"], limit=10_000)) == issued
