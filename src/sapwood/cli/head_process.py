@@ -30,6 +30,7 @@ from sapwood.core.errors import (
 from sapwood.core.hints import DEFAULT_CLUSTER, command, command_line
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.folders import make_private
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.head import calls
@@ -144,6 +145,7 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
     Raises:
         SapwoodError: It cannot start.
     """
+    leave_no_core_dump()
     try:
         _HeadProcess(request, ready_descriptor, as_json=as_json).run()
     except SapwoodError as error:

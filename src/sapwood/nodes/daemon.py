@@ -35,6 +35,7 @@ from sapwood.environment.component import (
     ComponentView,
 )
 from sapwood.environment.component_entry import EntryComponent
+from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.folders import home_folder
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import Settings
@@ -357,6 +358,7 @@ def main(told: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides
     with contextlib.ExitStack() as stack:
         try:
+            leave_no_core_dump()
             order = typed.convert(told, DaemonOrder)
             os.environ.update(order.environment)
             adopt_orphans()
@@ -432,6 +434,7 @@ def join_by_hand(
         CommunicationError: The head cannot be reached, or does not come back.
     """
     adopt_orphans()
+    leave_no_core_dump()
     place = join(token, addresses, name=name, failed=failed)
 
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:

@@ -27,6 +27,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, S
 from sapwood.core.shown import shown
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
@@ -384,6 +385,7 @@ def main(words: list[str] | None = None) -> None:
     """
     first = FirstWord(int((sys.argv[1:] if words is None else words)[1]))
     os.umask(0o077)
+    leave_no_core_dump()
     given = _read_plan(sys.stdin.buffer.read())
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - what children of this process read
         os.dup2(nothing.fileno(), 0)

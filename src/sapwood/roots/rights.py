@@ -109,7 +109,8 @@ def require_call(call: str, role: FrontEndRole | None, allowed: Allowed) -> None
         return
     works = role in WORKING or (need is CallNeed.CONTENT and role is FrontEndRole.MERGER)
     if need is not CallNeed.INVITING and not works:
-        raise SecurityError("a front end that watches may not change the session")
+        what = "merges" if role is FrontEndRole.MERGER else "watches"
+        raise SecurityError(f"a front end that only {what} may not change the session")
     if need is CallNeed.OWNER and role is not FrontEndRole.OWNER:
         raise SecurityError("only the owner of a session may end it", hint="attach as its owner")
     owns = FrontEndRole.OWNER in allowed.roles

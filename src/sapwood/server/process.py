@@ -19,6 +19,7 @@ from sapwood.comm.transport.tls import memory_file
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
+from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.tracing import figure_exporter
 from sapwood.head import calls
@@ -219,6 +220,7 @@ async def _run(plan: HttpPlan) -> None:
 def main() -> None:
     """Serve what standard input asks for."""
     os.umask(0o077)
+    leave_no_core_dump()
     plan = typed.json_reader(HttpPlan)(sys.stdin.buffer.read())
     configure_logging(load_configuration({}).settings.log)
     try:

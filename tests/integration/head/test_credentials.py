@@ -271,6 +271,42 @@ def reserving(up: UpHead) -> Iterator[UpHead]:
     up.head.policy.set("limits.head_machine", "", "")
 
 
+def shown_by_processes() -> Iterator[bytes]:
+    """Return the arguments and variables of all processes, which other users or logs may see."""
+    for one in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with contextlib.suppress(OSError):
+                yield (one / name).read_bytes()
+
+
+@pytest.mark.row("C5-INFRA")
+def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
+    with up.access(None, far=False) as head:
+        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
+        line = head.client.call(calls.CREATE_TOKEN, {}, PATIENCE)
+    try:
+        record = up.head.sessions.find(made["id"])
+        secrets = [
+            up.head.sessions.secret_of(record),
+            line["text"].partition("@")[0],
+            up.issue("connect").text,
+        ]
+        found = b"\n".join(shown_by_processes())
+        assert b"--ready-descriptor" in found  # the root of the session is among them
+        assert not [one for one in secrets if one.encode() in found]
+        assert b"PRIVATE KEY" not in found
+        nodes = [up.head.control.facts_of(host) for host in (1, 2)]
+        for pid in (record.pid, *(one.pid for one in nodes if one is not None)):
+            (limit,) = (
+                text.split()[4]
+                for text in Path(f"/proc/{pid}/limits").read_text("ascii").splitlines()
+                if text.startswith("Max core file size")
+            )
+            assert limit == "0"
+    finally:
+        up.head.sessions.end(made["id"]).result(PATIENCE)
+
+
 def asked_for(order: str, node: int) -> Any:
     """Return a value of an order that a front end might send."""
     if order == messages.COMMAND_START:

@@ -346,7 +346,7 @@ def test_who_watches_merges_nothing(two: Addresses) -> None:
 def test_what_a_session_above_may_not_do(two: Addresses) -> None:
     for said, why in (
         (wire.CallOfRoot(1, root_calls.EXPAND, []), "may not change"),
-        (wire.CallOfRoot(1, root_calls.MERGE, {}), "may own"),
+        (wire.CallOfRoot(1, root_calls.MERGE, {}), "may not change"),
         (wire.AskToAttach(version=1, session=two[1].session, role="merge"), "version 1"),
     ):
         with socket.socket(socket.AF_UNIX) as sock:
