@@ -23,7 +23,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
 from sapwood.head.gate import ABOUT_ONE_THING, AT_HEAD, RIGHT_OF, RIGHT_OF_ORDER
-from sapwood.head.head import MOST_NOTED, SLOW_CALLS, Head
+from sapwood.head.head import MOST_NOTED, SLOW_CALLS, Head, _RemoteSession
 from sapwood.head.ledger import EventQuery
 from sapwood.head.role_table import Access, access_to_call, access_to_order
 from sapwood.head.service import Reply, ServiceCall, ServiceCaller
@@ -254,8 +254,7 @@ def owning(swept: SweptHead, caller: Caller) -> None:
     head._sessions.clear()
     head._commands._owners.clear()
     for name, command, owner in (("me", 1, caller), ("other", 2, other)):
-        made: Any = SimpleNamespace(caller=owner, forget=lambda: None, close=lambda: None)
-        head._sessions[name, 1] = made
+        head._sessions[name, 1] = _RemoteSession(name, 1, owner, head._service, head._exited)
         head._commands._owners[command, 1] = (owner, lambda: None)
 
 

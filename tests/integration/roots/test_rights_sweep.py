@@ -69,7 +69,7 @@ def test_who_may_not_own_a_session_changes_nothing_of_it() -> None:
 
 
 def test_every_call_in_every_role() -> None:
-    """At a real root: who may not make a call is refused, whatever the value is."""
+    """A real root refuses a call from a role that may not make it, with any value."""
     ends = {root_calls.END, root_calls.DETACH}
     with root_here(Settings(), agents=1) as address:
         for role in (FrontEndRole.OWNER, FrontEndRole.USER, FrontEndRole.WATCHER):
