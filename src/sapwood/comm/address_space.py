@@ -33,7 +33,7 @@ _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def reserve(nbytes: int, *, alignment: int = PAGE, margin: int = 0) -> int:
-    """Reserve address space that nobody may touch, and return where it begins.
+    """Reserve address space without access rights, and return its first address.
 
     It takes no memory, and does not count as data (``ulimit -d``).
 
@@ -61,7 +61,7 @@ def place(address: int, nbytes: int, protection: int, flags: int, fd: int = -1) 
     """Map a file, or memory, where address space was reserved.
 
     Args:
-        address: Where; what was mapped there is no more.
+        address: First address; an earlier mapping there is replaced.
         nbytes: Size, a multiple of the size of a page.
         protection: As of ``mmap``.
         flags: As of ``mmap``.
@@ -104,7 +104,7 @@ def view_of(address: int, nbytes: int) -> memoryview:
 
 
 def owned_view_of(address: int, nbytes: int, release: Callable[[], object]) -> memoryview:
-    """Return mapped memory as bytes; it is released when nobody looks at it any more.
+    """Return mapped memory as bytes; it is released with the last reference to them.
 
     At the end of the process the kernel does that.
     """
@@ -114,7 +114,7 @@ def owned_view_of(address: int, nbytes: int, release: Callable[[], object]) -> m
 
 
 def mapped(fd: int, nbytes: int, protection: int, flags: int, *, alignment: int) -> memoryview:
-    """Map a file, and return its bytes; it stays mapped as long as somebody looks at them.
+    """Map a file, and return its bytes; it stays mapped until the last reference is gone.
 
     Args:
         fd: The file; it may be closed afterwards.

@@ -37,7 +37,7 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
     except ValueError as error:
         raise DataValueError(
             f"an array whose fields overlap cannot travel between processes: {error}",
-            hint="copy its fields into an array of their own",
+            hint="copy its fields into a separate array",
         ) from error
 
 

@@ -7,8 +7,8 @@ As a table (:data:`TRANSITIONS`)::
        +--------lost--------+------------ lost ------------+
 
 A place looks among its ancestors in the planned tree, nearest first. While the parent is only
-silent it keeps that link, and asks the ancestors above whether one of them takes it: what they
-decide, it does. A place that is told that it is stale, or that nobody takes for long, ends.
+silent, the process keeps that link and asks the ancestors above whether one of them accepts it. It
+follows their answer. A process that is stale, or that no ancestor accepts for long, ends.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Attachment:
         return self._seek(self._ancestors[0])
 
     def asked(self, link: int, epoch: int) -> None:
-        """Note the connection to the place that is sought, and which epoch it is told."""
+        """Record the connection to the wanted process, and the epoch that was sent to it."""
         self.link = link
         self.number += 1
         self.epoch = epoch
@@ -129,7 +129,7 @@ class Attachment:
         self.sought, self.link = -1, 0
 
     def refused(self, reason: str) -> Effects:
-        """Nobody will have this process any more."""
+        """Record that no ancestor accepts this process."""
         self.advance(AttachmentEvent.REFUSED)
         self.sought, self.link = -1, 0
         return [ev.ParentLost(reason)]
@@ -161,7 +161,7 @@ class Attachment:
     def unreachable(self, now: float, rank: int, parent: int, *, absent: bool = False) -> Effects:
         """The place that was sought cannot be reached, or does not answer.
 
-        If it is absent, there is nobody who could begin to answer.
+        If it is absent, no process there could start to answer.
         """
         if self.sought < 0 or rank != self.sought:
             return []

@@ -1,8 +1,8 @@
 """Encoding and decoding values that are alike, with a cache keyed by their layout.
 
 The states of a run and the contributions of its agents have the same names, types and shapes wave
-after wave. What follows from these, their :class:`ValueLayout`, is worked out once. What comes out
-is, byte for byte, what :mod:`sapwood.comm.values` makes of the same value.
+after wave. Their :class:`ValueLayout` is computed once. The encoded bytes are
+the same as those of :mod:`sapwood.comm.values` for the same value.
 
 Whether a value is like the one before is decided here for all who ask: the encoder and the decoder
 below, the results of a runner (``code/runner/result_codec.py``) and the arguments of a call that is
@@ -77,7 +77,7 @@ class ValueLayout(NamedTuple):
 
 
 NO_LAYOUT = ValueLayout((), (), (), 0)
-"""Of every value that is no dictionary of arrays and numbers."""
+"""The layout of values that are not dictionaries of arrays and numbers."""
 
 
 def layout_of(value: Any, offsets: list[int], nbytes: int) -> ValueLayout:
@@ -226,7 +226,7 @@ class CachedEncoder:
     def _encode_anew(self, value: Any) -> Encoded:
         encoded = values.encode(value)
         layout = layout_of(value, encoded.offsets, encoded.nbytes)
-        # numpy has one object for each of these types, so they are told apart by their identity.
+        # numpy has one object for each of these types, so identity distinguishes them.
         fits = all(np.dtype(dtype.type) is dtype for _, dtype, *_ in layout.arrays)
         if fits and layout.names and len(encoded.body) + _LONGEST_NUMBER * len(value) <= MAX_BODY:
             outline = values.outline(encoded.body)

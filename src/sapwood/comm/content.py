@@ -33,7 +33,7 @@ _LENGTH = 64
 
 
 class FileStamp(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was when somebody looked at it.
+    """The size and time of change of a file when it was last read.
 
     Attributes:
         path: Its absolute path; names of folders need not be text.
@@ -64,10 +64,10 @@ class FileStamp(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ContentRef(msgspec.Struct, frozen=True, array_like=True):
-    """Content that somebody offers.
+    """Content that a process offers.
 
     Attributes:
-        sha256: Its hash in hexadecimal; empty where it is a part of a file that nobody has read
+        sha256: Its hash in hexadecimal; empty for a part of a file that was not read
             yet: the front end names it when it is asked (:data:`NAME`).
         nbytes: Its size.
         file: A file that has it; a place that sees that file uses it and fetches nothing.
@@ -110,7 +110,7 @@ class ContentFolder:
         self.path = path
 
     def path_of(self, sha256: str) -> str:
-        """Return where content lies once it is here; empty where there is no folder.
+        """Return where content is stored once it has arrived; empty without a folder.
 
         Raises:
             ProtocolError: That is no SHA-256.

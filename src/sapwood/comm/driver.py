@@ -110,7 +110,7 @@ class NodeDriver:
         self.tick()
 
     def tick(self) -> None:
-        """Let links and node do what they do by themselves; let go of what others gave up."""
+        """Run the periodic work of links and node; release memory that peers no longer use."""
         self.blocks.forget_gone()
         self.links.tick(self._loop.time())
 
@@ -145,15 +145,15 @@ class NodeDriver:
         self.links.receive(self._loop.time(), number, data)
 
     def connection_closed(self, number: int, reason: str) -> None:
-        """Note that a connection ended; its link may go on over another one."""
+        """Record that a connection ended; its link may continue over another one."""
         self.links.closed(self._loop.time(), number, reason)
 
     def resumption(self, link: int) -> ConnectionHandler:
-        """Return what a new connection is to be given to, on which a broken link is to go on."""
+        """Return the handler of a new connection over which a broken link continues."""
         return _Resumption(self, link)
 
     def give_up(self, link: int, reason: str) -> None:
-        """End a broken link: nobody listens any more."""
+        """End a broken link: the peer no longer listens."""
         self.links.give_up(self._loop.time(), link, reason)
 
     def cut(self, link: int, reason: str) -> None:
@@ -186,7 +186,7 @@ class NodeDriver:
 
 
 class _Resumption:
-    """What a transport gives a new connection to, for a link that is to go on over it."""
+    """The handler of a new connection over which a broken link continues."""
 
     def __init__(self, driver: NodeDriver, link: int) -> None:
         self._links = driver.links
@@ -195,8 +195,8 @@ class _Resumption:
         self.connection_closed = driver.connection_closed
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Say on the new connection which link goes on."""
-        assert initiator, "links go on over connections that this side made"  # noqa: S101
+        """Send which link the new connection continues."""
+        assert initiator, "only the side that opened the connection resumes a link"  # noqa: S101
         return self._links.reconnected(self._link, connection)
 
 
@@ -209,13 +209,13 @@ def reconnect(
 ) -> None:
     """Reconnect: try until a broken link has a connection again, or has ended.
 
-    It has ended when nobody listens any more, when its process is known to have ended, or when
+    It has ended when the peer no longer listens, when its process is known to have ended, or when
     the grace time is over; the last two are the link table's business.
 
     Args:
         driver: The driver of this place.
         link: The link.
-        attempt: Connections for it that broke before the link went on.
+        attempt: Connections for it that broke before the link continued.
         connect: Connects a handler to the peer's address, or tells that it failed.
         loop: Waits between the tries.
     """

@@ -1,8 +1,8 @@
 """How places learn of the tree of another epoch: the front end decides, and tells all. No I/O.
 
 The tree of an epoch goes down each link before any wave, stream or place of that epoch, in order
-with everything else; a place that is attached is told the tree first of all. So a place never
-hears of an agent that its tree does not have, and whoever missed an epoch is told the last one.
+with everything else; a process that attaches first receives the tree. So a process never
+hears of an agent that its tree does not have, and one that missed an epoch receives the last one.
 
 A place that was removed stays where it is attached until the front end says that its process is
 gone: what it was asked for before it can still give. Then its parent dismisses it, and no place
@@ -27,7 +27,7 @@ MAX_DEPTH = 64
 
 
 def tree_message(tree: Tree) -> msg.TreeChanged:
-    """Return what places are told of a tree.
+    """Return the message that sends a tree to processes.
 
     Example:
         >>> from sapwood.core.topology import flat
@@ -138,7 +138,7 @@ class Epochs:
         return [ev.Transmit(links, tree_message(tree))] if links else []
 
     def dismiss(self, gone: Iterable[tuple[int, int]]) -> Effects:
-        """Let processes go whose places were removed: ranks and incarnations."""
+        """Disconnect processes that were removed from the tree: ranks and incarnations."""
         removed = self._near.router.tree.removed
         effects: Effects = []
         for rank, incarnation in gone:

@@ -4,7 +4,7 @@ The core is ``Node.step(now, event) -> list[Effect]``. It does no I/O, reads no 
 no random numbers: whoever drives it, a transport or a test with virtual time, does that.
 
 Several of these have the same fields (``Ask`` and ``Asked``, ``Contribute`` and ``WaveArrived``).
-They are classes of their own: the class of an event or effect says who takes it.
+They are separate classes, because the class of an event or effect selects its handler.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class WavesPassed(Event, frozen=True):
 
 
 class Unreachable(Event, frozen=True):
-    """Nobody takes connections at a place that :class:`Connect` wanted.
+    """No process accepts connections at a place that :class:`Connect` wanted.
 
-    If it is absent, not even its machine answers: it is no use to wait for it.
+    If it is absent, not even its machine answers, so waiting for it is useless.
     """
 
     rank: int
@@ -89,8 +89,8 @@ class OpenStream(Event, frozen=True):
     Attributes:
         spec: What it is.
         paced: Whether agents are to send of themselves no faster than :class:`Read` says.
-        partial: Whether its waves end with what a junction would pass on, as somebody else puts
-            that together with more.
+        partial: Whether its waves end with what a junction would pass on, because another process
+            combines that with more.
     """
 
     spec: StreamSpec
@@ -99,7 +99,7 @@ class OpenStream(Event, frozen=True):
 
 
 class Read(Event, frozen=True):
-    """Root: somebody has read ``count`` values that an agent had sent of itself."""
+    """Root: a client has read ``count`` values that an agent had pushed."""
 
     stream: int
     rank: int
@@ -245,7 +245,7 @@ class ParentUp(Effect, frozen=True):
 
 
 class EpochBegun(Effect, frozen=True):
-    """Below the root: the tree is that of another epoch."""
+    """Below the root: the tree has a new epoch."""
 
     tree: Tree
 
@@ -352,7 +352,7 @@ class WaveFailed(Effect, frozen=True):
 
 
 class Contributed(Effect, frozen=True):
-    """Root: a contribution to a stream that does not wait; of wave 0 if nobody asked for it."""
+    """Root: a contribution to a stream that does not wait; of wave 0 if it was not requested."""
 
     stream: int
     wave: int
@@ -457,6 +457,6 @@ class Answered(Effect, frozen=True):
 
 
 class Released(Effect, frozen=True):
-    """Nobody needs a payload any more: its memory may be used again."""
+    """A payload is no longer needed: its memory may be reused."""
 
     payload: Payload

@@ -153,7 +153,7 @@ class FrameDecoder:
         """
         size = len(data)
         if not self._buffer and size >= PREFIX_SIZE:
-            # Nearly always a system call has read exactly one frame; what is odd goes below.
+            # Nearly always a system call has read exactly one frame; other cases follow below.
             magic, version, flags, header_size, payload_size = _unpack_prefix(data)
             if (
                 PREFIX_SIZE + header_size + payload_size == size

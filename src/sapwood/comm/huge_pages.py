@@ -18,7 +18,7 @@ NONE_FREE: Final = (errno.ENOMEM, errno.EBUSY)
 """What the kernel says where memory is scarce or in pieces, or a control group has no more."""
 
 FOR_THIS_ONE: Final = (0, errno.EAGAIN)
-"""What says nothing of the next block: it went well, or a page was in use just then."""
+"""Results that say nothing about the next block: success, or a page was in use just then."""
 
 PAUSE: Final = 64
 """Blocks for which the kernel is not asked after it had no huge pages free."""
@@ -34,7 +34,7 @@ class Asking:
 
     Attributes:
         refused: It has none at all: it is older, or made without them.
-        pause: Blocks for which it is not asked, as it had none free.
+        pause: Blocks for which the kernel is not asked, because it had no free huge pages.
     """
 
     __slots__ = ("pause", "refused")
@@ -62,7 +62,7 @@ _asking: Final = Asking()
 
 
 def fill(fd: int, view: memoryview, asking: Asking = _asking) -> None:
-    """Have the whole huge pages of an empty file be such, where the kernel has them.
+    """Back the whole huge pages of an empty file by huge pages, if the kernel has some.
 
     Args:
         fd: The file, in shared memory.

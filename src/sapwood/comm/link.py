@@ -13,7 +13,7 @@ suspect; ``peers.py`` decides what to do about it. One that does not greet in th
 **Flow control and retransmission** (:class:`Channel`). Both sides count every message but those
 of the link itself (:data:`~sapwood.comm.messages.CONTROL`); nothing in a frame says its number. A
 message costs its bytes and :data:`MESSAGE_COST`. A side may send while the cost of what it has
-sent and the peer has not consumed is below the window that the peer announced; what is over waits
+sent and the peer has not consumed is below the window that the peer announced; the rest waits
 in order. The peer says ``Credit`` with the number of messages it has consumed in all, and this
 side forgets them. Until then it keeps them, by reference: a connection that breaks while both
 processes live is made anew, each side says how many messages it has received, and the other sends
@@ -35,9 +35,9 @@ links that feed it, hop by hop to whoever writes.
 
 **Why this cannot deadlock.** In a tree a message goes up any number of links and then down any
 number. So the credit of an upward link waits for links further up or for downward ones, the
-credit of a downward link only for links further down, and a leaf waits for nobody. Ordered so,
+credit of a downward link only for links further down, and a leaf never waits. In this order,
 upward links from the leaves to the root, then downward ones from the root to the leaves, every
-link waits only for later ones: there is no circle. What would close one is an answer: a message
+link waits only for later ones, so there is no cycle. An answer could close a cycle: a message
 from the parent that makes this place send something to the parent. Such a message is *not* held
 back (:func:`holds_back`); its number is bounded by what was asked, which its sender bounds.
 """
@@ -71,8 +71,8 @@ MESSAGE_COST = 256
 MAX_QUEUED = 2**30
 """Cost of what may wait for one link's credit before the link is given up.
 
-What is passed on is bounded by the windows of the links it came from, what users send by the
-gates they go through; this bound is for what neither of them holds.
+Relayed messages are bounded by the windows of the links they came from, messages of users by the
+queues that they pass; this bound is for all others.
 """
 
 CREDIT_SHARE = 4
@@ -167,7 +167,7 @@ class Identity(msgspec.Struct):
         return Welcome(PROTOCOL_VERSION, self.rank, self.pid, self.machine, window)
 
     def resume(self, link: int, received: int, above: int = ROOT) -> Resume:
-        """Return the first message of a connection on which a link to a place above goes on."""
+        """Return the first message of a connection that continues a link to a place above."""
         return Resume(
             PROTOCOL_VERSION,
             self.cluster,
@@ -390,7 +390,7 @@ class Channel:
         received: Messages that arrived, counted by whoever drives the channel.
         unpaid: Cost of what arrived since credit was last given.
         control: Cost of the messages of the link itself that arrived.
-        resumptions: How often it went on over a new connection.
+        resumptions: How often it continued over a new connection.
         overdrawn: Whether the peer has sent more than it had credit for.
 
     Example:
@@ -537,7 +537,7 @@ class Channel:
         expected.check()
 
     def passed(self, sent: Sequence[tuple[Buffers, int]], arrived: int) -> None:
-        """Count messages that were sent while somebody else did this, and as many that arrived.
+        """Count messages that the C library sent, and as many that arrived.
 
         Args:
             sent: Frames, each with its cost.
@@ -666,7 +666,7 @@ class Channel:
         self.attempts = 0
         self.resumptions += 1
         self.write = write
-        self._told = 0  # what was said of credit may be lost
+        self._told = 0  # the last notice of credit may be lost
         for buffers, _ in islice(self._kept, received - self._acknowledged, None):
             write(buffers)
         return self._flush()

@@ -18,14 +18,14 @@ class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
         round_trip_variation: The mean distance of single ones from that.
         round_trip_least: The least that was measured.
         messages_sent: How many.
-        bytes_sent: Their bytes; what lies in shared memory counts as the reference to it.
+        bytes_sent: Their bytes; data in shared memory count as the reference to them.
         messages_received: How many.
         bytes_received: Their bytes.
         unacknowledged: Messages that were sent and that the peer has not said to have consumed.
         waiting: Messages that wait for the peer's credit.
         queued: Their bytes.
         dropped: Messages that still waited when an earlier link to this place ended.
-        resumptions: How often it went on over a new connection.
+        resumptions: How often it continued over a new connection.
         connection: What the connection is made of; None while there is none, or it does not say.
     """
 

@@ -3,7 +3,7 @@
 :meth:`LinkTable.receive` is the one entrance for bytes. Here frames are cut; the messages of the
 link itself (greeting, ``Credit``, ``Resume``, ``Goodbye``) are obeyed; the others go to the node;
 and what the node wants sent waits here for credit, and leaves from here. Other effects go to the
-handlers of the layer above. What needs a clock, a loop or the kernel is asked of the
+handlers of the layer above. For clock, loop and kernel they use the
 :class:`Surroundings`: the driver of a process (``driver.py``), which the simulators drive, too.
 
 **One reconnect, from beginning to end.** A connection ends (:meth:`LinkTable.closed`); its link
@@ -84,7 +84,7 @@ class LinkConnection:
     Args:
         number: The connection's number.
         connection: The connection.
-        channel: The channel; a connection on which a link goes on changes it.
+        channel: The channel; it changes when the connection continues another link.
         decoder: Cuts its bytes into frames.
     """
 
@@ -311,12 +311,12 @@ class LinkTable:
             self._end(now, channel, channel.reason)
 
     def give_up(self, now: float, link: int, reason: str) -> None:
-        """End a broken link: nobody listens any more."""
+        """End a broken link: the peer no longer listens."""
         if self.is_broken(link):
             self._end(now, self.channels[link], reason)
 
     def cut(self, now: float, link: int, reason: str) -> None:
-        """End a link at once; the peer is told if it still listens."""
+        """End a link at once; the peer is notified if it still listens."""
         channel = self.channels.get(link)
         if channel is not None:
             channel.write(_goodbye(reason))
@@ -477,7 +477,7 @@ class LinkTable:
         self._perform(now, effects)
 
     def _forget_former(self, hello: msg.Hello, now: float) -> None:
-        """A process that greets anew does not go on where it, or one before it, had been."""
+        """Forget the former link of a process that says hello: it does not resume that link."""
         if not self._node.identity.accepts(hello.rank, hello.credential):
             return
         for number in list(self._broken):
@@ -534,13 +534,13 @@ class LinkTable:
             channel.write(frames.encode(msg.Credit(consumed), None, share=False))
 
     def _release(self, now: float, holds: list[Hold]) -> None:
-        """What was kept back has been sent: those it came from get their credit."""
+        """Give credit to the links from which messages came that were held and are sent now."""
         for hold in holds:
             source = hold.channel
             if source.release(hold) and source.state is ChannelState.OPEN:
                 self._give_credit(source, now)
 
-    # --- links that go on: reconnect and resume --------------------------------------------------
+    # --- reconnect and resume --------------------------------------------------------------------
 
     def is_broken(self, link: int) -> bool:
         """Whether a link waits for a new connection."""
@@ -548,7 +548,7 @@ class LinkTable:
         return channel is not None and channel.state is ChannelState.BROKEN
 
     def reconnected(self, link: int, connection: Connection) -> int:
-        """Say on a new connection which link goes on, and where; return its number."""
+        """Send on a new connection which link continues, and where; return its number."""
         if not self.is_broken(link):
             connection.abort()
             return -1
@@ -576,8 +576,8 @@ class LinkTable:
             return
         del self.channels[fresh.number]
         fresh.gone()
-        self.step(now, ev.LinkClosed(fresh.number, "a link goes on"))
-        self._hang_up(channel, politely=False)  # perhaps it is not known here that it broke
+        self.step(now, ev.LinkClosed(fresh.number, "its connection continues another link"))
+        self._hang_up(channel, politely=False)  # this side may not have noticed the break yet
         carrier.channel = channel
         carrier.decoder.trust(self._node.timing.max_payload)
         answer = msg.Resumed(channel.received)
@@ -585,7 +585,7 @@ class LinkTable:
         self._goes_on(carrier, message.received, now)
 
     def _resumable(self, message: msg.Resume) -> Channel | None:
-        """Return the channel that a peer may go on with."""
+        """Return the channel that a peer may resume."""
         identity = self._node.identity
         check_greeting(message, identity)
         if not identity.accepts(message.rank, message.credential):
@@ -601,7 +601,7 @@ class LinkTable:
         return None
 
     def _goes_on(self, carrier: LinkConnection, received: int, now: float) -> None:
-        """Both sides know where a link goes on: retransmit what the peer has not received.
+        """Retransmit what the peer has not received, from where both sides know the link continues.
 
         Raises:
             ProtocolError: The peer cannot have received so many messages.

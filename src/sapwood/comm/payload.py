@@ -16,7 +16,7 @@ class Blocks(Protocol):
 
 
 class _PrivateBlocks:
-    """Maps what is looked at once, and nobody else's copy of it."""
+    """Maps blocks that are read once, without keeping the mapping for others."""
 
     def view(self, ref: SharedRef) -> memoryview:
         return private_view(ref)
@@ -27,8 +27,8 @@ class Payload:
 
     Args:
         data: The bytes; not copied.
-        ref: Where they lie in shared memory, when they do.
-        owner: What keeps the bytes alive; it gets them back when nobody needs them any more.
+        ref: Where they are in shared memory; None elsewhere.
+        owner: What keeps the bytes alive; it gets them back when they are no longer needed.
     """
 
     __slots__ = ("_blocks", "_view", "nbytes", "owner", "ref")
@@ -50,7 +50,7 @@ class Payload:
 
     @classmethod
     def mapped(cls, ref: SharedRef, blocks: Blocks, owner: Any = None) -> "Payload":
-        """Return a payload in shared memory that is mapped when somebody looks at it."""
+        """Return a payload in shared memory that is mapped when it is first read."""
         payload = cls(_NOTHING, ref, owner)
         payload._view = None
         payload._blocks = blocks
@@ -59,7 +59,7 @@ class Payload:
 
     @classmethod
     def elsewhere(cls, nbytes: int) -> "Payload":
-        """Return a payload whose bytes are not at this place: whoever wants them draws them."""
+        """Return a payload whose bytes are stored elsewhere and are fetched on demand."""
         payload = cls(_NOTHING)
         payload._view = None
         payload.nbytes = nbytes
@@ -94,7 +94,7 @@ class Payload:
             self._blocks = _PrivateBlocks()
 
     def lent(self) -> "Payload":
-        """Return the same bytes for somebody who does not own them."""
+        """Return the same bytes for a reader that does not own them."""
         if self.ref is None or self._blocks is None or self._view is not None:
             return Payload(self.view, self.ref)
         return Payload.mapped(self.ref, self._blocks)
@@ -104,7 +104,7 @@ class Payload:
         """The bytes.
 
         Raises:
-            ProtocolError: They lie in shared memory that is gone.
+            ProtocolError: Their shared memory is gone.
         """
         if self._view is None:
             blocks, ref = self._blocks, self.ref

@@ -73,7 +73,7 @@ class PeerTable:
     # --- links -------------------------------------------------------------------------------
 
     def unreachable(self, now: float, event: ev.Unreachable) -> Effects:
-        """Nobody takes connections at a place."""
+        """No process accepts connections at a place."""
         return self.attachment.unreachable(now, event.rank, self.router.parent, absent=event.absent)
 
     def try_again(self, _now: float, event: ev.TryAgain) -> Effects:
@@ -134,8 +134,8 @@ class PeerTable:
     def _admit(self, link: Link, hello: msg.Hello) -> Effects:
         newer = hello.rank >= self.router.size or hello.epoch > self.router.tree.epoch
         if newer and self.identity.accepts(hello.rank, hello.credential):
-            # This place will hear of that epoch: who asks is to ask again, here or further up. So
-            # nobody is attached to a place that knows less than it does of who there is.
+            # This place will hear of that epoch: the peer must ask again, here or further up. So no
+            # process attaches to a place that knows an older tree.
             return [ev.Disconnect(link.number, f"epoch {hello.epoch} has not come here yet")]
         reason = self._refusal(hello)
         if not reason:
@@ -309,7 +309,7 @@ class PeerTable:
                 effects += self.listener.places_moved(router.subtree(placed.rank))
         if not news:
             return effects
-        # What was below a place that is attached anew is told by itself, if it is there still.
+        # Processes below a place that attaches again send their own notices if they still live.
         anew = message.anew if message.anew == news[0].rank else msg.NOBODY
         gone += router.clear_below(anew) if anew != msg.NOBODY else []
         effects += self.to_parent(msg.Attached(tuple(news), anew))
@@ -320,7 +320,7 @@ class PeerTable:
         return effects + [effect for one in news for effect in self._call_home(one.rank)]
 
     def _let_go(self, before: int, placed: msg.Placed) -> Effects:
-        """Have those who had a place before let it go, and forget what they had."""
+        """Make former holders of a place drop it, and forget their part of the tree."""
         former = self.peers.get(before)
         if former is None:
             return []
@@ -404,7 +404,7 @@ class PeerTable:
         return effects + self.listener.places_left(gone, reason, top)
 
     def dismiss(self, rank: int, incarnation: int) -> Effects:
-        """Let a process go whose place was removed, and take it no more."""
+        """Disconnect a process whose place was removed, and refuse it from now on."""
         gone = self.router.detach(rank, incarnation, FENCED)
         effects = self._unreachable(gone, "it was removed")
         link = self.peers.get(rank)

@@ -11,8 +11,8 @@ class PlaceKeys(msgspec.Struct, frozen=True):
     """What a process knows of the secrets of its tree.
 
     The places of one machine belong to one user, who can read the memory of all of them: they have
-    one secret in common, which they show to nobody else. To a place above on another machine each
-    shows a token of its own, made for just these two: so one machine cannot speak for the places
+    one secret in common, which they send to no other process. To a place above on another machine
+    each sends a separate token, made for just these two: so one machine cannot speak for the places
     of another, and a junction that has learnt a token cannot show it further up.
 
     Attributes:
@@ -62,7 +62,7 @@ class PlaceKeys(msgspec.Struct, frozen=True):
 
 def token_for(key: bytes, rank: int) -> bytes:
     """Return what a place shows to a junction of another machine that has a key."""
-    from hashlib import blake2b  # noqa: PLC0415 - on one machine nobody needs it
+    from hashlib import blake2b  # noqa: PLC0415 - not needed on one machine
 
     return blake2b(b"%d" % rank, key=key, digest_size=32, person=b"sapwood-place").digest()
 

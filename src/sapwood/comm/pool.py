@@ -41,7 +41,7 @@ class BlockPool:
         return free.pop()
 
     def give_back(self, block: SharedBlock) -> None:
-        """Keep a block for the next user, or free it when there are enough, or there is no next."""
+        """Keep a block for the next user; free it if there are enough or the pool is closed."""
         self._used.discard(block)
         if self._closed:
             block.close()
@@ -70,7 +70,7 @@ class BlockPool:
         return Payload(block.view[:nbytes], block.ref(0, nbytes), owner=block)
 
     def close(self) -> None:
-        """Free all blocks; of those in use nobody will say any more that they are not."""
+        """Free all blocks, including blocks in use, because they cannot be given back any more."""
         self._closed = True
         for blocks in (self._used, *self._free.values()):
             for block in blocks:

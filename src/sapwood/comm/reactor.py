@@ -58,9 +58,9 @@ class Reactor:
             Without it, :meth:`run` raises it. If ``on_error`` raises, so does :meth:`run`.
 
     Attributes:
-        idle_hook: Waits in place of :meth:`wait`, with the same arguments and result: what may
-            happen while the loop has nothing to do. None: nothing.
-        replayed: The time that is to be told during a replay; None otherwise.
+        idle_hook: Replaces :meth:`wait`, with the same arguments and result, for work that may
+            be done while the loop is idle; None for none.
+        replayed: The time that the clock shows during a replay; None otherwise.
 
     Example:
         >>> reactor = Reactor()

@@ -1,4 +1,4 @@
-"""Replay: a place hears of messages that somebody else exchanged for it, from their bytes.
+"""Replay: a place learns of messages that the C library exchanged for it, from their bytes.
 
 A shortcut (``sapwood.fastpath``) exchanges frames in the place's stead and keeps a journal.
 Afterwards the same bytes go through the place as if they came now; what the place then wants to
@@ -32,7 +32,7 @@ class Expectation:
     """What will be written again, in order, and is not to be sent again.
 
     Args:
-        sent: What was sent.
+        sent: The sent messages.
         write: Sends what was not.
     """
 

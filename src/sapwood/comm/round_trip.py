@@ -1,7 +1,7 @@
 """How long a message takes to a neighbour and back: an estimate from heartbeats.
 
-Each heartbeat carries the sender's clock, and gives back the clock of the heartbeat that the sender
-heard last, with the time for which it kept that. So both ends measure, nobody compares two clocks,
+Each heartbeat has the sender's clock, and returns the clock of the heartbeat that the sender
+received last, with the time since then. So both ends measure, no two clocks are compared,
 and nothing more is sent. The estimate is smoothed as RFC 6298 does it.
 """
 
@@ -23,7 +23,7 @@ class RoundTrip:
     Attributes:
         smoothed: The moving mean of the samples.
         variation: The moving mean of their distance from it.
-        least: The least of them: what the network takes when nobody has to wait.
+        least: The least of them: the time of the network without queues.
         samples: How many there were.
 
     Example:
@@ -44,7 +44,7 @@ class RoundTrip:
 
     def add(self, seconds: float) -> None:
         """Take a sample in; one that cannot be is left out."""
-        if not 0.0 <= seconds <= LONGEST:  # also false for what is no number
+        if not 0.0 <= seconds <= LONGEST:  # also false for NaN
             return
         if not self.samples:
             self.smoothed = self.least = seconds

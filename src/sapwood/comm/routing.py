@@ -1,8 +1,8 @@
 """Which neighbour leads to which place, in a tree that changes.
 
 The tree that was planned says where each place has its *home*. Where it is attached at present
-is one of its ancestors there, the nearest that lives. A place knows that of the places below
-it, by what they and their parents tell; news are ordered by the incarnation of the process and
+is one of its ancestors there, the nearest that lives. A place knows the attachments of places below
+it from notices of these and their parents, which are ordered by the incarnation of the process and
 by how often it was attached, so that late ones change nothing.
 """
 
@@ -67,7 +67,7 @@ class Router:
         self._known: dict[int, _Age] = {}
 
     def change(self, tree: Tree) -> None:
-        """Go by the tree of another epoch; nobody's home is elsewhere in it."""
+        """Use the tree of another epoch; it leaves every home where it is."""
         self.tree = tree
         self.version += 1
 
@@ -131,7 +131,7 @@ class Router:
         return place in above
 
     def may_speak_for(self, child: int, rank: int) -> bool:
-        """Whether a place can be at or below a neighbour that is no parent."""
+        """Whether a place can be at or below a neighbour that is not a parent."""
         return rank == child or self.is_home(rank, child)
 
     def may_tell(self, child: int, placed: Placed) -> bool:

@@ -41,7 +41,8 @@ OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 LARGE_BLOCK = 64 * 2**20
 """Bytes from which it is asked first whether so much is free.
 
-The kernel does not refuse to reserve too much: it takes page after page and then kills somebody.
+The kernel does not refuse to reserve too much: it hands out page after page and then kills a
+process.
 """
 
 
@@ -50,7 +51,7 @@ Content = Iterable[tuple[int, bytes | memoryview]]
 
 
 class SharedRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a run of bytes lies in the shared memory of a process of this machine."""
+    """Position of bytes in the shared memory of a process of this machine."""
 
     pid: int
     fd: int
@@ -133,7 +134,7 @@ class SharedBlock:
 class MappedBlocks:
     """Blocks of other processes, mapped once and kept for the next look.
 
-    A block stays mapped only while somebody holds it: the memory of a process that ended would
+    A block stays mapped only while it is referenced: the memory of a process that ended would
     otherwise never be free.
 
     Example:
@@ -185,7 +186,7 @@ class MappedBlocks:
             nbytes -= len(self._maps.popitem(last=False)[1][0])
 
     def forget_gone(self) -> None:
-        """Drop the mappings of blocks that nobody holds any more; views in use stay valid.
+        """Drop the mappings of blocks without references; views in use stay valid.
 
         Those that were not looked at for the longest time are asked about first, and of each
         process no more once it holds one: what it gave up comes to that end in time.
@@ -230,7 +231,7 @@ class AdoptedBlock:
         self.ref = msgspec.structs.replace(ref, pid=os.getpid(), fd=self._fd)
 
     def close(self) -> None:
-        """Hold it no more; what is mapped stays valid."""
+        """Close the descriptor; mappings stay valid."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -289,7 +290,7 @@ def _write(fd: int, offset: int, part: bytes | memoryview) -> None:
 
 
 def _mapped(fd: int, capacity: int, *, writable: bool, private: bool = False) -> memoryview:
-    """Map a file; it stays mapped as long as somebody looks at its bytes."""
+    """Map a file; it stays mapped until the last reference to its bytes is gone."""
     flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
     protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
     if capacity < HUGE_PAGE:

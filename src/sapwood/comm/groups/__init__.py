@@ -6,7 +6,7 @@ the members call collectives, each member the same ones in the same order: what 
 up to the coordinator, put together on the way, and what comes out goes down to those that want it.
 A collective ends for all members at once.
 
-What does not fit (another operation, another shape), a member that leaves, is lost or waits for
+A call that does not fit (another operation or shape), a member that leaves, is lost or waits for
 too long breaks the group: every member gets the error, now or at its next call, and the group
 is gone. A new one can be entered.
 
@@ -19,5 +19,5 @@ is gone. A new one can be entered.
 ``handle.py``
     A group as user code holds it: barrier, broadcast, scatter, gather, reduce, allreduce.
 ``events.py``
-    What members want of all this, and what becomes of it.
+    Requests of members (events) and their outcomes (effects).
 """

@@ -1,4 +1,4 @@
-"""What members want of their groups (events), and what becomes of it (effects)."""
+"""Requests of members to their groups (events), and their outcomes (effects)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class CallGroup(Event, frozen=True):
         group: Number of the group.
         round: Counts the calls of this member from 1.
         call: The operation.
-        taken: The last round whose result this member has read: its memory, and that of the
-            ones before, may be used again.
+        taken: The last round whose result this member has read: its memory, and the memory of
+            earlier rounds, may be reused.
         body: The value, encoded; empty where the operation takes none of this member.
         payload: Its arrays.
     """

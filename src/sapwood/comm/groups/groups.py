@@ -6,7 +6,7 @@ scatter, gather, reduce, allgather, allreduce), each member the same ones in the
 * :class:`JoiningGroups`: members enter a group; the *coordinator*, the lowest place that has all of
   them at or below it, gives the group a number.
 * :class:`CollectiveRound`, :class:`OpenGroup`: one collective, and a group with its collectives.
-* :class:`GroupRecovery`: a group goes on when the tree changes.
+* :class:`GroupRecovery`: a group continues when the tree changes.
 * :class:`Groups`: what members call, what neighbours send, failures.
 """
 
@@ -86,7 +86,7 @@ def read_rows(body: bytes) -> list[ScatterRow]:
     """Return the rows.
 
     Raises:
-        ProtocolError: The bytes are no rows.
+        ProtocolError: The bytes are not rows.
     """
     rows: Any = plain.decode(body)
     try:
@@ -212,7 +212,7 @@ class CollectiveRound:
         )
 
     def partial(self) -> tuple[bytes, Payload | None, bool]:
-        """Return what goes on to the parent, and whether it was made here.
+        """Return what is passed to the parent, and whether it was computed here.
 
         Raises:
             SapwoodError: It cannot be made.
@@ -303,10 +303,10 @@ class FormingGroup:
     Attributes:
         where: Where the members are.
         version: Of the router, when that was found out.
-        entered: Who has entered, as far as is known here.
-        told: Of whom the present parent was told.
-        tellings: How often a parent was told.
-        wish: What is to be said of the end of the wait, until it is over.
+        entered: Members that have entered, as far as is known here.
+        told: Members of which the present parent was notified.
+        tellings: How often a parent was notified.
+        wish: The requested end of the wait, until it is over.
     """
 
     __slots__ = ("entered", "tellings", "told", "version", "where", "wish")
@@ -335,8 +335,8 @@ class OpenGroup:
     Attributes:
         attempt: Counts how often the group was put together.
         disturbed: Whether the tree has changed and the next attempt has not begun.
-        told: Whether the present parent has been told so.
-        wish: What is to be said of the end of the group, until it is over.
+        told: Whether the present parent was notified.
+        wish: The requested end of the group, until it is over.
         rounds: Rounds that wait for calls or for their results.
         calls: What this member gave to rounds that are not confirmed.
         results: What this member got from rounds that are not confirmed.
@@ -374,7 +374,7 @@ class OpenGroup:
         self._gather = gather
 
     def round(self, number: int, call: GroupCall) -> CollectiveRound:
-        """Return a round, a new one where nobody has called it yet.
+        """Return a round; create it at its first call.
 
         Raises:
             GroupError: Too many are under way.
@@ -415,7 +415,7 @@ class OpenGroup:
             self.held.setdefault(number, []).append(payload)
 
     def release(self, confirmed: int) -> list[Payload]:
-        """Return the payloads that nobody needs any more, and forget them and their rounds."""
+        """Return the payloads that are no longer needed, and forget them and their rounds."""
         self.confirmed = max(self.confirmed, confirmed)
         freed = [one for number, held in self.held.items() if number <= confirmed for one in held]
         for number, (_, payload) in self.results.items():
@@ -444,7 +444,7 @@ class JoiningGroups:
     """Before a group has a number: members of this place and below join it, and may give up.
 
     Each place knows who has entered at or below it. It tells its parent when all members that are
-    attached there have; a new parent is told again, so nobody who moves in the tree is forgotten.
+    attached there have. A new parent is notified again, so no member that moves is forgotten.
 
     Args:
         near: The neighbours.
@@ -477,7 +477,7 @@ class JoiningGroups:
         """Members below a child have entered a group."""
         next_hop = self._near.router.next_hop
         ranks = {rank for rank in self._from_below(link, message) if next_hop(rank) == link.rank}
-        # Who is elsewhere by now enters there again.
+        # Members that are attached elsewhere by now enter there again.
         return self._entered(ranks, message.members, message.name, link.number) if ranks else []
 
     def _from_below(
@@ -552,7 +552,7 @@ class JoiningGroups:
         self._begin_group(number, where)
         effects: Effects = []
         if forming is not None and forming.tellings > 1:
-            # It may have been counted before the last time: nobody is to wait for more.
+            # It may have been counted before the last time: no process may wait for more.
             effects += self._withdrawn(key, forming.told)
         links = self._near.links_to(tuple(where.below))
         if links:
@@ -593,7 +593,7 @@ class JoiningGroups:
         effects: Effects = [ev.Transmit(links, message)] if links else []
         if forming is None:
             return effects
-        # What the parent was told may be on its way still, and be taken for a new beginning.
+        # The last notice to the parent may still be on its way, and look like a new start.
         effects += self._withdrawn(key, forming.told)
         if self._near.rank in forming.entered:
             effects.append(gev.GroupBroken(gmsg.NO_GROUP, *key, message.error))
@@ -606,7 +606,7 @@ class JoiningGroups:
         forming = self.forming.get(key)
         if forming is not None:
             self._forget(key, forming, ranks)
-        # Also where it was not told from here: who has moved may have told it from elsewhere.
+        # Also if this process sent no notice: a member that has moved may have sent one elsewhere.
         return self._near.to_parent(message)
 
     def _forget(self, key: Key, forming: FormingGroup, ranks: Collection[int]) -> None:
@@ -623,7 +623,7 @@ class JoiningGroups:
     # --- the tree changes ----------------------------------------------------------------------
 
     def places_left(self, ranks: Collection[int]) -> Effects:
-        """Forget who was below: whoever lives enters again where it is attached next."""
+        """Forget members that were below: survivors enter again where they attach next."""
         effects: Effects = []
         for key, forming in list(self.forming.items()):
             if not any(contains(key[0], rank) for rank in ranks):
@@ -672,7 +672,7 @@ class JoiningGroups:
 
 
 class GroupRecovery:
-    """Groups go on when the tree changes: the front end has them begin another attempt.
+    """Groups continue when the tree changes: the client makes them start another attempt.
 
     A place whose parent changes, or that loses a child with members below it, is *disturbed*: it
     takes part in no round and says so upwards, up to the front end. That waits until all members
@@ -809,7 +809,7 @@ class GroupRecovery:
         return self._joining.places_left(ranks) + self._disturbed(ranks)
 
     def places_moved(self, ranks: Collection[int]) -> Effects:
-        """Places are reached by another child: what was sent by the former one may be lost."""
+        """Places are reached by another child: messages of the former one may be lost."""
         return self._joining.places_moved(ranks) + self._disturbed(ranks)
 
     def _disturbed(self, ranks: Collection[int]) -> Effects:

@@ -111,7 +111,7 @@ class Group:
         """Return when all members are here.
 
         Args:
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
 
         Raises:
@@ -133,7 +133,7 @@ class Group:
         Args:
             value: The value, at the root; what others give is not looked at.
             root: Rank of the member that gives it; the first by default.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
         """
         given = self._root(root)
@@ -154,7 +154,7 @@ class Group:
             values: At the root: one value for each member, in the order of :attr:`members`;
                 they may differ in type and size, and be rows of an array.
             root: Rank of the member that gives them; the first by default.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
 
         Raises:
@@ -186,7 +186,7 @@ class Group:
         Args:
             value: What this member gives; types and sizes may differ.
             root: Rank of the member that gets the list; the first by default.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
         """
         call = GroupCall("gather", root=self._root(root))
@@ -197,7 +197,7 @@ class Group:
 
         Args:
             value: What this member gives; types and sizes may differ.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
         """
         return self._call(GroupCall("allgather"), {FIELD: value}, timeout=timeout, wait=wait)
@@ -217,7 +217,7 @@ class Group:
             value: What this member gives.
             reduction: A reduction by name, as in a program's ``reduce``.
             root: Rank of the member that gets the result; the first by default.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
 
         Raises:
@@ -236,7 +236,7 @@ class Group:
         Args:
             value: What this member gives.
             reduction: A reduction by name, as in a program's ``reduce``.
-            timeout: Seconds to wait; by default that of the group.
+            timeout: Seconds to wait; by default the group's.
             wait: Whether to wait, or to return a request.
 
         Raises:
@@ -313,7 +313,7 @@ class Group:
         }
 
         def convert(result: Any) -> Any:
-            # From here on nobody needs the memory that the result came in.
+            # From here on the memory of the received result is no longer needed.
             self._read.add(number)
             while self._taken + 1 in self._read:
                 self._taken += 1

@@ -46,8 +46,8 @@ class LazyGroups:
 
     Attributes:
         groups: The groups; None as long as there was none.
-        on_event: Who takes which event.
-        on_message: Who takes which message.
+        on_event: Handlers of events by class.
+        on_message: Handlers of messages by class.
     """
 
     def __init__(self, near: PeerTable, gather: NewGathering, *, is_agent: bool) -> None:
@@ -82,7 +82,7 @@ class LazyGroups:
     def _forget(self, now: float, event: gev.ForgetGroups) -> Effects:
         return self.groups.forget(now, event) if self.groups is not None else []
 
-    # --- the tree changes: nothing to do where there was no group ------------------------------
+    # --- the tree changes: nothing to do without groups ----------------------------------------
 
     def places_left(self, ranks: Collection[int]) -> Effects:
         """Places cannot be reached below this one any more."""

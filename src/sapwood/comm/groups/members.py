@@ -24,7 +24,7 @@ Failed = Callable[[SapwoodError], None]
 
 
 class Waiter:
-    """Who waits for the end of something, and for how long."""
+    """A member that waits for the end of something, and its deadline."""
 
     __slots__ = ("done", "failed", "timer")
 
@@ -45,7 +45,7 @@ class JoinedGroup:
     Attributes:
         key: Its members and its name.
         last: The last round that this place has called.
-        waiting: Who waits for which round.
+        waiting: Waiting members by round.
         error: Why the group has ended, if it has.
     """
 

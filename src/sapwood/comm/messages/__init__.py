@@ -64,9 +64,9 @@ class Synchronisation(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         kind: ``all``: when all of them have; ``time-out``: then, or when the time is over;
-            ``none``: each contribution by itself, at once.
+            ``none``: each contribution alone, at once.
         seconds: The time, at the root; places below it pass on a little earlier.
-        late: What comes after the time is dropped and counted (``drop``), or goes into the
+        late: Contributions after the time are dropped and counted (``drop``), or go into the
             next wave that the place passes on (``next``).
     """
 
@@ -83,7 +83,7 @@ class FilterAt(msgspec.Struct, frozen=True, array_like=True):
             these that fits a place counts.
         up: What puts contributions together; empty for the reductions of the stream.
         down: What a broadcast value goes through; empty for nothing.
-        per_child: Whether ``down`` makes a value of its own for each child.
+        per_child: Whether ``down`` makes a separate value for each child.
     """
 
     where: str
@@ -103,17 +103,17 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
         context: What the handler belongs to, for example a run.
         code: What the handler runs; the tree does not look into it.
         sync: When places pass waves on.
-        on_loss: What becomes of a wave that waits for a place that is lost: it waits for the
-            replacement (``replace``), goes on without (``partial``) or fails (``fail``).
+        on_loss: Treatment of a wave that waits for a lost place: it waits for the
+            replacement (``replace``), continues without it (``partial``) or fails (``fail``).
         filters: Own filters.
         parameters: Parameters of the filters by version, encoded; those that waves still use.
         counted: Whether places count what passes.
-        follows: Whether agents that come later take part, from the first wave after they are
-            there, and the stream goes on without those that leave.
+        follows: Whether agents that join later take part, from the first wave after they have
+            joined, and the stream continues without agents that leave.
         updates: Own filters that take the place of ``filters``, by the version from which on.
         staged: Own filters that places have, and no version has yet.
-        first: What is added to the ranks of members where reductions and filters see them, as
-            other agents take part, too, in another tree.
+        first: Offset of the ranks of members that reductions and filters see, because
+            agents of another tree take part, too.
     """
 
     stream: int
@@ -231,7 +231,7 @@ class Credit(WireMessage, tag=6, frozen=True):
 
 
 class Resume(WireMessage, tag=7, frozen=True):
-    """First message of a connection that is made anew: which link goes on, and where."""
+    """First message of a new connection that continues a link: which one, and where."""
 
     version: int
     cluster: str
@@ -325,7 +325,7 @@ class Swept(WireMessage, tag=31, frozen=True):
 
 
 class Abandon(WireMessage, tag=32, frozen=True):
-    """A wave failed: nobody needs to contribute to it any more, downwards."""
+    """A wave failed, and needs no further contributions; downwards."""
 
     stream: int
     wave: int
@@ -333,7 +333,7 @@ class Abandon(WireMessage, tag=32, frozen=True):
 
 
 class Without(WireMessage, tag=15, frozen=True):
-    """A wave goes on without these ranks, whose processes are lost, downwards."""
+    """A wave continues without these ranks, whose processes are lost; downwards."""
 
     stream: int
     wave: int
@@ -343,7 +343,7 @@ class Without(WireMessage, tag=15, frozen=True):
 class Configure(WireMessage, tag=33, frozen=True):
     """What the filters have in the waves that name this version, downwards.
 
-    Its code is what is staged under the name ``code``, or that of the version before. No wave
+    Its code is staged under the name ``code``, or is unchanged. No wave
     names a version before ``oldest`` any more.
     """
 
@@ -412,7 +412,7 @@ def decode(data: bytes | memoryview) -> AnyMessage:
     """Return the message that the bytes hold.
 
     Raises:
-        ProtocolError: The bytes are no message of this protocol.
+        ProtocolError: The bytes are not a message of this protocol.
 
     Example:
         >>> decode(encode(Close(7)))

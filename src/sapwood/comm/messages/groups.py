@@ -28,7 +28,7 @@ LEFT = "left"
 """Detail of the error of a group that a member left; its own error may say why."""
 
 ONCE = "once:"
-"""Prefix of the names that are used once: who enters such a group after its end is told of it."""
+"""Prefix of names that are used once: entering such a group after its end is an error."""
 
 
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +97,7 @@ class GroupPart(WireMessage, tag=62, frozen=True):
 
 
 class GroupResult(WireMessage, tag=63, frozen=True):
-    """What comes out of a round, downwards.
+    """The result of a round; downwards.
 
     The memory of the rounds up to ``confirmed`` may be used again.
     """

@@ -79,7 +79,7 @@ class MembershipNotice(WireMessage, tag=53, frozen=True):
         gone: Each as (rank, incarnation of the process that is gone).
         back: Ranks that have a new process, also if ``gone`` says that the one before has ended.
         reason: Why they are gone.
-        anew: Whether what was told before is to be forgotten, as it may be out of date.
+        anew: Whether earlier notices are to be forgotten, because they may be out of date.
     """
 
     gone: tuple[tuple[int, int], ...]

@@ -20,7 +20,7 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Attached(WireMessage, tag=40, frozen=True):
-    """Places at or below the sender; what was below ``anew`` before is not any more."""
+    """Places at or below the sender; they replace those below ``anew``."""
 
     places: tuple[Placed, ...]
     anew: int = NOBODY
@@ -40,7 +40,7 @@ class Detached(WireMessage, tag=41, frozen=True):
 
 
 class Release(WireMessage, tag=42, frozen=True):
-    """A place is attached elsewhere by now: whoever has it by an older attachment lets it go."""
+    """A place is attached elsewhere by now: the holder of an older attachment drops it."""
 
     rank: int
     incarnation: int

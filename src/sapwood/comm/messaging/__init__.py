@@ -5,7 +5,7 @@
 ``ordering.py``
     Sequence numbers, send and receive windows between two places (flow control from end to end).
 ``membership.py``
-    Who is gone and who is back: membership notices of the front end.
+    Processes that are gone or back: membership notices of the client.
 ``active.py``
     Active messages (RPC): requests by the name of a handler, and their replies.
 ``point_to_point.py``, ``envelope.py``
@@ -13,5 +13,5 @@
 ``rendezvous.py``
     Bulk transfer of large payloads, in pieces where memory cannot be shared.
 ``events.py``
-    What the layer above wants of all this, and what becomes of it.
+    Requests of the layer above (events) and their outcomes (effects).
 """

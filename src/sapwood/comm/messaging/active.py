@@ -98,7 +98,7 @@ class ActiveMessages(TransferOwner):
         return self._delivery.send(now, event.destination, ACTIVE, outgoing)
 
     def cancel(self, now: float, event: mev.CancelRequest) -> Effects:
-        """Take a request back: its answer is an error now, and its handler is told."""
+        """Cancel a request: its answer is an error now, and its handler is notified."""
         entry = self._asked.pop(event.number, None)
         if entry is None:
             return []

@@ -6,7 +6,7 @@ and in order (``ordering.py``): requests (``active.py``), tagged messages (``poi
 and the pieces of large ones (``rendezvous.py``). A message to several places travels each link once
 and is divided where the ways part.
 
-Silence ends nothing: what is not acknowledged is sent again for as long as the place belongs to the
+Messages that are not acknowledged are sent again as long as their receiver belongs to the
 tree. Only the front end says that a process is gone (``membership.py``), or a newer one at its
 place; neighbours notice silence on their link, and acknowledgements may be lost at every hop.
 """
@@ -48,7 +48,7 @@ class LostProcess(NamedTuple):
 
 
 class OutgoingMessage:
-    """What is to be sent, before it is addressed and numbered.
+    """A message to send, before it has an address and a number.
 
     Attributes:
         kind: What it is.
@@ -207,7 +207,7 @@ class ReliableDelivery:
     def why_not(self, destination: int) -> SapwoodError | None:
         """Return why nothing can be sent to a place, if so."""
         if not 0 <= destination < self._near.router.size:
-            return AgentLostError(f"there is no rank {destination}")
+            return AgentLostError(f"rank {destination} does not exist")
         absence = self.gone.get(destination)
         return lost_error(destination, absence.reason) if absence is not None else None
 
@@ -470,7 +470,7 @@ class ReliableDelivery:
     def lose(self, now: float, rank: int, incarnation: int, reason: str) -> Effects:
         """End what was under way with a process that is gone."""
         if incarnation < self._peers.get(rank, 0):
-            return []  # what is under way is with a newer one
+            return []  # pending messages are for a newer incarnation
         error = lost_error(rank, reason)
         effects: Effects = []
         self._peers.pop(rank, None)

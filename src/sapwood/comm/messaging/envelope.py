@@ -28,7 +28,7 @@ def check_tag(tag: Any) -> int:
     """
     if isinstance(tag, bool) or not isinstance(tag, int) or not 0 <= tag <= MAX_TAG:
         raise ConfigurationError(
-            f"{shown(tag)} is no tag", hint="use an integer from 0 to 2**63 - 1"
+            f"{shown(tag)} is not a tag", hint="use an integer from 0 to 2**63 - 1"
         )
     return tag
 
@@ -38,7 +38,7 @@ def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
     for rank in ranks:
         if not isinstance(rank, int) or (rank != ROOT and rank not in agents):
             raise ConfigurationError(
-                f"there is no agent {shown(rank)}", hint=f"the agents are {ranks_text(agents)}"
+                f"agent {shown(rank)} does not exist", hint=f"the agents are {ranks_text(agents)}"
             )
 
 
@@ -71,7 +71,7 @@ def to_ranks(destination: int | Iterable[int]) -> tuple[int, ...]:
     """Return where a message goes: one place or several, each once.
 
     Raises:
-        ConfigurationError: Nowhere, or something that is no rank.
+        ConfigurationError: The list is empty, or has a value that is not a rank.
     """
     ranks = ranks_of(destination)
     if not ranks:

@@ -57,7 +57,7 @@ class MembershipNotices:
     def parent_changed(self) -> Effects:
         """The new parent tells who is gone: forget what the former one had told, here and below.
 
-        Who came back while this place was cut off would be taken for gone ever after.
+        A process that came back while this one was cut off would otherwise count as gone for good.
         """
         self._delivery.gone.clear()
         if not self._told:

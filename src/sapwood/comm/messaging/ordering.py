@@ -5,7 +5,7 @@ and one :class:`ReceiveWindow` at the receiver. Links below may lose what was on
 broke, and bring things twice or in another order when the tree changed; a receive window hands out
 each item once, in the order in which it was posted.
 
-Numbers belong to an *epoch*: the sender's incarnation, and how often it had to begin anew
+Numbers belong to an *epoch*: the sender's incarnation, and how often it had to restart
 because the receiver's process was replaced. What a receive window does with an arrival is a table::
 
     epoch     number      what happens
@@ -14,7 +14,7 @@ because the receiver's process was replaced. What a receive window does with an 
     current   duplicate   REPEAT    the acknowledgement was lost: say it again
     current   early       KEEP      and say what is missing
     current   beyond      DROP      outside of the window: no sender of ours does that
-    new       any         the window begins anew, then as current
+    new       any         the window restarts, then as current
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Posted(Generic[T]):
 
     Attributes:
         number: Its place in the order.
-        item: What was posted.
+        item: The posted item.
         due: When it is sent again if nothing was heard of it.
         tries: How often it was sent.
     """
@@ -164,7 +164,7 @@ class SendWindow(Generic[T]):
             missing: Numbers above it that have not, though later ones have.
 
         Returns:
-            What is acknowledged now, and what is to be sent.
+            The items that are acknowledged now, and the items to send.
         """
         if epoch != self.epoch:
             return [], []
@@ -272,7 +272,7 @@ class ReceiveWindow(Generic[T]):
         return self.owed
 
     def arrive(self, epoch: int, number: int, item: T) -> Action:
-        """Take an item in and say what becomes of it."""
+        """Receive an item and return what to do with it."""
         if epoch != self.epoch:
             if epoch < self.epoch:
                 return Action.DROP

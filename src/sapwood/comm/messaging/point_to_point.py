@@ -29,7 +29,7 @@ T = TypeVar("T")
 Item = tuple[msg.RoutedMessage, Payload | None]
 
 MAX_UNEXPECTED = 1024
-"""Messages of one place that nobody has asked for yet; their senders wait from then on."""
+"""Unexpected messages that one place holds; further senders wait."""
 
 MAX_UNEXPECTED_BYTES = 16 * 2**20
 """Bytes of such messages; large ones lie where they came from and do not count."""
@@ -51,7 +51,7 @@ class Receive(NamedTuple):
 
 
 class Unexpected(NamedTuple, Generic[T]):
-    """A message that nobody has asked for yet; ``nbytes`` is what it takes up here."""
+    """A message without a matching receive; ``nbytes`` is what it takes up here."""
 
     source: int
     tag: int
@@ -262,7 +262,7 @@ class PointToPoint(TransferOwner):
     def arrived(
         self, now: float, message: msg.RoutedMessage, payload: Payload | None
     ) -> Effects | None:
-        """Take a message in, if somebody waits for it or it has room to wait."""
+        """Accept a message if a receive matches it or there is room to hold it."""
         nbytes = len(message.body) + (payload.nbytes if payload and not message.large else 0)
         waits = self.matching.find(message.source, message.tag) is not None
         if not waits and not self.matching.has_room(nbytes):

@@ -1,10 +1,10 @@
 """Rendezvous: bulk transfer of large payloads, in pieces where memory is not shared. No I/O.
 
 A message with a large payload carries a reference to shared memory as long as the links on its way
-can share. Where one cannot, it goes on without, and the receiver asks for the bytes when it wants
-them (rendezvous). They come in pieces of :data:`PIECE` bytes, of which only a window is on its
-way at a time: no place in between ever holds more than that. In both cases the receiver says when
-it has them, and only then the sender may use their memory again.
+can share. Where a link cannot, only the message travels, and the receiver asks for the bytes when
+it needs them (rendezvous). They come in pieces of :data:`PIECE` bytes, of which only a window is on
+its way at a time: no place in between ever holds more than that. In both cases the receiver says
+when it has them, and only then the sender may use their memory again.
 
 ::
 

@@ -98,7 +98,7 @@ def make_reduction(text: str) -> Reduction:
     """
     if not isinstance(text, str):
         raise ProgramError(
-            f"there is no reduction {shown(text)}", hint=f"use one of {', '.join(REDUCTIONS)}"
+            f"{shown(text)} is not a reduction", hint=f"use one of {', '.join(REDUCTIONS)}"
         )
     kind, arguments = _parsed(text)
     return kind(*arguments)
@@ -110,7 +110,7 @@ def _parsed(text: str) -> tuple[Callable[..., Reduction], tuple[str, ...]]:
     kind = REDUCTIONS.get(name)
     if kind is None:
         raise ProgramError(
-            f"there is no reduction {shown(text)}", hint=f"use one of {', '.join(REDUCTIONS)}"
+            f"{shown(text)} is not a reduction", hint=f"use one of {', '.join(REDUCTIONS)}"
         )
     wanted = list(inspect.signature(kind).parameters)
     if len(arguments) != len(wanted):

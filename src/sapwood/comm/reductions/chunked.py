@@ -33,7 +33,7 @@ Combine = Callable[..., Any]
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """Where an array lies in the payloads, and how it is put together; None for the mean."""
+    """Position of an array in the payloads, and how it is combined; None for the mean."""
 
     start: int
     stop: int

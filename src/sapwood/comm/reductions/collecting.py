@@ -111,7 +111,7 @@ class Union:
         if isinstance(value, np.ndarray):
             value = list(value.ravel()) if value.dtype.kind in "mM" else value.ravel().tolist()
         if not isinstance(value, (set, list, tuple)):
-            raise ExecutionError(f"{type(value).__name__} is no set of values")
+            raise ExecutionError(f"{type(value).__name__} is not a set of values")
         try:
             self.members.update(value)
         except TypeError as error:
@@ -167,7 +167,7 @@ class Classes:
 
 
 def owned(value: Any) -> Any:
-    """Return a value whose arrays are nobody else's: contributors use their memory again.
+    """Return a value with its own arrays, because contributors reuse their memory.
 
     Example:
         >>> there = np.zeros(2)

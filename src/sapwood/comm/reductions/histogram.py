@@ -33,7 +33,7 @@ class Histogram:
             first, last, count = float(low), float(high), int(bins)
         except ValueError as error:
             raise ProgramError(
-                f"histogram:{low}:{high}:{bins} is no reduction",
+                f"histogram:{low}:{high}:{bins} is not a reduction",
                 hint="write two numbers and a whole one, as in histogram:0:1:50",
             ) from error
         if not first < last or not 1 <= count <= MAX_BINS:

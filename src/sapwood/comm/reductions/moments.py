@@ -52,7 +52,7 @@ class Variance:
 
     The total is a dictionary: ``count``, ``mean`` and ``variance`` (divided by ``count - 1``;
     NaN for a single sample), the last two of the shape of one sample. Short floats are computed
-    with as doubles; of complex samples the variance is that of their distance from the mean.
+    with as doubles; of complex samples the variance is computed from their distances to the mean.
     """
 
     __slots__ = ("count", "mean", "squares")

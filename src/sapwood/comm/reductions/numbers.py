@@ -1,4 +1,4 @@
-"""What can be reduced element by element, and whether two of them fit."""
+"""Checks of values that are reduced element by element, and of pairs of them."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class ReproducibleSum:
 
 
 def _next_round(parts: dict[Place, ReproduciblePart], level: int) -> dict[Place, ReproduciblePart]:
-    """Play a round: who has no opponent among the members goes on without a match."""
+    """Combine pairs of one level; a part without a partner passes unchanged."""
     after: dict[Place, ReproduciblePart] = {}
     for place, part in sorted(parts.items()):
         there = (level + 1, place[1] >> 1) if place[0] == level else place

@@ -146,13 +146,13 @@ def _deserialized(kind: Any, data: bytes) -> Any:
     try:
         return kind.deserialize(data)
     except (IndexError, ValueError, RuntimeError) as error:
-        raise ExecutionError(f"bytes from below are no sketch: {error}") from error
+        raise ExecutionError(f"bytes from a child are not a sketch: {error}") from error
 
 
 def _whole(spec: str, text: str, low: int, high: int, example: str) -> int:
     if not text.isdecimal() or not low <= int(text) <= high:
         raise ProgramError(
-            f"{spec} is no reduction",
+            f"{spec} is not a reduction",
             hint=f"write a whole number from {low} to {high}, as in {example}",
         )
     return int(text)

@@ -28,7 +28,7 @@ class Top:
     def __init__(self, count: str) -> None:
         if not count.isdecimal() or not 1 <= int(count) <= MAX_KEPT:
             raise ProgramError(
-                f"top:{count} is no reduction",
+                f"top:{count} is not a reduction",
                 hint=f"write a whole number from 1 to {MAX_KEPT}, as in top:10",
             )
         self._count = int(count)

@@ -1,7 +1,7 @@
 """Streams: broadcast down the tree, reduce up, exactly once.
 
 ``streams.py``
-    All streams of one place: who takes which event and which message.
+    All streams of one place: dispatch of events and messages.
 ``engine.py``
     The wave engine: what a place does with a wave, from the broadcast to the total, by the policy
     of its stream. Recovery, time-outs, the loss policy, failures, user-defined filters.

@@ -6,8 +6,8 @@ rendezvous request), whoever wants it *fetches* it, and it travels in chunks.
 - *Values* go down (:class:`AdvertisedValues`). An agent fetches what its parent advertises, and so
   does a place whose children map its memory or whose filter looks at it. Any other place passes the
   chunks on without keeping them (:class:`Forwarding`): a value of any size passes it.
-- *Contributions* go up (:class:`AdvertisedContributions`). The root fetches them when nobody is
-  waited for any more; a junction advertises what it will reduce, and fetches from its children
+- *Contributions* go up (:class:`AdvertisedContributions`). The root fetches them when no child is
+  missing any more; a junction advertises what it will reduce, and fetches from its children
   what its parent fetches from it, so that a sum of any size passes a junction that holds one
   window of it (``bulk_reduce.py``).
 
@@ -140,7 +140,7 @@ class IncomingValue:
     Attributes:
         message: The wave, as the present parent asks for it.
         link: The link to that.
-        assembly: What has come of it.
+        assembly: The bytes that have arrived.
         fetch: How the rest comes.
     """
 
@@ -279,9 +279,9 @@ class SharedFetch:
 
     Attributes:
         undecided: Children that have not said yet whether they want it.
-        wanted: Who has fetched it: child and number of its draw, and the last part of it.
+        wanted: Children that fetch it: child, number of its draw, and the last part of it.
         position: Bytes up to which it was passed on.
-        fetch: What comes from the parent.
+        fetch: The transfer from the parent.
     """
 
     __slots__ = ("fetch", "position", "size", "undecided", "wanted")
@@ -294,7 +294,7 @@ class SharedFetch:
         self.fetch: Fetch | None = None
 
     def takes(self, child: int, start: int) -> bool:
-        """Whether a child was told of it and wants the bytes from where it stands."""
+        """Whether a child was notified and wants the bytes from the present position."""
         return child in self.undecided and (not self.wanted or self.position == start)
 
     def leave(self, child: int) -> bool:
@@ -393,7 +393,7 @@ class Forwarding:
         if shared_fetch.undecided:
             return []
         if not shared_fetch.wanted:
-            # None of those who were told wants it: nor does this place.
+            # No notified child wants it, so this place does not need it either.
             self._forget(key, shared_fetch)
             fetch = shared_fetch.fetch
             return self.decline(key, fetch.number if fetch is not None else 0)
@@ -443,7 +443,7 @@ class Forwarding:
         return effects
 
     def resume(self, key: Key) -> Effects:
-        """A new parent has the value: go on where the former one stopped."""
+        """Continue from a new parent where the former one stopped."""
         shared = list(self._shared.get(key, ()))
         return [effect for shared_fetch in shared for effect in self._go_on(key, shared_fetch)]
 
@@ -480,12 +480,12 @@ class _Forward:
 class AdvertisedContributions:
     """Large contributions at one place.
 
-    An offer answers what a child was asked, without the bytes. What cannot be reduced in chunks is
+    An offer answers a request without the bytes. A value that cannot be reduced in chunks is
     fetched as a whole first.
 
-    A place whose child is lost takes back what it has offered of it: whoever is above drops what it
-    fetched, and asks again for who is missing, as the next attempt. Agents keep their contributions
-    until the wave is confirmed, so nothing is lost, and nothing is counted twice.
+    A place whose child is lost withdraws its offer: the parent drops what it
+    fetched, and asks again for the missing ranks in another attempt. Agents keep their
+    contributions until the wave is confirmed, so nothing is lost, and nothing is counted twice.
 
     Args:
         near: The neighbours.
@@ -531,7 +531,7 @@ class AdvertisedContributions:
         return stream.policy.complete(stream, wave_open)
 
     def _assemble(self, link: Link, message: Offer) -> Effects:
-        """Fetch a contribution, and take it in as if it had come by itself."""
+        """Fetch a contribution, and treat it as if it had been sent at once."""
 
         def whole(payload: Payload) -> Effects:
             up = msg.Up(
@@ -550,7 +550,7 @@ class AdvertisedContributions:
         return self.fetches.more(fetch, 0)
 
     def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
-        """Nobody is waited for any more, and there are offers: put them together.
+        """Combine the offers, once no child is missing.
 
         Returns:
             What fetches them; or what will put them together as the parent fetches the result.
@@ -608,7 +608,7 @@ class AdvertisedContributions:
         return fetching.start()
 
     def _is_at_rest(self, stream: NodeStream, wave: Wave) -> bool:
-        """Whether nobody is waited for, and the wave is not over."""
+        """Whether no child is missing, and the wave is not over."""
         missing = wave.missing and self._near.rank == ROOT
         return stream.waves.get(wave.number) is wave and not (wave.waiting or missing)
 
@@ -624,7 +624,7 @@ class AdvertisedContributions:
         return self._take_back(stream, message.wave, link.rank, message.ranks)
 
     def child_left(self, stream: NodeStream, child: int) -> Effects:
-        """A child is lost: what was offered of it does not hold."""
+        """Withdraw offers that contain parts of a lost child."""
         effects: Effects = []
         for number in list(stream.kept):
             effects += self._take_back(stream, number, child, None)

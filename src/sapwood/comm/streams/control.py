@@ -189,7 +189,7 @@ class ControlOperations:
         return self._behind(stream, message, sent) + moved
 
     def _stage(self, stream: NodeStream, sweep: PendingOperation) -> Effects:
-        """Keep filters for a later version, and have those of this place loaded."""
+        """Keep filters for a later version, and load the filters of this place."""
         number = stream.spec.stream
         unused = stream.stage(sweep.message.filters)
         effects: Effects = [ev.FilterUnused(number, code) for code in unused]

@@ -8,19 +8,19 @@ chosen when the stream opened:
   *recovery*: whoever is missing is requested again when the tree changes (re-request, the
   retransmission of this protocol);
 - :class:`GeneralWaves`: also *user-defined filters*, which values and contributions go through,
-  and the *loss policy*: what becomes of waves when an agent is lost;
-- :class:`TimedWaves`: also *time-outs*: a wave is passed on when its time is over, and what comes
-  later is not lost;
-- :class:`UnsynchronisedWaves`: each contribution goes up by itself, at once;
-- :class:`AgentWaves`: those of a leaf, which works on values and contributes.
+  and the *loss policy*: the treatment of waves when an agent is lost;
+- :class:`TimedWaves`: also *time-outs*: a wave is passed on when its time is over, and later
+  contributions are not lost;
+- :class:`UnsynchronisedWaves`: each contribution is passed on alone, at once;
+- :class:`AgentWaves`: the waves of a leaf, which works on values and contributes.
 
-``stream.py`` and ``wave.py`` hold the state of a stream and of one wave, and call nobody.
-``bulk.py`` moves arrays that a link cannot share, and comes back here when they are there.
+``stream.py`` and ``wave.py`` hold the state of a stream and of one wave, and call no other module.
+``bulk.py`` moves arrays that a link cannot share, and calls this module when they have arrived.
 
-A place asks a child for exactly the ranks that it has not yet and nobody else was asked for. When
+A place asks a child for exactly the ranks that are missing and requested from no other child. When
 a child is lost, or answers without some of them, those are missing, and asked for wherever they
-are attached by then: here, or by a place above. What is asked for twice is sent twice from memory
-and computed once.
+are attached by then: here, or by a place above. A repeated request is answered from the retained
+contribution; nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class WaveEngine:
         stream.last_wave += 1
         error = AgentLostError(
             f"{fold('agent', stream.left)} left the session",
-            hint='open a stream to those that are there; on_loss="partial" goes on without',
+            hint='open a stream to present agents; on_loss="partial" continues without lost ones',
         ).to_record()
         failed = ev.WaveFailed(event.stream, stream.last_wave, min(stream.left), error)
         return [failed] if event.payload is None else [ev.Released(event.payload), failed]
@@ -228,7 +228,7 @@ class WaveEngine:
             return []  # a quiet stream is looked at again when it moves
         return stream.policy.time_up(now, stream)
 
-    # --- waves that fail, or go on without somebody ----------------------------------------------
+    # --- waves that fail, or continue without some agents ----------------------------------------
 
     def on_failed(self, link: Link, message: msg.Failed, _payload: Any) -> Effects:
         """A place below could not contribute."""
@@ -255,7 +255,7 @@ class WaveEngine:
         return effects + (stream.outbox.put([ev.Transmit(links, message)]) if links else [])
 
     def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
-        """A wave goes on without agents that are lost."""
+        """Continue a wave without lost agents."""
         self._near.must_be_parent(link)
         stream = self.open.get(message.stream)
         wave = stream.waves.get(message.wave) if stream is not None else None
@@ -329,7 +329,7 @@ class BaseWaves(WavePolicy):
         return [*stream.outbox.put([ev.Transmit(links, abandon)]), *_free(wave.payload), failed]
 
     def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
-        """Somebody could not contribute to a wave that is over."""
+        """Handle an agent that could not contribute to a wave that is over."""
 
     def _fail_for(self, stream: NodeStream, wave: Wave, rank: int, error: SapwoodError) -> Effects:
         number, record = stream.spec.stream, error.to_record()
@@ -361,7 +361,7 @@ class AgentWaves(BaseWaves):
     def on_up(
         self, _link: Link, _stream: NodeStream, _message: msg.Up, _payload: Payload | None
     ) -> Effects:
-        """Drop what nobody may send to a leaf."""
+        """Drop messages that a leaf may not receive."""
         return []
 
     def contribute(self, stream: NodeStream, event: ev.Contribute) -> Effects:
@@ -371,7 +371,7 @@ class AgentWaves(BaseWaves):
         return self._keep_and_answer(stream, event.wave, kept)
 
     def fail(self, stream: NodeStream, event: ev.Fail) -> Effects:
-        """Say why there is no contribution to a wave."""
+        """Answer a wave with the error that replaces the contribution."""
         kept = Kept(self._myself, self._my_ranges, 0.0, b"", None, event.error)
         return self._keep_and_answer(stream, event.wave, kept)
 
@@ -433,7 +433,7 @@ class PlainWaves(BaseWaves):
     def _take_stray(
         self, _link: Link, stream: NodeStream, _message: msg.Up, _payload: Payload | None
     ) -> Effects:
-        """Drop what nobody waits for: it came before."""
+        """Drop a contribution that came before."""
         stream.counters.came_twice()
         return []
 
@@ -467,7 +467,7 @@ class PlainWaves(BaseWaves):
         return self._reduce(stream, wave)
 
     def _complete_if_ready(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Pass a wave on, or end it, if nobody is left to wait for."""
+        """Pass a wave on, or end it, if no contribution is missing."""
         if stream.waves.get(wave.number) is not wave or wave.waiting or wave.filtering:
             return []
         if self._near.rank == ROOT and wave.missing:
@@ -539,7 +539,7 @@ class PlainWaves(BaseWaves):
             number, wave.number, total, ranks, wave.weight, late, body, payload, wave.version
         )
         if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
-            return [done]  # who is late may have to be asked again
+            return [done]  # stragglers may have to be asked again
         return [ev.Released(wave.payload), done]
 
     # --- recovery: missing contributions are requested again -------------------------------------
@@ -700,11 +700,11 @@ class PlainWaves(BaseWaves):
     ) -> Effects:
         left = stream.spec.follows and all(
             rank not in self._near.router.tree for rank in gone
-        )  # it goes by the tree, and they are no part of that any more
+        )  # the tree no longer contains them
         if stream.spec.on_loss != msg.PARTIAL and not left:
             error = AgentLostError(
                 f"{fold('agent', gone)} ended: {reason}",
-                hint='on_loss="replace" waits for new processes, "partial" goes on without',
+                hint='on_loss="replace" waits for new processes, "partial" continues without',
             )
             return self._fail_for(stream, wave, min(gone), error)
         # Places below may have new processes there by now: they are not to wait for those.
@@ -735,9 +735,9 @@ class GeneralWaves(PlainWaves):
     waits in the outbox.
 
     *Loss policy.* With "replace" nothing happens here: the wave waits until the place is back and
-    asked again. With "partial" it goes on without, with "fail" it fails and names who is lost; in
-    both cases the place takes part again from the first wave after it is back. The root decides:
-    agents that are only disconnected, because a junction above them is lost, are not lost.
+    asked again. With "partial" it continues without, with "fail" it fails and names the lost
+    agents; in both cases the place takes part again from the first wave after it is back. The root
+    decides: agents that are only disconnected, because a junction above them is lost, are not lost.
     """
 
     def begin(
@@ -759,7 +759,7 @@ class GeneralWaves(PlainWaves):
         return stream.begin_whole(message.wave, message.body, payload)
 
     def complete(self, stream: NodeStream, wave: Wave) -> Effects:
-        """Have the filter put together what has come, or reduce it, and pass it on."""
+        """Combine the contributions by the filter or the reduction, and pass the result on."""
         if stream.quiet:
             return []
         filtered = stream.filters_up and wave.values
@@ -901,14 +901,14 @@ class GeneralWaves(PlainWaves):
             failed = self._filter_failed(stream, message.wave, message.attempt, event)
             if message.wave:
                 return failed
-            # What was pushed is numbered: those after it are taken when it has come.
+            # Pushed values are numbered: later ones are accepted after this one has arrived.
             return failed + self._hand_on(stream, msgspec.structs.replace(message, body=b""), None)
         passed = msgspec.structs.replace(message, body=event.body)
         return self._hand_on(stream, passed, event.payload)
 
     def _hand_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
-        """Pass one contribution on by itself."""
-        raise NotImplementedError  # in this stream none goes by itself
+        """Pass one contribution on alone."""
+        raise NotImplementedError  # this kind of stream passes none on alone
 
     def _value_filtered(
         self, stream: NodeStream, message: msg.Down, child: int, event: ev.Filtered
@@ -932,7 +932,7 @@ class GeneralWaves(PlainWaves):
         payload: Payload | None,
         child: int,
     ) -> Effects:
-        """Send what a filter made of a value to a child, or to all, as they were asked."""
+        """Send the output of a filter to one child, or to all, as each was asked."""
         del stream
         effects: Effects = []
         waiting = wave.waiting if wave is not None else {}
@@ -956,17 +956,17 @@ class TimedWaves(GeneralWaves):
     No clock is read here: times come with events, and Wake asks for one. A stream has one such
     request under way at a place, however many waves are open.
 
-    What comes later goes up by itself, as one more answer to its wave. Each place takes it from one
-    child only, because it knows who is missing in the wave; the root adds it to the next wave that
-    completes. A contribution is confirmed when the root has it, so whatever is lost on its way is
-    asked for again, and nothing counts twice.
+    A late contribution is passed on alone, as one more answer to its wave. Each place takes it from
+    one child only, because it knows who is missing in the wave; the root adds it to the next wave
+    that completes. A contribution is confirmed when the root has it, so whatever is lost on its way
+    is asked for again, and nothing counts twice.
     """
 
     def _start_timeout(self, now: float, stream: NodeStream, wave: int) -> Effects:
         """Note when the time of a wave is over that begins here, or of one more part of it.
 
         A parent that lacks a place asks for the others by name, which is a part. Without a
-        time-out of its own it would wait for the slowest for ever, and everybody in it would be
+        separate time-out it would wait for the slowest for ever, and all agents in it would be
         late above.
         """
         stream.deadlines.append((now + stream.timeout, wave))
@@ -995,11 +995,11 @@ class TimedWaves(GeneralWaves):
             return []
         effects = self._add_late(stream, wave)
         if wave.number not in stream.waves:
-            return effects  # what is late of others has failed it
+            return effects  # a late error of another agent has failed it
         return effects + super().complete(stream, wave)
 
     def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
-        """Pass a wave on without those who are late: there is no time to ask the child again."""
+        """Pass a wave on without stragglers: there is no time to ask the child again."""
         effects = self._request_elsewhere(stream, wave, child)
         return effects if wave.waiting else effects + self.complete(stream, wave)
 
@@ -1031,7 +1031,7 @@ class TimedWaves(GeneralWaves):
     def _take_late(
         self, stream: NodeStream, child: int, message: msg.Up, payload: Payload | None
     ) -> Effects:
-        """Take in what nobody waits for: it is late, or it came before."""
+        """Handle a contribution that is not awaited: it is late, or came before."""
         ranks = from_ranges(message.ranks)
         wave = stream.waves.get(message.wave)
         if wave is not None and self._may_be_in_time(stream, wave, ranks):
@@ -1121,7 +1121,7 @@ class TimedWaves(GeneralWaves):
     def _send_rest_of_late(
         self, stream: NodeStream, wave: Wave, attempt: int, ranks: set[int]
     ) -> Effects:
-        """Give what is kept of a wave whose time is over; what comes of it is given as it comes."""
+        """Send the kept contributions of a wave whose time is over; later ones follow."""
         pieces: list[Kept] = []
         for kept in stream.kept.get(wave.number, ()):
             if kept.ranks <= ranks:
@@ -1166,7 +1166,7 @@ class TimedWaves(GeneralWaves):
         return effects + super()._give_up(stream, gone, reason)
 
     def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
-        """Note that somebody could not contribute to a wave whose time is over."""
+        """Record an agent that could not contribute to a wave whose time is over."""
         wave = stream.late_waves.get(message.wave)
         if wave is None or message.rank in wave.given_up:
             return
@@ -1177,7 +1177,7 @@ class TimedWaves(GeneralWaves):
 
 
 class UnsynchronisedWaves(GeneralWaves):
-    """The waves of a stream that waits for nobody: each contribution goes up by itself, at once.
+    """The waves of a stream without synchronisation: each contribution is passed on alone, at once.
 
     The root knows which agents have answered a wave, so each answer counts once, however often a
     place on its way was replaced. What agents push without a wave belongs to wave 0.
@@ -1339,7 +1339,7 @@ class UnsynchronisedWaves(GeneralWaves):
 
 
 def split(router: Router, ranks: Iterable[int]) -> Iterator[tuple[int, set[int]]]:
-    """Return the children that lead to ranks at present, each with those that it leads to."""
+    """Return the children that lead to ranks at present, each with its ranks."""
     found: dict[int, set[int]] = {}
     for rank in ranks:
         if router.is_below(rank):
@@ -1382,13 +1382,13 @@ class Downstream:
         *,
         whole: bool = False,
     ) -> Effects:
-        """Send a value down that nobody gathers the answers to.
+        """Send a value down whose answers are not gathered.
 
         Args:
-            shares: Who is below.
+            shares: The ranks below each child.
             message: The wave.
             payload: Its arrays.
-            whole: Whether they go in one message, as they are kept nowhere to be fetched.
+            whole: Whether they travel in one message, because no process keeps them for a fetch.
         """
         if not message.ranks:
             return self.to(shares.concerned, message, payload, whole=whole)
@@ -1405,7 +1405,7 @@ class Downstream:
         *,
         whole: bool = False,
     ) -> Effects:
-        """Send a wave to some children, those of them that are there."""
+        """Send a wave to the children of a list that are connected."""
         near = self._near
         if payload is not None and payload.nbytes > near.timing.piece and not whole:
             return self._large(children, message, payload)
@@ -1439,7 +1439,7 @@ class LazyBulkTransfers:
 
     Attributes:
         transfers: What there is of them; None as long as there was none.
-        on_message: Who takes which message.
+        on_message: Handlers of messages by class.
     """
 
     def __init__(
@@ -1509,7 +1509,7 @@ def _released(payloads: Iterable[Payload]) -> Effects:
 
 
 def _free(payload: Payload | None) -> Effects:
-    """Give memory back that nobody needs, if there is any."""
+    """Release memory that is no longer needed, if there is any."""
     return [ev.Released(payload)] if payload is not None else []
 
 

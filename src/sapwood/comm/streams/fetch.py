@@ -1,7 +1,7 @@
 """Fetches: the flow control of large arrays, fetched in pieces from their owner. No I/O.
 
 Where a link cannot share memory, a large array stays with its sender, who advertises its size.
-Whoever wants it fetches it: it sends a ``Draw`` for the next bytes whenever half of a window has
+A receiver fetches it: it sends a ``Draw`` for the next bytes whenever half of a window has
 arrived, and so decides how much is under way (back-pressure). A sender answers each ``Draw`` with
 the pieces that it names and remembers nothing.
 """
@@ -147,7 +147,7 @@ class Fetches:
         return self.ask(fetch, done + window) if fetch.asked - done <= window // 2 else []
 
     def on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
-        """Bytes have arrived; those that nobody wants any more are dropped.
+        """Handle bytes that have arrived; bytes of a cancelled fetch are dropped.
 
         Raises:
             ProtocolError: They are not those that were asked for.
@@ -244,7 +244,7 @@ def too_large(near: PeerTable, message: Offer | Announced, link: Link) -> str:
     """Say why a size is not acceptable; nothing if it is.
 
     Raises:
-        ProtocolError: It is no size.
+        ProtocolError: It is not a size.
     """
     if message.size <= 0:
         raise ProtocolError(f"rank {link.rank} offers {message.size} bytes")

@@ -18,7 +18,7 @@ ALL = -1
 
 
 class Outbox:
-    """Effects of one stream; those of a filter come later, and what follows waits for them.
+    """Effects of one stream; effects of a filter come later, and the following ones wait for them.
 
     Example:
         >>> outbox = Outbox()
@@ -102,7 +102,7 @@ class Parts:
     """Contributions as they came, for a user-defined filter.
 
     Args:
-        first: What is added to ranks.
+        first: Offset that is added to ranks.
     """
 
     __slots__ = ("_first", "parts")
