@@ -76,7 +76,7 @@ class StreamCalls:
             )
 
     def _end_calls(self, stream: int) -> None:
-        if stream not in self._codes:  # else this place has been told of it anew
+        if stream not in self._codes:  # else it was opened again meanwhile
             self._runner.cancel(self._name(stream))
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class StreamCalls:
             self.stream_closed(stream)
 
     def step(self, generating: Generating) -> None:
-        """Have a generator go on, or later if its stream is quiet or takes no more at present."""
+        """Continue a generator, or do so later if its stream is paused or full."""
         number = generating.contribution.arrived.spec.stream
         stream = self._agent.place.node.streams.get(number)
         if stream is None:
@@ -201,7 +201,7 @@ class StreamCalls:
 
 
 class Generating:
-    """A generator of the user that goes on step by step: other calls come in between.
+    """A generator of the user that runs step by step, with other calls in between.
 
     Args:
         calls: The streams of its agent.
@@ -617,7 +617,7 @@ class AgentCalls:
             self._agent.loop.call_later(agent_requests.RUN_GRACE, self._forget_left, name, run)
 
     def _forget_left(self, name: str, run: OpenedRun | None) -> None:
-        """Forget a run that nobody has closed."""
+        """Forget a run that was not closed."""
         if run is not None and self._runs.get(name) is run:
             self._forget_run(name)
 
@@ -731,7 +731,7 @@ def _machine(request: IncomingRequest) -> None:
 
 
 def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]]) -> bytes:
-    """Return what a runner is told to open a program and its items."""
+    """Return the message that makes a runner open a program and its items."""
     return plain.encode(
         {
             "image": order.image,

@@ -1,6 +1,6 @@
 """What agents do, in few numbers, which are added up on their way to the root of a session.
 
-They are contributions to the waves of a stream: each place adds those of its children, so the root
+They are contributions to the waves of a stream: each place adds its children's, so the root
 gets as many messages as it has children, however many agents there are.
 """
 
@@ -25,7 +25,7 @@ REDUCE: Final = dict.fromkeys(
 class AgentFigures:
     """Counts the calls of an agent since it was asked last: maps of runs, and tasks.
 
-    What is told once is not told again. So the sum at the root never falls, whichever agents go.
+    Each agent reports only increments, so the sum at the root never falls when agents leave.
 
     Example:
         >>> counted = AgentFigures()

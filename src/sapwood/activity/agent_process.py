@@ -74,7 +74,8 @@ class AgentProcess:
         self._has_shortcut = False
 
     def _first_join(self, request: IncomingRequest) -> None:
-        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents know one tree
+        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents
+        know one tree
 
         SecondaryPlaces(self._agent, self._settle).join(request)
 
@@ -103,7 +104,7 @@ class AgentProcess:
             self._has_shortcut = True
 
     def close(self) -> None:
-        """End the runner, where the process goes on without the agent."""
+        """Stop the runner if the process continues without the agent."""
         self._runner.close()
 
     # --- output --------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class OpenRun(msgspec.Struct, frozen=True):
         function: What the map is called, for messages and statistics.
         time_limit: Seconds that one map may take; 0 for no limit.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
-        attempts: How often a call may begin, if somebody kills its runner.
+        attempts: How often a call may start, if its runner is killed.
         content: What image, slice and libraries need and the agent may have to fetch.
         chunk: Items of each call of the map, whose results are put together by the named
             reductions; 0 for one call.
@@ -213,7 +213,7 @@ class CallTask(msgspec.Struct, frozen=True):
         function: What the function is called, for messages and statistics.
         argument: Encoded argument of the procedure; its arrays are the request's payload.
         time_limit: Seconds that the call may take; 0 for no limit.
-        attempts: How often it may begin, if somebody kills its runner.
+        attempts: How often it may start, if its runner is killed.
         content: What the function needs and the agent may have to fetch.
     """
 
@@ -279,7 +279,7 @@ class UserCode(msgspec.Struct, frozen=True):
         code: Pickled, or an encoded :class:`~sapwood.code.image.ProgramImage`.
         native: Name of the native function; empty for Python.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
-        steps: Whether it is a generator: each value goes up by itself.
+        steps: Whether it is a generator: each value is sent alone.
         time_limit: Seconds that one call may take; 0 for no limit.
         reducers: Whether it is what reduces the fields of the program in ``code``.
         content: What the code needs and a place may have to fetch.
@@ -304,7 +304,7 @@ class FilterCall(msgspec.Struct, frozen=True, array_like=True):
         version: Of the parameters.
         parameters: Encoded parameters.
         child: Where the value goes; -1 for all children.
-        values: Encoded values: body, arrays inline, and where the arrays lie in shared memory.
+        values: Encoded values: body, arrays inline, and the positions of arrays in shared memory.
         ranks: The lowest rank behind each value.
         weights: The items behind each value.
     """

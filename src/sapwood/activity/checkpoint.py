@@ -1,8 +1,8 @@
-"""Checkpoints of runs: the state after an iteration in a file, from which another process goes on.
+"""Checkpoints of runs: the state after an iteration in a file, from which a process continues.
 
 A file is a line that names its format, the checksum of the rest, a header in msgpack and the bytes
 of the arrays. It is written beside the one before and takes its place when it is whole; the one
-before is kept. What was only half written is found by the checksum.
+before is kept. A checksum detects a file that was written in part.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _log = logger("activity")
 
 
 class _Damage(Exception):  # noqa: N818 - users get a DataValueError
-    """A file is no whole checkpoint."""
+    """A file is not a complete checkpoint."""
 
 
 class CheckpointFiles(Protocol):
@@ -104,7 +104,7 @@ DISK: Final[CheckpointFiles] = _Disk()
 
 
 class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint belongs to: only the same goes on from it.
+    """Identity of the run of a checkpoint: only the same run continues from it.
 
     Attributes:
         program: Hash of the program.
@@ -120,7 +120,7 @@ class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written before the arrays.
+    """The part of a checkpoint before the arrays.
 
     Attributes:
         version: Of Sapwood.
@@ -164,7 +164,7 @@ _read_header: Callable[[bytes], _Header] = typed.unpacker(_Header)
 def identity_of(program: Program, data: Dataset, *, allow_nan: bool) -> RunIdentity:
     """Return what the checkpoints of a run belong to.
 
-    Files are known by their time and size, as agents map them; what lies in memory is hashed.
+    Files are identified by time and size, because agents map them; data in memory is hashed.
     """
     return RunIdentity(
         program=program.hash,
@@ -189,7 +189,7 @@ def write_checkpoint(
     """Write a checkpoint; the one before is kept until the next but one.
 
     Raises:
-        OSError: It cannot be written; what was there is there still.
+        OSError: It cannot be written; the former checkpoint is kept.
         DataValueError: The state cannot travel, nor be written.
     """
     encoded = values.encode(state)
@@ -254,14 +254,14 @@ def read_checkpoint(file: Path, files: CheckpointFiles = DISK) -> Checkpoint:
     if problems:
         raise problems[0]
     raise DataMissingError(
-        "there is no checkpoint",
+        "the checkpoint does not exist",
         where=str(file),
         hint="the run may have ended before the first one: begin it anew",
     )
 
 
 def is_whole(file: Path, files: CheckpointFiles = DISK) -> bool:
-    """Return whether a run can go on from a file: where all is damaged or missing, it begins anew.
+    """Return whether a run can continue from a file; if all are damaged or missing, it restarts.
 
     Raises:
         DataValueError: It is of another version, which must not be taken for damage.
@@ -279,13 +279,13 @@ def _parse(data: bytearray, where: str) -> Checkpoint:
     view = memoryview(data)
     begin = len(MAGIC) + _PLACE.size
     if not data.startswith(MAGIC) or len(data) < begin:
-        raise _Damage("this is no checkpoint")
+        raise _Damage("this is not a checkpoint")
     version, size, nbytes, checksum = _PLACE.unpack_from(data, len(MAGIC))
     if version != FORMAT:
         raise DataValueError(
             f"the checkpoint has the format {version}, and this version of Sapwood reads {FORMAT}",
             where=where,
-            hint="go on with the version that wrote it, or begin the run anew",
+            hint="resume with the version that wrote it, or restart the run",
         )
     rest = view[begin:]
     if len(rest) != size + nbytes or hashlib.sha256(rest).digest() != checksum:
@@ -313,7 +313,7 @@ def _require_version(version: str, where: str) -> None:
         raise DataValueError(
             f"the checkpoint is of Sapwood {version}, and this is {here}",
             where=where,
-            hint="go on with that version, or begin the run anew",
+            hint="resume with that version, or restart the run",
         )
 
 
@@ -346,11 +346,11 @@ def require_same(found: RunIdentity, wanted: RunIdentity, where: str) -> None:
     raise DataValueError(
         f"the checkpoint is of another run: {', '.join(what)}",
         where=where,
-        hint="run what it was written by, or begin anew without it",
+        hint="run the program that wrote it, or restart without it",
     )
 
 
-# --- arrays as they lay in memory -----------------------------------------------------------------
+# --- the memory layout of arrays ------------------------------------------------------------------
 
 
 def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
@@ -366,7 +366,7 @@ def _arrays(value: Any) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _orders(state: Any) -> dict[int, tuple[int, ...]]:
-    """Return the order of the axes of arrays that do not lie in memory as they are written.
+    """Return the order of the axes of arrays whose memory layout differs from the file's.
 
     A sum over an array takes its items as they lie, so its last bits depend on that.
     """
@@ -378,7 +378,7 @@ def _orders(state: Any) -> dict[int, tuple[int, ...]]:
 
 
 def _own(value: Any, orders: dict[int, tuple[int, ...]], numbers: Iterator[int]) -> Any:
-    """Return a state with arrays of its own, which lie in memory as those that were written."""
+    """Return a state with its own arrays, in the memory layout of the written ones."""
     if isinstance(value, np.ndarray):
         order = orders.get(next(numbers))
         if order is None:
@@ -443,7 +443,7 @@ class CheckpointWriter:
     def offer(self, iteration: int, state: dict[str, Any]) -> None:
         """Write the state after an iteration, if the last checkpoint is long enough ago.
 
-        What cannot be written is told in the log, and the run goes on.
+        If a checkpoint cannot be written, this is logged, and the run continues.
         """
         begun = self._clock()
         if (begun - self._last) * self._share < self._cost * (1 - self._share):

@@ -47,7 +47,7 @@ class ChunkedMap:
         for number, chunk in self._chunks:
             result = self._program.map(chunk, state)
             self._program.check_result(result)
-            # Results may lie in memory that the next call uses again.
+            # Results may be in memory that the next call reuses.
             together.add(_kept(result), number + 1, float(len(chunk)))
         return together.partial()
 

@@ -13,7 +13,7 @@ from sapwood.core.html_table import escaped
 class DashboardPage(msgspec.Struct, frozen=True):
     """A page of a dashboard, as a link without any credential.
 
-    Whoever was let in before opens it; others are asked for a credential, or use the link that
+    A browser that is signed in opens it; others need a credential, or the link that
     ``sapwood dashboard`` shows.
 
     Attributes:
@@ -40,7 +40,7 @@ class DashboardPage(msgspec.Struct, frozen=True):
         return cls(f"{urls[0]}/#/{page}" if urls else "", cluster)
 
     def html(self) -> str:
-        """Return a link with the command that lets a browser in; empty if there is no page."""
+        """Return a link with the command that signs a browser in; empty without a page."""
         if not self.url:
             return ""
         link = f'<a href="{escaped(self.url)}" target="_blank" rel="noopener">dashboard</a>'

@@ -1,7 +1,7 @@
 """Which agent does which items: by what it was measured to do, moved only where that pays.
 
-All of this is pure: it is told what happened and says what to do, without clocks and without
-messages. ``run_watch.py`` and ``agent_calls.py`` do what it says, and so does the simulation.
+All of this is pure: it receives events and returns what to do, without clocks and without
+messages. ``run_watch.py``, ``agent_calls.py`` and the simulation carry it out.
 
 Items stay in one row: each agent has a range of them, in the order of the ranks. Between two
 iterations the ranges may be cut anew. Within an iteration they stay; where an agent is late, others
@@ -39,7 +39,7 @@ class DelegationOptions(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         how: ``static`` gives equal parts once; ``measured`` follows the rates.
         least_gain: Share of an iteration that moving must save.
-        least_iteration: Seconds; shorter iterations gain nothing that anybody would notice.
+        least_iteration: Seconds; shorter iterations gain nothing that users would notice.
         late_factor: How much longer than expected an agent may take before it is late.
         late_after: Seconds that it may take longer in any case.
     """
@@ -72,7 +72,7 @@ class Rates:
         self._last: dict[int, deque[tuple[float, float]]] = {}
 
     def note(self, rank: int, items: int, seconds: float) -> None:
-        """Note a map; what cannot be (no time, no items, a clock that jumped) says nothing."""
+        """Record a map; impossible values (no time, no items, a clock that jumped) are ignored."""
         if items <= 0 or not math.isfinite(seconds) or seconds <= 0:
             return
         rate = items / seconds
@@ -92,7 +92,7 @@ class Rates:
         return rank in self._last
 
     def of(self, ranks: Sequence[int]) -> dict[int, float]:
-        """Return the rate of each agent; who is unknown counts as the mean of the others.
+        """Return the rate of each agent; unknown ones count as the mean of the others.
 
         Empty if nothing is known of any.
         """
@@ -107,7 +107,7 @@ class Rates:
         return {rank: known.get(rank, mean) for rank in ranks}
 
     def at_least(self, ranks: Sequence[int]) -> dict[int, float]:
-        """Return the rate of each agent; who was not measured may be far slower than all others.
+        """Return the rate of each agent; an unmeasured one may be far slower than all others.
 
         Example:
             >>> rates = Rates()
@@ -126,7 +126,7 @@ class Rates:
 
 
 def is_rate(rate: float) -> bool:
-    """Whether that can be items per second of an agent; what is no number is none."""
+    """Whether this can be the items per second of an agent; NaN cannot."""
     return LEAST_RATE <= rate <= MOST_RATE
 
 
@@ -151,7 +151,7 @@ def assign(items: range, rates: Mapping[int, float], chunk: int = 1) -> dict[int
 
     Returns:
         The range of each agent. Where there are as many chunks as agents, each has at least one,
-        so that it goes on being measured; where there are fewer, the slowest have none.
+        so that it is still measured; where there are fewer, the slowest have none.
 
     Example:
         >>> assign(range(70), {1: 1.0, 2: 2.0, 3: 4.0})
@@ -249,9 +249,9 @@ def decide(
 class Regret:
     """Seconds that iterations took longer than they would have after a cut that was not made.
 
-    A cut is made when they come to what it costs. Whoever waits for that never pays more than twice
-    what he would who knows how things go on (the rule of renting and buying: Karlin, Manasse,
-    Rudolph and Sleator, Competitive snoopy caching, Algorithmica 3, 1988).
+    Data are cut again when the losses reach the cost of a cut. This is the ski-rental strategy: it
+    costs at most twice the optimum (Karlin, Manasse, Rudolph and Sleator, Competitive snoopy
+    caching, Algorithmica 3, 1988).
 
     Args:
         iteration: The iteration before the first that counts.
@@ -317,9 +317,9 @@ def late(
     """Return the agent that is latest, who is to map its items as well, and why.
 
     An agent is late when it takes longer than expected by a factor, and by as much as the others
-    would need for all its items: so nobody ever does more than twice what was necessary. That
-    comes after ``late_after`` seconds more, which a runner needs to begin again: that of the one
-    who was not first is ended.
+    would need for all its items, so the work at most doubles. That
+    comes after ``late_after`` seconds more, which a runner needs to restart: the runner of the
+    agent that was not first is stopped.
 
     Args:
         given: The range of each agent.

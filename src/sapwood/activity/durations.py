@@ -1,7 +1,7 @@
 """Many durations in little room: how many fell between which bounds, to be added up anywhere.
 
 Each bucket is a sixteenth of a power of two wide, so a quantile is right to 2.2 %. Two of them are
-put together by adding numbers, so the quantiles of a machine follow from those of its agents.
+combined by adding numbers, so the quantiles of a machine follow from its agents' buckets.
 That is the idea of Masson, Rim and Lee, DDSketch, PVLDB 12 (2019).
 """
 
@@ -28,7 +28,7 @@ class Durations:
     """Counts durations.
 
     Args:
-        buckets: What was counted before.
+        buckets: Counts to start from.
 
     Example:
         >>> counted = Durations()
@@ -45,7 +45,7 @@ class Durations:
 
     @property
     def buckets(self) -> Buckets:
-        """What was counted."""
+        """The counts."""
         return tuple(sorted(self._counts.items()))
 
     def add(self, seconds: float) -> None:

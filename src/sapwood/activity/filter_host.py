@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 _Waiting = tuple[Callable[[], None], Callable[[SapwoodError], None]]
-"""What is to be done when filters can be loaded, and when they cannot."""
+"""Callbacks for filters that were loaded, and for filters that cannot be."""
 
 
 class FilterHost:

@@ -1,6 +1,6 @@
-"""A process that somebody else has started becomes an agent of a session by an invitation.
+"""A process that Sapwood did not start becomes an agent of a session by an invitation.
 
-It has a zygote of its own for its runners, and nothing else that a node would have. It ends with
+It has its own zygote for its runners, and nothing else that a node would have. It ends with
 the session, or when the session removes it, or when it leaves.
 """
 
@@ -44,7 +44,7 @@ LEAVE_TIMEOUT = 15.0
 """Seconds that an agent which wants to leave waits until its session lets it go."""
 
 END_TIMEOUT = 5.0
-"""Seconds that an agent which was told to end waits until its link is ended."""
+"""Seconds that a stopping agent waits until its link is closed."""
 
 ZYGOTE_LOOK = 5.0
 """Seconds between two looks at the zygote."""
@@ -54,7 +54,7 @@ ZYGOTE_LOOKS = 12
 
 
 def join_as_agent(line: str, *, on_join: Callable[[int, str], None] | None = None) -> str:
-    """Let this process be an agent of a session, until it is over.
+    """Work as an agent of a session until the session ends.
 
     The session ends it, or removes it, or it is lost. In the main thread, SIGTERM and SIGINT have
     it leave: what it was asked for is done first; the same signal once more ends it at once.
@@ -161,7 +161,7 @@ class JoinedAgentProcess:
         return self._reason
 
     def leave(self) -> None:
-        """Have the session let the agent go, and end then; from any thread, or a signal."""
+        """Leave the session, then end; from any thread, or a signal."""
         self._loop.call_soon_threadsafe(self._leave)
 
     # --- on the loop -----------------------------------------------------------------------------
@@ -214,7 +214,7 @@ REMOVED = "this place was removed"
 
 
 class _Leaf(Agent):
-    """An agent whose end is told, with its reason."""
+    """An agent that reports its end, with the reason."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class _Noting:
 
 
 def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfiguration:
-    """Return what the root says, with what this process has of its own."""
+    """Return the configuration of the root, completed with the settings of this process."""
     place = joined.place
     found = read_configuration(place.configuration)
     head = f"head.{joined.credentials.node.partition('.')[2]}"
@@ -278,7 +278,7 @@ def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfig
         found,
         folder="",  # a leaf listens nowhere
         host=-place.rank,
-        machine="",  # it shares memory with nobody
+        machine="",  # it shares no memory
         addresses={ROOT: f"tls://{head}@{','.join(places)}"},
         credentials=joined.credentials,
         transport="",

@@ -23,7 +23,7 @@ class FunctionMeter:
 
     Args:
         name: The function.
-        all_calls: Counts those of all functions.
+        all_calls: Counts the calls of all functions.
     """
 
     def __init__(self, name: str, all_calls: AgentFigures | None = None) -> None:

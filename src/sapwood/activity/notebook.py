@@ -1,6 +1,6 @@
-"""Live pictures in notebooks: what is below a cell follows what goes on, in place.
+"""Live pictures in notebooks: the output below a cell is updated in place.
 
-A kernel of IPython shows them by messages of its own (``display_data``, then
+A kernel of IPython shows them by its own messages (``display_data``, then
 ``update_display_data`` with the same id), so no widgets and no scripts are needed. Elsewhere there
 are none.
 """
@@ -28,7 +28,7 @@ LONGEST: Final = 10.0
 """Seconds between two updates, of the oldest ones."""
 
 PER_CELL: Final = 8
-"""Pictures that appear by themselves below one cell; a loop of many runs would fill a notebook."""
+"""Pictures that appear automatically below one cell; a loop of many runs would fill a notebook."""
 
 
 class Pictured(Protocol):
@@ -91,7 +91,7 @@ class LivePicture:
 
 
 class _Cell:
-    """What was shown below the cell that is executed."""
+    """The pictures below the cell that is executed."""
 
     def __init__(self) -> None:
         self.number = -1
@@ -124,7 +124,7 @@ def show(pictured: Pictured) -> LivePicture | None:
     """Show what a cell ends with; nothing if its picture is below that cell already.
 
     Raises:
-        NotImplementedError: This is no notebook; IPython shows the text then.
+        NotImplementedError: This is not a notebook; IPython shows the text then.
     """
     kernel = _kernel()
     if kernel is None:

@@ -1,4 +1,4 @@
-"""A bounded buffer for the output of a runner, on its way to the front end; drops are told."""
+"""A bounded buffer for the output of a runner on its way to the client; drops are reported."""
 
 MAX_WAITING = 256 * 1024
 """Bytes of output that wait to be sent to the front end; older ones are dropped."""

@@ -1,4 +1,4 @@
-"""Programs whose results are put together by code of their own, at every place of the tree."""
+"""Programs whose own code combines results, at every vertex of the tree."""
 
 import sys
 from collections.abc import Sequence

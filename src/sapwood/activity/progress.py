@@ -12,7 +12,7 @@ class RunState(enum.StrEnum):
 
     A run is first ``building`` its program, which takes no time where that was built before, then
     ``preparing``: agents load the program and their slices. Then it is ``running``. One that has
-    stopped after an iteration, because its machines go, is ``drained``: it can go on on others.
+    stopped after an iteration, because its machines leave, is ``drained``: it can resume on others.
     """
 
     BUILDING = "building"

@@ -68,7 +68,7 @@ class FunctionHistory(msgspec.Struct, frozen=True, kw_only=True):
         function: What it is called, for people.
         run: The run that measured it last.
         written: When that was, seconds since 1970.
-        agents: What was measured, the newest first.
+        agents: The measurements, the newest first.
     """
 
     version: int = VERSION

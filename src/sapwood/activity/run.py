@@ -96,7 +96,7 @@ MACHINE_TIME = 1.0
 _numbers = itertools.count(1)
 
 MAX_TRACED_ITERATIONS = 1000
-"""Iterations of a run that are spans of their own where traces are wanted."""
+"""Iterations of a run that get separate spans in traces."""
 
 TOKEN_BYTES = 8
 """Random bytes by which agents tell runs of the same name apart."""
@@ -108,7 +108,7 @@ class RunOptions(msgspec.Struct, frozen=True):
     Attributes:
         chunk: Items that stay together; None for slices as even as possible.
         time_limit: Seconds that one map may take; 0 for no limit.
-        on_agent_loss: ``replace`` goes on with a new process, or with the others when agents are
+        on_agent_loss: ``replace`` continues with a new process, or with the others when agents are
             removed; ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
@@ -116,9 +116,9 @@ class RunOptions(msgspec.Struct, frozen=True):
         max_iterations: Iterations after which the run ends though the program is not done; 0 for
             no limit.
         allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
-        checkpoint: File that the state is written to now and then; empty for none.
+        checkpoint: File that the state is written to periodically; empty for none.
         checkpoint_share: Of the time of the run that this may take.
-        resume: File with a checkpoint from which the run goes on; empty to begin anew.
+        resume: File with a checkpoint from which the run continues; empty to start from scratch.
         delegation: How items are given to agents.
         history: Where it is kept what agents were measured to do; None to keep and know nothing.
         copy: Whether the caller may change its arrays once the run is made.
@@ -157,7 +157,7 @@ class _Code(msgspec.Struct, frozen=True):
 class Run(StaysHere):
     """One execution of a program over a dataset; made by ``cluster.run``.
 
-    It works in a thread of its own; every method may be called from any thread.
+    It works in a separate thread; every method may be called from any thread.
 
     Args:
         session: Where it runs.
@@ -259,7 +259,7 @@ class Run(StaysHere):
         try:
             self._settled(timeout)
             return self._future.result(0)
-        except KeyboardInterrupt:  # at a prompt the cluster lives on, and would go on computing
+        except KeyboardInterrupt:  # at a prompt the cluster lives on, and would keep computing
             self.cancel()
             raise
 
@@ -296,9 +296,9 @@ class Run(StaysHere):
     def drain(self, reason: str) -> bool:
         """Stop the run after the iteration that its agents work on, and keep its state.
 
-        The state is in the file of its checkpoints, if it has one; what waits for the run gets a
-        ``DrainedError``. Agents compute nothing twice when it goes on from there. An iteration is
-        finished in any case, so that a run with many short stops comes to its end.
+        The state is in the file of its checkpoints, if it has one; callers that wait for the run
+        get a ``DrainedError``. Agents compute nothing twice when it resumes from there. An
+        iteration is finished in any case, so that a run with many short stops comes to its end.
 
         Args:
             reason: Why, for people.
@@ -362,7 +362,7 @@ class Run(StaysHere):
 
     @property
     def record(self) -> WorkRecord:
-        """Who did what so far, and why it moved; agents are asked twice a second."""
+        """Which agent did which work so far, and why it moved; agents are polled twice a second."""
         progress = self.progress
         return self._recorder.record(progress.seconds)
 
@@ -399,7 +399,7 @@ class Run(StaysHere):
         except SapwoodError as problem:
             error = problem
             if self._stopped is not None and isinstance(error, CancelledError):
-                error = self._stopped  # what was interrupted does not know why
+                error = self._stopped  # the interrupted call does not know why
             cancelled = isinstance(self._stopped or error, CancelledError)
             drained = isinstance(error, DrainedError)
             state = RunState.CANCELLED if cancelled else RunState.FAILED
@@ -479,7 +479,7 @@ class Run(StaysHere):
         return tuple(both), {**variables, CUDA_CHOICE: "cpu"}
 
     def _machines(self) -> dict[int, agent_requests.AgentMachine]:
-        """Ask agents where they are; who does not answer soon is left out."""
+        """Ask agents for their machines; those that do not answer soon are left out."""
         ranks = self._session.tree.agent_ranks
         asked = {rank: self._session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}
         wait(asked.values(), MACHINE_TIME)
@@ -526,7 +526,7 @@ class Run(StaysHere):
         history.write(key_of(self.program.hash, function), msgspec.json.encode(kept))
 
     def _find_checkpoint(self) -> None:
-        """Take up the state of a checkpoint, if the run goes on from one; get ready to write some.
+        """Load the state of a checkpoint, if the run resumes from one; prepare to write some.
 
         Raises:
             DataError: There is none, it is damaged, or of something else.
@@ -548,7 +548,7 @@ class Run(StaysHere):
                 )
             self._state, self._iterated = found.state, found.iteration
             self._resumed = found.iteration
-            _log.info("run goes on", run=self.name, iteration=found.iteration)
+            _log.info("run resumes", run=self.name, iteration=found.iteration)
         if not options.checkpoint:
             return
         try:
@@ -567,9 +567,9 @@ class Run(StaysHere):
     def _goes_through(self, built: Built, published: Published) -> bool:
         """Go on until the program is done, or data are to be cut anew: return which of the two.
 
-        That is where agents leave, or where others would be done sooner. Those that are there then
-        go on with the state after the last iteration. Who comes later takes part when data are cut
-        next. Each time the agents get another name for what they have: no wave ever meets
+        That is where agents leave, or where others would be done sooner. The present agents then
+        continue with the state after the last iteration. Agents that join later take part when data
+        are cut next. Each time the agents get another name for what they have: no wave ever meets
         items of another cut.
         """
         program = self.program
@@ -579,7 +579,7 @@ class Run(StaysHere):
             participants = self._participants = self._gather(built, published, slices)
             participants.open()
             if not self._has_state:
-                # Where the run goes on, init may note things in the program still.
+                # Also when the run resumes, because init may set attributes of the program.
                 first = _checked_state(program, "init", self._user("init", program.init, self.data))
                 self._check_first_state(built, first)
                 self._state = self._state if self._resumed is not None else first
@@ -842,7 +842,7 @@ class Run(StaysHere):
         if wrong:
             return DrainedError(f"{what}; its state is lost: {wrong}", where=self.program.name)
         file = self._options.checkpoint
-        return DrainedError(what, where=file, hint=f"go on on other machines: --resume {file}")
+        return DrainedError(what, where=file, hint=f"continue on other machines: --resume {file}")
 
     def _go_on(self) -> None:
         """Raise the error with which the run was ended meanwhile, if it was."""
@@ -980,7 +980,7 @@ def _planned(program: Program, most: int) -> int | None:
     """
     try:
         return _bounded(program.iterations(), most)
-    except Exception:  # noqa: BLE001 - what is wrong is told when it is asked again
+    except Exception:  # noqa: BLE001 - the next call raises it again
         return None
 
 

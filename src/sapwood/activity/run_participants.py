@@ -24,8 +24,8 @@ class RunParticipants:
 
     Args:
         session: Where they live.
-        opening: What each of them is sent to get ready.
-        replace: Whether the run goes on when agents are replaced; otherwise their loss ends it.
+        opening: The message that makes each of them ready.
+        replace: Whether the run continues when agents are replaced; otherwise their loss ends it.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class RunParticipants:
                 self._open(rank)
             return
         if change.disconnected:
-            return  # the same processes come back by another way, and go on
+            return  # the same processes come back by another way, and continue
         with self._changed:
             self._unready.update(mine)
         if change.removed:
@@ -164,7 +164,7 @@ class RunParticipants:
             self.fail(
                 AgentLostError(
                     f"{fold('agent', mine)} left: {change.reason}",
-                    hint='run with on_agent_loss="replace" to go on with those that are there',
+                    hint='run with on_agent_loss="replace" to continue with the others',
                 )
             )
             return
@@ -174,7 +174,7 @@ class RunParticipants:
                 failure
                 or AgentLostError(
                     f"{fold('agent', mine)} ended: {change.reason}",
-                    hint='run with on_agent_loss="replace" to go on with a new process',
+                    hint='run with on_agent_loss="replace" to continue with a new process',
                 )
             )
 

@@ -1,4 +1,4 @@
-"""Who did what in a run, and why it moved: a bounded record that can be drawn while it goes on.
+"""Which agent did which work, and why it moved: a bounded record that is drawn during the run.
 
 A run has it as ``run.record``; the process of a detached run writes it beside its progress. All
 times but ``began`` are seconds since then. ``RunRecorder`` gathers it; two threads of the run may
@@ -44,7 +44,7 @@ class RecordedAgent(msgspec.Struct, frozen=True, kw_only=True):
         kind: The kind of that machine: processor, cores, devices.
         start: First item of its slice.
         stop: End of its slice, exclusive.
-        rate: Items that it maps in a second, as they were measured last; 0 before that.
+        rate: Items that it maps in a second, by the last measurement; 0 before the first.
     """
 
     agent: int
@@ -170,7 +170,7 @@ class RecordedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what in a run.
+    """Which agent did which work in a run.
 
     Attributes:
         version: Of the layout.
@@ -178,7 +178,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
         program: Name of the program.
         hash: Its hash.
         began: When the run began, seconds since 1970.
-        seconds: For how long it goes on, or went on.
+        seconds: Its duration so far.
         items: Items of the data.
         done: Iterations that were made, those before a checkpoint among them.
         delegate: How items are given to agents: ``static`` or ``measured``.
@@ -215,10 +215,10 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def continued(former: WorkRecord, now: WorkRecord) -> WorkRecord:
-    """Return the record of a run whose process began again: what it had noted before comes first.
+    """Return the record of a run whose process was restarted: the former part comes first.
 
-    Times are from when the run began first. Iterations that were made again count twice, and are
-    there once, as they were the second time.
+    Times are relative to the first start. Repeated iterations count twice, and are listed
+    once, with the values of the second time.
 
     Args:
         former: What the process before had noted.
@@ -389,7 +389,7 @@ class RunRecorder:
                 self._moves.append(_short(one))
 
     def late(self, chunk: LateChunk) -> int:
-        """Note items that somebody else maps as well; return a number for :meth:`late_over`."""
+        """Record items that another agent maps as well; return a number for :meth:`late_over`."""
         with self._lock:
             self._counts["late"] += 1
             number = self._counts["late"]
@@ -399,7 +399,7 @@ class RunRecorder:
             return number
 
     def late_over(self, number: int, outcome: str) -> None:
-        """Note what became of them; the first word counts."""
+        """Record their outcome; the first one counts."""
         with self._lock:
             known = self._late.get(number)
             if known is not None and known.outcome == "running":
@@ -421,7 +421,7 @@ class RunRecorder:
         """Return the record as it is now.
 
         Args:
-            seconds: For how long the run goes on.
+            seconds: Duration of the run so far.
         """
         with self._lock:
             # Those of which more is known are kept for longer.

@@ -1,6 +1,6 @@
-"""Asks the agents of a run now and then what they do, and has work done where it is done fastest.
+"""Polls the agents of a run, and moves work to where it is done fastest.
 
-It is a thread of its own beside that of the run, so that iterations take no longer for it, and it
+It is a separate thread beside the run's, so that iterations take no longer for it, and it
 asks seldom enough to cost next to nothing. What agents say goes into the record of the run, and
 to :mod:`sapwood.activity.delegation`, which decides: items are cut anew between iterations (the
 thread of the run does that when ``wanted`` is set), and items of late agents are mapped by others,
@@ -138,7 +138,7 @@ class RunWatch:
         rates: What agents were measured to do.
         wanted: How items are to be cut anew; None while they are to stay.
         movable: Whether items may be cut anew.
-        cost: Seconds that cutting them anew takes, as it was measured last.
+        cost: Seconds that cutting them again takes, by the last measurement.
         helping: Whether some map the items of others in this wave.
     """
 
@@ -245,7 +245,7 @@ class RunWatch:
         self.wave_over()
 
     def cut_took(self, seconds: float) -> None:
-        """Note what a cut has cost, unless some runner had to begin again besides."""
+        """Record the cost of a cut, unless a runner had to restart meanwhile."""
         if not self._helped_last:
             self.cost = seconds
 
@@ -262,7 +262,7 @@ class RunWatch:
             for one in over:
                 one.substitute.failed()
             self._helped_last |= bool(over)
-        # Who was slow is known before items may be cut anew.
+        # The slow agents are known before items may be cut again.
         wait([one.delivery for one in over if one.delivery is not None], ANSWER_TIME)
         for one in over:
             if one.delivery is not None and one.delivery.done():
@@ -336,7 +336,7 @@ class RunWatch:
             begins = hurry or (is_late and not was_late)
             was_late = is_late
             if not begins and time.perf_counter() < asked + interval:
-                continue  # the wave is over in which somebody might have been late
+                continue  # the wave is over in which an agent might have been late
             asked = time.perf_counter()
             interval = shortest if begins else min(longest, 2 * interval)
             try:
@@ -345,7 +345,7 @@ class RunWatch:
                 self._decide(self._recorder.done)
                 self._see_to_late()
             except SapwoodError as error:
-                # The session ends, and so does the run; or it goes on as it is.
+                # The session ends, and so does the run; or it continues unchanged.
                 _log.debug("run not watched", run=self._run, reason=error.what)
                 if self._session.closed:
                     return
@@ -383,7 +383,7 @@ class RunWatch:
         if self._ended.is_set() or run != self._run:
             return
         if done.cancelled() or done.exception() is not None:
-            return  # an agent that is gone is told of otherwise
+            return  # the loss of an agent is reported elsewhere
         self.heard(rank, typed.convert(done.result(), agent_requests.Pulse))
 
     def _decide(self, done: int) -> None:
@@ -392,7 +392,7 @@ class RunWatch:
             return
         if not all(map(self.rates.measured, self._given)):
             return
-        # What is not planned lasts as long again as it has lasted.
+        # Unplanned work is expected to last as long again as it has lasted.
         ahead = done if self._planned is None else self._planned - done
         found = decide(
             self._given,
@@ -494,7 +494,7 @@ class RunWatch:
         with self._lock:
             ended = rank not in self._help
         if ended:
-            self._end_help(one)  # what was asked for after that
+            self._end_help(one)  # requests after that
 
     def _end_help(self, one: Help) -> None:
         """Let the others leave what they do for a late agent."""
@@ -508,7 +508,7 @@ class RunWatch:
 
     def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
         """Another agent has mapped items of a late one, or cannot; on any thread."""
-        self._hurry.set()  # it may map those of another one now
+        self._hurry.set()  # it may map items of another one now
         with self._lock:
             if one.substitute.over:
                 return
@@ -543,7 +543,7 @@ class RunWatch:
                 return
             one.settled = True
         if answer == agent_requests.USED:
-            # It would have taken longer still, one may guess as long again: who is always helped
+            # It would have taken longer, perhaps twice as long: an agent that is always helped
             # must be known as slow, too.
             self.rates.note(one.rank, one.items, 2 * (time.perf_counter() - one.sent))
         for note in one.notes:

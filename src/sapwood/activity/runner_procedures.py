@@ -116,12 +116,12 @@ class StreamProcedures:
                 f"{user.function} returns a generator",
                 hint='write it with yield itself, and open the stream with sync="none"',
             )
-        number = secrets.randbits(62)  # never that of a generator of a runner that has ended
+        number = secrets.randbits(62)  # never the number of a generator of a runner that has ended
         self._steps.setdefault(stream, {})[number] = result
         return number
 
     def _next(self, stream: str, number: int) -> Any:
-        """Let one generator go on to its next value."""
+        """Run one generator to its next value."""
         steps = self._steps.get(stream, {}).get(number)
         if steps is None:
             raise ExecutionError("the generator is lost: the process that it lived in has ended")
@@ -328,7 +328,7 @@ class Procedures:
     def _watch_crashes(self, libraries: Sequence[ContentRef]) -> None:
         if libraries and not self._crashes_watched:
             self._crashes_watched = True
-            for library in libraries:  # only that of this architecture can be loaded
+            for library in libraries:  # only a library of this architecture can be loaded
                 child.install_crash_handler(self._content.locate(library))
 
     def _make_site_ready(self) -> None:
@@ -350,7 +350,8 @@ def _flush_traces(_context: str, _argument: Any) -> None:
     flush_runner()
 
 
-def _unchecked(procedure: Callable[[str, Any], Any], lasting: bool, context: str) -> Work:  # noqa: FBT001 - a part of a partial call
+def _unchecked(procedure: Callable[[str, Any], Any], lasting: bool, context: str) -> Work:  # noqa:
+FBT001 - a part of a partial call
     return Work(partial(procedure, context), lasting=lasting)
 
 

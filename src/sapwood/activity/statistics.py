@@ -121,7 +121,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
         items: Length of its slice.
         calls: Calls of the map.
         errors: Calls that failed.
-        repeated: Calls that began again because somebody had killed their runner.
+        repeated: Calls that were repeated because their runner was killed.
         map_seconds: Time inside the map.
         wait_seconds: Time between an answer and the next request.
         items_per_second: Items mapped per second of ``map_seconds``.
@@ -151,7 +151,7 @@ class AgentStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def added(before: AgentStatistics, after: AgentStatistics) -> AgentStatistics:
-    """Return what an agent did in two parts of a run; its slice and rate are those of the second.
+    """Return what an agent did in two parts of a run; with the slice and rate of the second.
 
     Example:
         >>> first, second = (AgentStatistics(agent=1, pid=pid, calls=2) for pid in (7, 8))
@@ -191,7 +191,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What a whole run cost; times in seconds.
 
     ``cut_short`` says that ``max_iterations`` ended the run before its program was done,
-    ``resumed_from`` after which iteration it went on; ``iterations`` counts those before, too.
+    ``resumed_from`` after which iteration it resumed; ``iterations`` also counts earlier ones.
     """
 
     program: str

@@ -19,12 +19,12 @@ from sapwood.session.port import RequestFuture
 
 
 class TaskFuture(RequestFuture):
-    """What comes of a task: a ``concurrent.futures.Future``, but ``cancel`` ends a running call.
+    """The future of a task. Unlike a plain ``Future``, its ``cancel`` also stops a running call.
 
     A result or exception that came pickled is opened on the thread that first asks for it.
 
     Args:
-        function: What is called, for messages.
+        function: Name of the called function, for messages.
         opens: Whether pickles may be opened.
 
     Attributes:
@@ -69,7 +69,7 @@ class TaskFuture(RequestFuture):
         """Wait for the result and return it.
 
         Raises:
-            TimeoutError: It is not there after ``timeout`` seconds; the call goes on.
+            TimeoutError: It has not arrived after ``timeout`` seconds; the call continues.
             CancelledError: The task was cancelled.
             UserCodeError: The function raised an exception; the error is one of that class, too.
             SapwoodError: The call did not finish.
@@ -86,7 +86,7 @@ class TaskFuture(RequestFuture):
         """Wait for the end of the task and return its error, or None.
 
         Raises:
-            TimeoutError: It has not ended after ``timeout`` seconds; the call goes on.
+            TimeoutError: It has not ended after ``timeout`` seconds; the call continues.
             CancelledError: The task was cancelled.
         """
         if self._is_opened:
@@ -108,7 +108,7 @@ class TaskFuture(RequestFuture):
         self._is_trusted = False
 
     def settle(self, value: Any, error: BaseException | None) -> None:
-        """Note what came of the task, unless it was cancelled."""
+        """Set the outcome of the task, unless it was cancelled."""
         self.on_cancel = _nothing
         with contextlib.suppress(InvalidStateError):
             if error is not None:

@@ -38,12 +38,12 @@ The second one is taken back when another agent has nothing to do.
 """
 
 MAX_ATTEMPTS = 3
-"""How often a task is tried when the agent it is on is lost; at each agent, as often when somebody
-kills its runner."""
+"""How often a task is tried when its agent is lost; at each agent, as often when its
+runner is killed."""
 
 
 class TaskCall(msgspec.Struct, frozen=True):
-    """What is to be called.
+    """A call of a user's function.
 
     Attributes:
         procedure: The runner's procedure that makes the call.
@@ -67,7 +67,7 @@ class TaskCall(msgspec.Struct, frozen=True):
         """Return what an agent is sent, beside the arrays of the argument.
 
         Args:
-            attempts: How often the call may begin, if somebody kills its runner.
+            attempts: How often the call may start, if its runner is killed.
         """
         body, limit = self.argument.body, self.time_limit
         return plain.encode(
@@ -81,7 +81,7 @@ class Task:
     """A call and its future.
 
     Args:
-        call: What is to be called.
+        call: The call.
         future: Gets the result.
         rank: The only agent that may do it; 0 for any.
         retries: How often it is tried again when it fails.
@@ -140,7 +140,7 @@ class TaskPool:
         """Queue a call and return its future.
 
         Args:
-            call: What is to be called.
+            call: The call.
             retries: How often it is tried again when it fails.
 
         Raises:
@@ -165,9 +165,9 @@ class TaskPool:
 
         Args:
             awaited: The futures.
-            make: Returns the call; on a thread of its own.
+            make: Returns the call; on a separate thread.
             retries: How often it is tried again when it fails.
-            function: What is called, for messages.
+            function: Name of the called function, for messages.
             pickles: Whether result and exception may come pickled.
 
         Raises:
@@ -195,7 +195,7 @@ class TaskPool:
                 if self._is_preparing:
                     return
                 self._is_preparing = True
-            # Not here, on the loop's thread: what is encoded may be large, or the user's code.
+            # Not here, on the loop's thread: values may be large, and encoding may call user code.
             start_thread("sapwood-tasks", self._prepare)
 
         with self._lock:
@@ -234,7 +234,7 @@ class TaskPool:
             self._trust(rank, future)
             asked[rank] = future
             self._session.ask_encoded(rank, agent_requests.CALL_TASK, body, call.argument, future)
-            with self._lock:  # no callback: whoever waits may take the answer where it arrives
+            with self._lock:  # no callback: a waiting thread may take the answer where it arrives
                 self._load[rank] += 1
                 self._direct.append((rank, future))
         return asked
@@ -367,7 +367,7 @@ class TaskPool:
             return
         task.answer = answer
         when_done(answer, lambda done: self._answered(rank, task, done))
-        if future.was_cancelled:  # meanwhile, when there was no answer to withdraw
+        if future.was_cancelled:  # meanwhile, before there was an answer to withdraw
             self._session.withdraw(answer)
 
     def _answered(self, rank: int, task: Task, done: "Future[Any]") -> None:
@@ -388,7 +388,7 @@ class TaskPool:
         self._dispatch()
 
     def _trust(self, rank: int, future: TaskFuture) -> None:
-        """Have a future open no pickle of an agent that somebody else has started."""
+        """Forbid a future to open pickles of an agent that joined by an invitation."""
         if any(place.joined for place in self._session.places([rank])):
             future.distrust()
 

@@ -114,7 +114,7 @@ def test_all_are_damaged(file: Path) -> None:
     file.write_bytes(b"sapwood checkpoint\n")
     previous(file).write_bytes(b"")
     assert not is_whole(file)
-    with pytest.raises(DataValueError, match="this is no checkpoint"):
+    with pytest.raises(DataValueError, match="this is not a checkpoint"):
         read_checkpoint(file)
 
 
