@@ -74,8 +74,7 @@ class AgentProcess:
         self._has_shortcut = False
 
     def _first_join(self, request: IncomingRequest) -> None:
-        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents
-        know one tree
+        from sapwood.session.secondary_tree import SecondaryPlaces  # noqa: PLC0415 - most agents know one tree
 
         SecondaryPlaces(self._agent, self._settle).join(request)
 

@@ -350,8 +350,7 @@ def _flush_traces(_context: str, _argument: Any) -> None:
     flush_runner()
 
 
-def _unchecked(procedure: Callable[[str, Any], Any], lasting: bool, context: str) -> Work:  # noqa:
-FBT001 - a part of a partial call
+def _unchecked(procedure: Callable[[str, Any], Any], lasting: bool, context: str) -> Work:  # noqa: FBT001 - a part of a partial call
     return Work(partial(procedure, context), lasting=lasting)
 
 

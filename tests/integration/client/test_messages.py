@@ -314,7 +314,7 @@ def test_a_function_on_an_agent_is_told_that_there_is_no_such_agent(
     for function in (receive, send):
         error = tree.submit_to(1, function).exception(PATIENCE)
         assert isinstance(error, ConfigurationError)
-        assert error.what == f"there is no agent {rank}"
+        assert error.what == f"agent {rank} does not exist"
         assert error.hint == "the agents are 1 to 4"
 
 

@@ -72,7 +72,7 @@ def test_only_its_user_may_read_it(file: Path) -> None:
 
 def test_there_is_none(file: Path) -> None:
     assert not is_whole(file)
-    with pytest.raises(DataMissingError, match="no checkpoint"):
+    with pytest.raises(DataMissingError, match="the checkpoint does not exist"):
         read_checkpoint(file)
 
 
