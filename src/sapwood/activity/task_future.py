@@ -57,7 +57,7 @@ class TaskFuture(RequestFuture):
         with self._lock:
             first, self.was_cancelled = not self.was_cancelled, True
         if first:
-            self.set_running_or_notify_cancel()
+            self._notify_cancelled()
             self.on_cancel()
         return True
 

@@ -99,12 +99,17 @@ class CallerFuture(Future[T]):
                 hint="do this outside of callbacks of the cluster",
             )
 
+    def _notify_cancelled(self) -> None:
+        """Let waiters know that the future was cancelled, unless another thread has done so."""
+        with self._condition:
+            if self._state == "CANCELLED":
+                self.set_running_or_notify_cancel()
+
     def _complete(self, method: Callable[[Any], None], value: Any) -> None:
         try:
             method(value)
         except InvalidStateError:
-            if self._state == "CANCELLED":  # waiters do not know yet
-                self.set_running_or_notify_cancel()
+            self._notify_cancelled()
         except BaseException as exception:  # noqa: BLE001 - a callback ends no thread of ours
             log_failure("a callback of a future", exception)
 

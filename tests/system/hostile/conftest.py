@@ -29,6 +29,8 @@ KINDS = ("local", "session", "nodes")
 SAMPLES = {
     "test_methods": {"local": 3, "session": 1, "nodes": 1},
     "test_values": {"local": 16},
+    "test_callbacks": {"local": 3},
+    "test_sizes": {"local": 6},
 }
 """How many steps of one group `make test` does, by module and kind of cluster."""
 
