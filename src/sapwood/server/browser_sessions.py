@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sapwood.server.peers import is_loopback, user_of
+from sapwood.server.peers import is_loopback, unmapped, user_of
 
 MAX_SESSIONS: Final = 256
 """Browsers that are signed in at a time; for one more, the one that asked longest ago is out."""
@@ -129,13 +129,15 @@ class SessionCookie:
 
 
 def client_of(request: Request) -> Client:
-    """Return the client of a request."""
+    """Return the client of a request, with its user where the kernel knows that."""
     if request.client is None:
         return Client(_port_of(request), "", None)
     host, port = request.client
-    if not is_loopback(host):
-        return Client(_port_of(request), host, None)
-    return Client(_port_of(request), "loopback", user_of((host, port), request.scope["server"]))
+    server = request.scope["server"]
+    address = "loopback" if is_loopback(host) else unmapped(host)
+    if address == "loopback" or host == server[0]:  # the client is on this machine
+        return Client(_port_of(request), address, user_of((host, port), server))
+    return Client(_port_of(request), address, None)
 
 
 def _port_of(request: Request) -> int:

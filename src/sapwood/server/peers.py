@@ -21,13 +21,28 @@ def is_loopback(host: str) -> bool:
         (True, True, False)
     """
     try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+        return host.lower() == "localhost" or ipaddress.ip_address(unmapped(host)).is_loopback
     except ValueError:
         return False
 
 
+def unmapped(host: str) -> str:
+    """Return an address as IPv4 where it is one that a socket of IPv6 shows.
+
+    Example:
+        >>> unmapped("::ffff:127.0.0.1"), unmapped("::1"), unmapped("n1")
+        ('127.0.0.1', '::1', 'n1')
+    """
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
 def user_of(client: Address | None, server: Address | None) -> int | None:
-    """Return the user whose process is at the other end of a loopback connection.
+    """Return the user whose process is at the other end of a connection within this machine.
 
     The kernel's table of connections has the answer.
 
@@ -41,7 +56,9 @@ def user_of(client: Address | None, server: Address | None) -> int | None:
     """
     if client is None or server is None:
         return None
-    wanted = (_as_kernel(*client), _as_kernel(*server))
+    ends = client, server
+    plain = tuple((unmapped(host), port) for host, port in ends)
+    wanted = {tuple(_as_kernel(*end) for end in some) for some in (ends, plain)}
     for name in _TABLES:
         try:
             text = Path(name).read_text("ascii")
@@ -49,7 +66,7 @@ def user_of(client: Address | None, server: Address | None) -> int | None:
             continue
         for line in text.splitlines()[1:]:
             words = line.split()
-            if (words[_LOCAL], words[_REMOTE]) == wanted and words[_INODE] != _CLOSED:
+            if (words[_LOCAL], words[_REMOTE]) in wanted and words[_INODE] != _CLOSED:
                 return int(words[_USER])
     return None
 

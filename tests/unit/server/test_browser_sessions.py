@@ -8,12 +8,14 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from sapwood.server import browser_sessions
 from sapwood.server.browser_sessions import (
     MAX_SESSIONS,
     BrowserSession,
     BrowserSessions,
     Client,
     SessionCookie,
+    client_of,
 )
 
 HERE = Client(8787, "loopback", 1000)
@@ -75,6 +77,25 @@ def test_the_cookie(scheme: str, origin: str, name: str) -> None:
     )
     assert cookie.read(_request(scheme, cookie=value)) == "an-id"
     assert cookie.read(_request(scheme, cookie=value, port=7701)) == ""
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "found"),
+    [
+        ("127.0.0.1", "127.0.0.1", Client(7700, "loopback", 1000)),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", Client(7700, "loopback", 1000)),
+        ("10.0.0.5", "10.0.0.5", Client(7700, "10.0.0.5", 1000)),  # this machine by its address
+        ("10.0.0.9", "10.0.0.5", Client(7700, "10.0.0.9", None)),
+        ("::ffff:10.0.0.9", "::ffff:10.0.0.5", Client(7700, "10.0.0.9", None)),
+    ],
+)
+def test_clients_on_this_machine_are_told_apart_by_their_users(
+    client: str, server: str, found: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_sessions, "user_of", lambda *_: 1000)
+    request = _request("https")
+    request.scope.update(client=(client, 40000), server=(server, 7700))
+    assert client_of(request) == found
 
 
 def _request(scheme: str, port: int = 7700, **headers: str) -> Request:

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from sapwood.server.peers import user_of
+from sapwood.server.peers import is_loopback, user_of
 
 
 def test_the_kernel_says_whose_a_connection_is() -> None:
@@ -32,3 +32,16 @@ def test_nobody_is_at_the_other_end_once_that_is_closed(heard: bool) -> None:
             while heard and server.recv(1024):
                 pass
             assert user_of(server.getpeername(), server.getsockname()) is None
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_the_kernel_says_it_for_a_socket_of_both_protocols() -> None:
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as listening:
+        port = listening.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            server, _ = listening.accept()
+            with server:
+                peer, here = server.getpeername()[:2], server.getsockname()[:2]
+                assert peer == ("::ffff:127.0.0.1", client.getsockname()[1])
+                assert is_loopback(peer[0])
+                assert user_of(peer, here) == os.getuid()
