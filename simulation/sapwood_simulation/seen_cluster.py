@@ -40,6 +40,7 @@ class SimulatedHead:
         lost: Names of nodes that are lost.
         events: What has happened.
         runs: The detached runs.
+        connected: The programs that use nodes without a named session.
         trees: What roots of sessions have told since the last look.
         expired: Whether credentials have ended.
     """
@@ -50,6 +51,7 @@ class SimulatedHead:
         self.events: list[LedgerEvent] = []
         self.runs: list[calls.RunRecord] = []
         self.sessions: list[calls.SessionRecord] = []
+        self.connected: list[calls.ConnectedUser] = []
         self.trees: list[calls.SessionTree] = []
         self.book = TreeBook()
         self.expired = False
@@ -97,7 +99,9 @@ class SimulatedHead:
         """Return how the nodes are in short; the loads of some are other ones each time."""
         self._looks += 1
         return calls.ClusterGlance(
-            time=time.time(), nodes=[self._node(host) for host in range(1, self.count + 1)]
+            time=time.time(),
+            nodes=[self._node(host) for host in range(1, self.count + 1)],
+            connected=self.connected,
         )
 
     def _node(self, host: int) -> calls.NodeGlance:
@@ -116,7 +120,7 @@ class SimulatedHead:
             round_trip=0.0012,
             load=round(wave**2 * CORES, 2),
             free_memory=48 * 2**30,
-            sessions=["sapwood-day"],
+            sessions=["day"],
             processes=2,
         )
 
@@ -130,9 +134,7 @@ class SimulatedHead:
             )
             process = messages.ProcessActivity(pid=4000 + host, since=now - 60, memory=2**26)
             place = messages.ProcessActivity(pid=5000 + host, since=now, memory=2**25, rank=host)
-            session = messages.SessionActivity(
-                session="sapwood-day", zygote=process, processes=[place]
-            )
+            session = messages.SessionActivity(session="day", zygote=process, processes=[place])
             activity = messages.NodeActivity(
                 clock=now, daemon=process, sessions=[session], commands=[]
             )

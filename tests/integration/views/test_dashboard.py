@@ -172,7 +172,7 @@ def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
         "overview": "24 nodes are ready",
         "tree": "24 nodes",
         "nodes": "n24",
-        "nodes/n2": "sapwood-day",
+        "nodes/n2": "place",
         "runs": "iteration 1/4",
         "runs/aa11bb22": "They waited most for agent 2",
         "sessions": "day",
@@ -188,6 +188,14 @@ def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
         status = page.page.evaluate("path => fetch(path).then(answer => answer.status)", twin)
         assert status == 200, (name, twin)
     page.see("Sapwood lab", "header")
+    program = calls.ConnectedUser(
+        name="connection-4", user="ann", address="", since=time.time(), nodes=["n1", "n2"], agents=6
+    )
+    cluster.head.connected = [program]
+    page.page.evaluate("where => { location.hash = where }", "#/overview")
+    row = page.page.locator("tr", has=page.page.get_by_text("connection-4"))
+    assert "ann" in row.inner_text()
+    assert "n[1-2]" in row.inner_text()
 
 
 @pytest.mark.row("D-7")
