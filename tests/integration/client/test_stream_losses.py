@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +101,34 @@ def test_a_wave_waits_for_the_replacement(
         (tmp_path / "go").touch()
         result = wave.result(TIMEOUT)
         assert (result.agents, result.missing_agents) == ([1, 2, 3, 4], [])
+
+
+def push_four(folder: str) -> Iterator[tuple[int, int]]:
+    """Push four values, the last one when ``go`` is there."""
+    for number in range(4):
+        while number == 3 and not Path(folder, "go").exists():
+            time.sleep(0.002)
+        yield sapwood.here().rank, number
+
+
+@pytest.mark.row("D-2")
+def test_a_generator_is_not_started_again_in_another_process(
+    cluster: sapwood.Cluster, until: Until, tmp_path: Path
+) -> None:
+    agents = cluster.session.tree.agent_ranks
+    with cluster.stream(push_four, sync="none") as stream:
+        wave = stream.broadcast(str(tmp_path))
+        values = stream.waves(TIMEOUT)
+        seen = [next(values).total for _ in range(3 * len(agents))]
+        kill(cluster, 2)
+        with pytest.raises(AgentLostError, match="agent 2 ended while its generator pushed values"):
+            wave.result(TIMEOUT)
+        (tmp_path / "go").touch()
+        seen += [next(values).total for _ in agents[1:]]
+        until(lambda: cluster.session.places([2])[0].is_ready)
+        again = stream.broadcast(str(tmp_path))  # by the new process, too, and from the start
+        seen += [next(values).total for _ in range(4 * len(agents))]
+        assert again.result(TIMEOUT).agents == list(agents)
+    once, twice = [0, 1, 2, 3], [0, 1, 2, 3, 0, 1, 2, 3]
+    wanted = {rank: [*once[:3], *once] if rank == 2 else twice for rank in agents}
+    assert {rank: [n for of, n in seen if of == rank] for rank in agents} == wanted

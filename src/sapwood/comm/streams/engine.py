@@ -40,7 +40,14 @@ from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
 from sapwood.comm.streams.filters import ALL, Parts
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import NOT_WANTED, NodeStream, Shares, StreamState, WavePolicy
+from sapwood.comm.streams.stream import (
+    EPOCH,
+    NOT_WANTED,
+    NodeStream,
+    Shares,
+    StreamState,
+    WavePolicy,
+)
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import check_ranges, fold, from_ranges, to_ranges
@@ -1276,8 +1283,45 @@ class UnsynchronisedWaves(GeneralWaves):
         """Root: what an agent has pushed, the next in order or something else."""
         if not self._push.is_next(stream, message):
             return []
-        effects = self._pass_one_on(stream, message, payload)
-        return effects + self._push.told_at_once(stream, message.ranks[0][0])
+        rank, incarnation = message.ranks[0][0], message.attempt // EPOCH
+        begun_again = [
+            wave
+            for wave in stream.waves.values()
+            if wave.lacks(rank) and wave.pushers.setdefault(rank, incarnation) != incarnation
+        ]
+        effects: Effects = []
+        if begun_again:  # their first values were still on their way when the process was lost
+            effects += self._fail_generators(stream, begun_again, rank, "its process was replaced")
+        effects += self._pass_one_on(stream, message, payload)
+        return effects + self._push.told_at_once(stream, rank)
+
+    def agents_lost(
+        self, stream: NodeStream, ranks: Iterable[int], reason: str, *, told: bool
+    ) -> Effects:
+        """Also fail waves whose generators end with their processes; see PlainWaves."""
+        effects = super().agents_lost(stream, ranks, reason, told=told)
+        for rank in ranks if told and stream.spec.on_loss == msg.REPLACE else ():
+            waves = [one for one in stream.waves.values() if rank in one.pushers]
+            pushing = [one for one in waves if one.lacks(rank)]
+            effects += self._fail_generators(stream, pushing, rank, reason)
+        return effects
+
+    def _fail_generators(
+        self, stream: NodeStream, waves: Sequence[Wave], rank: int, reason: str
+    ) -> Effects:
+        """Fail waves for which an agent has pushed values in a process that is gone.
+
+        Another process would start the generator again, and send the same values or others. What
+        an agent pushes counts for each wave that it has not answered yet.
+        """
+        error = AgentLostError(
+            f"agent {rank} ended while its generator pushed values: {reason}",
+            hint="the values that arrived are valid; broadcast again for others",
+        )
+        effects: Effects = []
+        for wave in waves:
+            effects += self._fail_for(stream, wave, rank, error)
+        return effects
 
     def _pass_one_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         if not stream.filters_up or not message.body:

@@ -212,6 +212,8 @@ class Wave:
         values: Contributions with something to add.
         offers: Large contributions of children that are still there.
         fetching: What fetches them, if something does.
+        pushers: Root: the processes that have pushed values since it began and have not answered,
+            as their incarnations by rank.
     """
 
     __slots__ = (
@@ -230,6 +232,7 @@ class Wave:
         "number",
         "offers",
         "payload",
+        "pushers",
         "sent",
         "values",
         "version",
@@ -259,6 +262,7 @@ class Wave:
         self.wanted = True
         self.later: tuple[int, set[int]] | None = None
         self.given_up: set[int] = set()
+        self.pushers: dict[int, int] = {}
         self.lacking: set[int] = set()
         self._asks = itertools.count(1) if asks is None else asks
         self._ranks: list[tuple[int, int]] = []
@@ -472,6 +476,11 @@ class Wave:
         """Return who is missing, or was asked and has not answered."""
         asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
         return asked | self.missing
+
+    def lacks(self, rank: int) -> bool:
+        """Whether an agent is missing, or was asked and has not answered."""
+        asked = (ask for asks in self.waiting.values() for ask in asks)
+        return rank in self.missing or any(rank in ask.ranks for ask in asked)
 
     def scope(self) -> set[int]:
         """Return all ranks that this wave is to bring together here."""
