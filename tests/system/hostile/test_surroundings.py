@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import subprocess
 import sys
 import warnings
@@ -41,6 +42,40 @@ def test_threads_of_the_cluster_need_few_frames() -> None:
     )
     assert done.stdout.splitlines() == ["40 3 3 3", "60 3 3 3", "90 3 3 3"], done.stderr
     assert done.stderr == ""
+
+
+STRICT = """
+import numpy as np, sapwood
+
+class Sums(sapwood.Program):
+    reduce = {"sum": "sum", "mean": "mean"}
+    allow_nan = True
+
+    def map(self, slice, state):
+        return {"sum": slice.data[0], "mean": slice.data[:1]}
+
+with sapwood.local(2) as cluster:
+    for data in np.array([np.inf, -np.inf]), np.full(2, 60_000, np.float16), np.full(2, 200, "u1"):
+        try:
+            cluster.run(Sums, data=data).result(60)
+        except sapwood.SapwoodError as error:
+            assert error.code != "SW900", error
+        assert cluster.run(Sums, data=np.ones(2)).result(60)["sum"] == 2
+        assert cluster.submit(abs, -3).result(60) == 3
+print("right")
+"""
+
+
+def test_warnings_made_errors_by_the_environment_are_errors_of_their_call() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STRICT],
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout == "right\n", done.stderr
 
 
 def small_limit() -> None:
