@@ -95,7 +95,7 @@ def test_a_checkpoint_is_never_of_a_run_that_is_done(
 
 def test_what_is_another_run_is_refused(cluster: sapwood.Cluster, tmp_path: Path) -> None:
     file = tmp_path / "state"
-    with pytest.raises(DataMissingError, match="no checkpoint"):
+    with pytest.raises(DataMissingError, match="the checkpoint does not exist"):
         cluster.run(Means(), DATA, resume=file).result(TIMEOUT)
     cluster.run(Means(), DATA, checkpoint=file).result(TIMEOUT)
     for program, data, said in (

@@ -297,7 +297,7 @@ def test_mistakes_at_the_front_end_are_told_at_once(standing: sapwood.Cluster) -
     group = cluster.group()
     with pytest.raises(DataMissingError, match="keeps no value 'y'"):
         group.gather("y")
-    with pytest.raises(ProgramError, match="no reduction"):
+    with pytest.raises(ProgramError, match="not a reduction"):
         group.reduce("y", "sun")
     with pytest.raises(ConfigurationError, match="one for each agent"):
         group.scatter("y", [1])

@@ -107,7 +107,7 @@ def test_an_agent_that_does_not_exist_cannot_be_asked(standing: EmbeddedSession)
 
 
 def test_an_unknown_reduction_is_refused_at_once(standing: EmbeddedSession) -> None:
-    with pytest.raises(ProtocolError, match="no reduction 'summ'"):
+    with pytest.raises(ProtocolError, match="'summ' is not a reduction"):
         standing.open_stream("echo", {"x": "summ"})
 
 

@@ -82,7 +82,7 @@ def test_messages_of_a_place_can_be_dropped() -> None:
 
 @pytest.mark.parametrize("tag", [-1, 2**63, 1.0, "1", None, True])
 def test_what_is_no_tag(tag: object) -> None:
-    with pytest.raises(ConfigurationError, match="no tag"):
+    with pytest.raises(ConfigurationError, match="not a tag"):
         check_tag(tag)
 
 
