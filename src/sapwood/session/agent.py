@@ -36,7 +36,7 @@ LEAVE = "tree.leave"
 
 
 END_AGENT = "agent.end"
-"""Request that an agent which somebody else has started end, as its session does: the reason."""
+"""Request that an agent which joined by an invitation ends with its session: the reason."""
 
 LEAVE_SESSION = "agent.leave"
 """Request of such an agent that its session remove it."""
@@ -57,7 +57,7 @@ class Contribution:
         self._agent.post(ev.Contribute(wave.spec.stream, wave.wave, weight, body, payload))
 
     def fail(self, error: SapwoodError) -> None:
-        """Say why there is no contribution."""
+        """Answer with an error in place of a contribution."""
         wave = self.arrived
         record = error.to_record()
         self._agent.post(ev.Fail(wave.spec.stream, wave.wave, record))
@@ -107,10 +107,10 @@ class Agent(TreeMember):
         groups: The groups that it is a member of.
         on_stream_closed: Told when a stream ends.
         on_stream_resumed: Told when a stream that was quiet moves again.
-        on_released: Given payloads of this agent that nobody needs any more.
+        on_released: Receives payloads of this agent that are no longer needed.
         ask: Sends a request to a place; the arguments are those of :class:`OutgoingRequests`.
-        on_withdrawn: Told by whom which request, by its number, was taken back.
-        on_mail: Given what becomes of tagged messages.
+        on_withdrawn: Receives the sender and number of each request that was cancelled.
+        on_mail: Receives the outcomes of tagged messages.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class AgentGroups:
         order = _understood(_enter, visit.body)
         stay = self._stays.get(order.token)
         if stay is None:
-            raise ProtocolError("a group is entered that nobody stays in")
+            raise ProtocolError("a group without a wait for it is entered")
         stay.key = (order.members, order.name)
 
         def entered(number: GroupNumber) -> None:
@@ -109,4 +109,4 @@ def _understood(decode: Callable[[bytes], Any], data: bytes) -> Any:
     try:
         return decode(data)
     except msgspec.MsgspecError as error:  # user code can ask its agent anything
-        raise ProtocolError(f"what is asked of a group is malformed: {error}") from error
+        raise ProtocolError(f"a malformed request to a group: {error}") from error

@@ -21,7 +21,7 @@ def check_size(nbytes: int, largest: int) -> None:
 
     Args:
         nbytes: Its size.
-        largest: What may be sent.
+        largest: The largest size that may be sent.
 
     Raises:
         DataValueError: It is too large.
@@ -110,14 +110,14 @@ class ByteLimiter:
             raise self._closed
 
     def leave(self, nbytes: int) -> None:
-        """Go out; nobody waits here."""
+        """Leave without waiting."""
         with self._changed:
             self._inside -= nbytes + ENTRY_COST
             if self._queue:
                 self._changed.notify_all()
 
     def close(self, reason: SapwoodError) -> None:
-        """Let those who wait fail."""
+        """Fail all waiting callers."""
         with self._changed:
             self._closed = reason
             self._changed.notify_all()

@@ -34,7 +34,7 @@ class HandedConnection(msgspec.Struct, frozen=True):
 
     Attributes:
         peer: The address of the other side, as it is shown.
-        credentials: What to show: that of the node as it is now.
+        credentials: The node's present credentials.
     """
 
     peer: str
@@ -63,7 +63,7 @@ def hand_over(path: str, sock: socket.socket, peer: str, credentials: Credential
     """Give a connection to the junction that takes them at a path; the socket stays open.
 
     Raises:
-        OSError: Nobody takes it.
+        OSError: No process accepts it.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
         way.settimeout(0)
@@ -75,8 +75,8 @@ class JunctionPort:
     """Where a junction takes the connections that its node hands over.
 
     Args:
-        path: Where; the folder lets in nobody but the user.
-        protocol: What is spoken.
+        path: Its path; only the user may enter the folder.
+        protocol: The protocol that is spoken.
         handler: Hears of the connections.
         loop: The loop.
         credentials: What the junction shows, until others come with a connection.
@@ -99,7 +99,7 @@ class JunctionPort:
         self._refused = refused
         self._port = TlsPort(None, loop, credentials, refused=refused)
         self._port.serve(protocol, handler)
-        Path(path).unlink(missing_ok=True)  # that of the process before this one
+        Path(path).unlink(missing_ok=True)  # the socket of the former process
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.settimeout(0)
         self._socket.bind(path)

@@ -1,7 +1,7 @@
 """Content that the front end offers to places that see neither its memory nor its files.
 
 Offers are counted: content is there until it was withdrawn as often as it was offered. Agents ask
-for chunks of it by hash. Threads of their own read and hash, so the event loop never waits for a
+for chunks of it by hash. Separate threads read and hash, so the event loop never waits for a
 disk; they begin with the first request.
 """
 
@@ -88,7 +88,7 @@ class _Flow:
 class ContentStore:
     """What a front end offers, by its hash.
 
-    All methods may be called from any thread. What is offered is held open: a file that is removed
+    All methods may be called from any thread. Offered files are held open: a file that is removed
     meanwhile is still sent.
 
     Attributes:
@@ -435,7 +435,7 @@ def _opened_memory(memory: SharedRef) -> int:
             return os.dup(memory.fd)
     except OSError:
         pass
-    raise ProtocolError("content lies in memory that is not this process's")
+    raise ProtocolError("the memory of content is not this process's")
 
 
 def _opened_file(stamp: FileStamp) -> int:

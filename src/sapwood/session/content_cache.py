@@ -3,21 +3,21 @@
 ::
 
     SHA256         whole: written, hashed and then renamed
-    SHA256.part    somebody is fetching it, or was killed while fetching it
+    SHA256.part    a process is fetching it, or was killed while fetching it
     .room          locked while room is made
 
 A partial file has room for all of the content, from its beginning on what is here of it, and at its
-end the number of these bytes. So others can pass that on meanwhile, and whoever goes on in place of
-a process that was killed does so from the byte at which it was.
+end the number of these bytes. So other processes can already relay it, and the successor of
+a process that was killed continues from the same byte.
 
 Content comes from the nearest junction above that is on another machine, and from the root where
 there is none, or where that does not have it.
 
-Whoever fetches holds a lock on the partial file; the others of the node wait until it is whole, or
-until its holder has ended, and then fetch it themselves. Whoever uses content holds a shared lock
-on it, so that nobody removes it. Locks end with the process that holds them.
+The fetching process holds a lock on the partial file; others of the node wait until it is whole, or
+until its holder has ended, and then fetch it themselves. A process that uses content holds a shared
+lock on it, so that it is not removed. Locks end with the process that holds them.
 
-Nothing here waits: the event loop of the process goes on between two chunks.
+Nothing here blocks: the event loop of the process runs between two chunks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PAUSE: Final = 0.01
 """Seconds between two looks whether another process of the node has fetched content."""
 
 ATTEMPTS: Final = 2
-"""How often content is fetched whose bytes are not those that its hash says."""
+"""How often content is fetched whose bytes do not match its hash."""
 
 COUNT: Final = struct.Struct("<Q")
 """How a partial file says at its end how many bytes of the content are there."""
@@ -102,10 +102,9 @@ class ContentCache:
 
     Args:
         folder: The folder; it is made when it is needed.
-        limit: Bytes that it may hold; what was used longest ago and nobody has open goes first.
-        ask: Asks another place.
-        loop: The loop of the process.
-        sources: The places that may have content, nearest first.
+        limit: Bytes that it may hold; the least recently used content that is not open is removed
+        first. ask: Asks another place. loop: The loop of the process. sources: The places that may
+        have content, nearest first.
 
     Attributes:
         on_written: Told when more of some content is in the folder.
@@ -134,11 +133,11 @@ class ContentCache:
         on_done: Callable[[HeldContent], None],
         on_error: Callable[[SapwoodError], None],
     ) -> ContentFetch:
-        """Have content here, one after the other; what is here already, or seen, is not fetched.
+        """Fetch contents, one after the other; present content is not fetched again.
 
         Args:
-            refs: What is needed.
-            on_done: Gets what holds it, which is to be closed; perhaps before this returns.
+            refs: The needed contents.
+            on_done: Gets the holder, which is to be closed; perhaps before this returns.
             on_error: Told why it cannot be had.
         """
         fetch = ContentFetch(self, refs, on_done, on_error)
@@ -182,12 +181,12 @@ class ContentCache:
         return fd
 
     def is_verified(self, fd: int) -> bool:
-        """Whether this process has hashed a file, which nobody has written to since."""
+        """Whether this process has hashed a file that was not written since."""
         return _identity(fd) in self.verified
 
     def used(self, fd: int) -> None:
         """Note that a file was used just now, and is what its name says."""
-        # The time of the last look says when it was used, that of the last change stays.
+        # The access time says when it was used; the time of the last change stays.
         with contextlib.suppress(OSError):
             os.utime(fd, ns=(time.time_ns(), os.fstat(fd).st_mtime_ns))
         self.verified.add(_identity(fd))
@@ -231,7 +230,7 @@ class ContentCache:
         """Make room for content and take it, if that was not done; False while another one does so.
 
         Raises:
-            ResourceError: What is in use leaves too little.
+            ResourceError: Content in use leaves too little.
             OSError: The disk is full.
         """
         if os.fstat(fd).st_size:
@@ -275,10 +274,10 @@ class ContentCache:
         return sorted(found)
 
     def remove_oldest(self) -> bool:
-        """Remove what was used longest ago and nobody has open; False if there is no such."""
+        """Remove the least recently used content that is not open; False if there is none."""
         for _, size, name in self._entries():
             if not size:
-                continue  # nothing is gained; it may be somebody's who has just begun
+                continue  # nothing is gained; a process may have just created it
             path = self.folder / name
             try:
                 # Writable: NFS locks exclusively only through such a descriptor.
@@ -316,8 +315,8 @@ class ContentFetch:
 
     Args:
         cache: Where it goes.
-        refs: What is needed.
-        on_done: Gets what holds it.
+        refs: The needed contents.
+        on_done: Gets the holder.
         on_error: Told why it cannot be had.
     """
 
@@ -339,7 +338,7 @@ class ContentFetch:
         self._attempts = 0
 
     def cancel(self) -> None:
-        """End it; nobody is told."""
+        """End it silently."""
         if not self._ended:
             self._end()
             self._held.close()
@@ -421,7 +420,7 @@ class ContentFetch:
         data = os.pread(fd, CHUNK, offset)
         if data:
             hasher.update(data)
-            # Not soon, but after a look at what came: this may go on for long.
+            # Not at once, but after the received messages: this may take long.
             self._timer = self._cache.loop.call_later(
                 0.0, self._guarded, self._verify, fd, hasher, offset + len(data)
             )
@@ -454,7 +453,7 @@ class ContentFetch:
 
     def _have(self, fd: int) -> None:
         if not os.fstat(fd).st_nlink:
-            self._guarded(self._begin)  # somebody has removed it before it was locked
+            self._guarded(self._begin)  # it was removed before it was locked
             return
         self._cache.used(fd)
         self._refs.pop()
@@ -572,7 +571,7 @@ class _Download:
             self.ask_for_more()
 
     def _write(self, data: bytes) -> None:
-        """Write what comes next, then how much there is now: so nobody reads what is not there."""
+        """Write the next bytes, then their number: so no reader gets missing bytes."""
         self._put(data, self._written)
         self._written += len(data)
         self._put(COUNT.pack(self._written), self._ref.nbytes)
@@ -621,7 +620,7 @@ class _Download:
         self._on_end(-1, error)
 
     def abandon(self) -> None:
-        """Leave nothing behind: whoever waits for it fetches it instead."""
+        """Leave nothing behind: waiting processes fetch it instead."""
         if self._fd >= 0:
             self._part.unlink(missing_ok=True)
             os.close(self._fd)

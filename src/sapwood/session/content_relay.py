@@ -28,7 +28,7 @@ MAX_PASSED: Final = 16 * 2**20
 """Bytes of chunks that a junction has sent and that were not taken yet."""
 
 IDLE: Final = 10.0
-"""Seconds for which content is held that nobody asks for."""
+"""Seconds for which unused content is held."""
 
 MAX_WAITING: Final = 4096
 """Requests that wait at one junction."""

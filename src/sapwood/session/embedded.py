@@ -1,6 +1,6 @@
 """A session whose host lives in the user's process, and the port to it.
 
-A thread of its own drives the host with the event loop; everything that changes happens on that
+A separate thread drives the host with the event loop; every change happens on that
 thread, and the methods here may be called from any other.
 """
 
@@ -155,7 +155,7 @@ class EmbeddedSession:
 
     @property
     def tree(self) -> Tree:
-        """The tree, as it is now."""
+        """The present tree."""
         return self.host.tree
 
     @property
@@ -184,7 +184,7 @@ class EmbeddedSession:
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Versions of the Pythons of all processes, that of the root first, each once."""
+        """Versions of the Pythons of all processes, the root's first, each once."""
         return self.host.pythons
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
@@ -213,7 +213,7 @@ class EmbeddedSession:
 
     @property
     def invitations(self) -> HostedInvitations:
-        """How processes that somebody else starts become its agents.
+        """The invitations by which other processes become its agents.
 
         Raises:
             ConfigurationError: This session has its own agents only.
@@ -296,7 +296,7 @@ class EmbeddedSession:
             self._thread.call(self._end)
 
     def _announce_readiness(self) -> None:
-        """Tell every agent that all are there; nobody waits for their answers."""
+        """Notify every agent that all have joined, without waiting for answers."""
         _log.info("ready", agents=self.tree.agents, seconds=round(self.ready_seconds, 3))
         self._service = self.open_stream(READY, {}, options=StreamOptions(follows=True))
         self._tell_readiness()
@@ -379,12 +379,12 @@ class EmbeddedSession:
 
         Args:
             ranks: Which; with a place all that are below it.
-            seconds: How long to wait at most. What is open then goes on without them, or fails,
-                as its policy on loss says.
-            reason: What those are told who wait for them.
+            seconds: How long to wait at most. Open waves then continue without them, or fail,
+                by their loss policy.
+            reason: The reason in errors of waiting callers.
 
         Raises:
-            ConfigurationError: One is no place, or has places below it that stay.
+            ConfigurationError: One is not a place, or has places below it that stay.
             ClosedError: The session is closed.
         """
         ranks = tuple(dict.fromkeys(ranks))

@@ -12,7 +12,7 @@ from sapwood.session.options import PlacesChanged
 
 
 class Expansion:
-    """What is known of agents that begin; on the loop's thread, but for ``done``.
+    """The state of agents that are starting; on the loop's thread, except ``done``.
 
     If it fails, those that did begin are to leave again: the tree is as before then.
 
@@ -54,7 +54,7 @@ class Expansion:
             self.done.set_exception(AgentLostError(change.reason, where=fold("agent", self._ranks)))
 
     def abandon(self, error: SapwoodError) -> None:
-        """Have nobody wait for them any more: the session ends."""
+        """End the wait for them, because the session ends."""
         if not self.done.done():
             self.done.set_exception(error)
 

@@ -1,7 +1,7 @@
-"""The folder of a session: its sockets lie there, and nothing else.
+"""The folder of a session: it contains its sockets and nothing else.
 
-Its name says which process has made it. If all processes of a session are killed at once, nobody is
-left to remove it: whoever makes the next one in the same place does.
+Its name says which process has made it. If all processes of a session are killed at once, none is
+left to remove it: the next session of the user does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_folder(owner: LocalUser | None = None) -> Path:
     environment of this process names is not for others: a folder for one of them is in ``/tmp``.
 
     Args:
-        owner: Who may enter it; by default the user of this process.
+        owner: The user who may enter it; by default the user of this process.
 
     Raises:
         ResourceError: None will do.
@@ -122,7 +122,7 @@ def _unfit(base: str) -> str:
 
 
 def _remove_abandoned(base: str) -> None:
-    """Remove folders that killed processes of this user have left, if nobody listens in them."""
+    """Remove folders that killed processes of this user have left and in which none listens."""
     with contextlib.suppress(OSError), os.scandir(base) as entries:
         for entry in entries:
             match = _MADE_BY.fullmatch(entry.name)
@@ -148,7 +148,7 @@ def _is_gone(pid: int) -> bool:
 
 
 def _has_nobody(folder: Path) -> bool:
-    """Whether nobody listens in a folder. One that is empty may have been made a moment ago."""
+    """Whether no process listens in a folder. An empty one may have been made a moment ago."""
     left = list(folder.iterdir())
     if not left:
         return time.time() - folder.stat().st_mtime > EMPTY_FOR
@@ -156,7 +156,7 @@ def _has_nobody(folder: Path) -> bool:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Whether what lies there is of no use: a socket on which nobody listens.
+    """Whether a file is a socket on which no process listens.
 
     That its process is not seen does not suffice: it may be in a container that shares the folder.
     """

@@ -57,7 +57,7 @@ _log = logger("session")
 
 
 LISTEN_TIMEOUT = 10.0
-"""Seconds that machines get to say where they listen; who says nothing is passed by."""
+"""Seconds that machines get to report where they listen; others are skipped."""
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
 """What the port does with the effects of the root that concern it."""
@@ -74,12 +74,12 @@ class SessionHost:
         nodes: What begins the processes of places on other machines.
 
     Attributes:
-        tree: The tree, as it is now.
-        pool: Where large values are put.
+        tree: The present tree.
+        pool: Shared memory for large values.
         node: The root.
         supervisor: Supervises the processes.
-        place: The root at work; there after :meth:`connect`.
-        ask: Asks a place to do something, and waits for nothing; whoever has the host sets it.
+        place: The root at work; set by :meth:`connect`.
+        ask: Sends a request to a place without waiting; the owner of the host sets it.
     """
 
     def __init__(
@@ -94,10 +94,11 @@ class SessionHost:
         self.pool = BlockPool(options.inline_limit)
         self._loop = loop
         self._lender = lender
-        self._visitors: dict[int, str] = {}  # Pythons of agents that somebody else has started
+        self._visitors: dict[int, str] = {}  # Pythons of agents that joined by an invitation
         self._nodes = nodes
         self._port = None if nodes is None else nodes.open_port(loop)
-        # Who has no zygote, which would remove it, and no place on this machine needs no folder.
+        # Without a zygote, which would remove it, and without places on this machine, it is not
+        # needed.
         self._folder = make_folder() if options.zygote else None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._link_listeners: list[Callable[[int, str], None]] = []
@@ -180,7 +181,7 @@ class SessionHost:
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Versions of the Pythons of all processes, that of the root first, each once."""
+        """Versions of the Pythons of all processes, the root's first, each once."""
         if self._lender is not None:
             return self._lender.pythons
         here = ".".join(map(str, sys.version_info[:3]))
@@ -188,14 +189,14 @@ class SessionHost:
         return tuple(dict.fromkeys((here, *begun, *self._visitors.values())))
 
     def try_transport(self) -> None:
-        """Try what links the places, if it is of somebody else; before anything is started.
+        """Try the transport if it is a plug-in, before anything is started.
 
         Raises:
             ConfigurationError: There is no such transport, or it does not work.
         """
         name = self.options.transport
         if name and self._lender is None:
-            from sapwood.comm.transport.trial import (  # noqa: PLC0415 - nobody else needs it
+            from sapwood.comm.transport.trial import (  # noqa: PLC0415 - rarely needed
                 try_transport,
             )
 
@@ -256,7 +257,7 @@ class SessionHost:
         self.place.post(event)
 
     def new_stream(self) -> int:
-        """Return a number for a stream; whoever asks holds the lock under which it is opened."""
+        """Return a number for a stream; the caller holds the lock under which it is opened."""
         number = self._next_stream
         self._next_stream += 1
         return number
@@ -332,9 +333,9 @@ class SessionHost:
         return ranks
 
     def take_in(self, python: str) -> int:
-        """Add an agent whose process somebody else has started; return its rank.
+        """Add an agent whose process joined by an invitation; return its rank.
 
-        That process is taken for a machine of its own, which has the negative of the rank as its
+        That process counts as a separate machine, which has the negative of the rank as its
         number. If it is lost, its place is removed.
 
         Args:
@@ -354,7 +355,7 @@ class SessionHost:
         return rank
 
     def remove_joined(self, rank: int, reason: str) -> None:
-        """Remove an agent that somebody else had started, if it is there still."""
+        """Remove an agent that joined by an invitation, if the session still has it."""
         if rank in self.tree:
             self.drain([rank])
         self.contract([rank], reason)
@@ -364,7 +365,7 @@ class SessionHost:
         """Take places out of the tree; their processes finish what they were asked for.
 
         Raises:
-            ConfigurationError: One is no place of the tree, or has children that stay.
+            ConfigurationError: One is not a place of the tree, or has children that stay.
         """
         changed = self.tree.without(ranks)
         self.supervisor.drain(changed, self._change(changed))
@@ -574,7 +575,7 @@ class SessionHost:
         )
 
     def _configuration_of(self, configuration: MemberConfiguration, host: int) -> bytes:
-        """Return what the places of a machine share: it has keys of its own."""
+        """Return what the places of a machine share: each machine has its own keys."""
         keys = self._keys.of(host, configuration.tree, configuration.hosts)
         local = msgspec.structs.replace(configuration, keys=keys)
         return msgspec.msgpack.encode(local)

@@ -65,8 +65,8 @@ class LoopThread:
     def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the thread.
 
-        A forked process has no such thread, and locks that nobody there releases: whatever may
-        wait for one asks this first.
+        A forked process has no such thread, and locks that no thread releases: code that may
+        wait for one checks this first.
         """
         if self._forks != _forks:
             raise ClosedError(

@@ -53,13 +53,13 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         cluster: Name of the cluster.
         folder: Where the sockets are.
-        keys: What neighbours show each other.
-        machine: Identity of this machine for shared memory; empty where nobody may share.
+        keys: Secrets that neighbours check.
+        machine: Identity of this machine for shared memory; empty where it may not be shared.
         tree: The whole tree.
         timing: When links speak and worry.
         inline_limit: Bytes up to which arrays travel in the message.
         extra: Settings of the layers above, encoded.
-        host: Number of this machine; 0 is that of the root.
+        host: Number of this machine; 0 is the root's.
         hosts: The machine of each place, by rank; none where all are on one.
         addresses: Where places listen for other machines, by rank.
         credentials: What this machine shows to others; None where there is only one.
@@ -101,7 +101,7 @@ class MemberConfiguration(msgspec.Struct, frozen=True, kw_only=True):
         """Return what links the places of this machine.
 
         Raises:
-            ConfigurationError: It is of somebody else, and cannot be loaded here.
+            ConfigurationError: It is a plug-in that cannot be loaded here.
         """
         if not self.transport:
             return UnixTransport()
@@ -248,7 +248,7 @@ class TreeMember:
         self._stand()
 
     def _listen_for_machines(self) -> None:
-        from sapwood.session.between_machines import (  # noqa: PLC0415 - on one machine nobody needs it
+        from sapwood.session.between_machines import (  # noqa: PLC0415 - not needed on one machine
             JunctionPort,
             protocol_of,
         )

@@ -33,7 +33,7 @@ class SessionOptions(msgspec.Struct, frozen=True, kw_only=True):
         restart: When processes that end are replaced.
         environment: Variables for all processes.
         extra: Settings for the agents, encoded.
-        hosts: The machine of each place, by rank, 0 for that of the root; none for one machine.
+        hosts: The machine of each place, by rank, 0 for the root's; none for one machine.
         zygote: Whether there is a zygote on the root's machine though no place is there.
         attach_timeout: How long a place that was cut off may take, for each level of the tree,
             until it is attached again; 0 for twice the silence after which a neighbour is lost.

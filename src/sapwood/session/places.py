@@ -118,7 +118,7 @@ class PlaceRecord:
         self.state = following
 
     def is_late(self, looks: int) -> bool:
-        """Note that somebody looks; say whether its process has not joined for so many looks."""
+        """Count a poll; return whether its process has not joined for so many polls."""
         if self.state is PlaceState.STARTING and self.pid:
             self.looks += 1
         return self.looks >= looks
@@ -167,7 +167,7 @@ class Places:
         return [record for record in self if self._tree.is_agent(record.rank)]
 
     def gone(self, ranks: Sequence[int]) -> list[int]:
-        """Return those of some places that have no process, or one that is not there yet."""
+        """Return the places of a list whose process is missing or has not joined yet."""
         absent = (PlaceState.LOST, PlaceState.STARTING, PlaceState.LEFT)
         return [rank for rank in ranks if self._records[rank].state in absent]
 

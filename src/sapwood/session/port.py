@@ -1,7 +1,7 @@
 """The port of a session: the only module of this room that the rooms of the front end import.
 
 The session itself is a *host* (``host.py``): the root of the tree, its supervision, the numbers of
-streams. Whoever holds a :class:`SessionPort` opens streams, sends requests and messages and enters
+streams. The holder of a :class:`SessionPort` opens streams, sends requests and messages and enters
 groups, from any thread, and gets futures. Where the host lives in the same process, the port is
 ``embedded.py``; only ``client/local.py``, which makes the session, knows that.
 """
@@ -52,14 +52,14 @@ __all__ = [
 
 
 class PlaceView(msgspec.Struct, frozen=True):
-    """A place of the tree, as it was when somebody asked.
+    """A snapshot of a place of the tree.
 
     Attributes:
         rank: The place.
         pid: Its process; 0 while there is none.
         state: Where that is in its life.
         incarnation: Counts the processes that have been at this place.
-        joined: Whether somebody else has started its process.
+        joined: Whether its process joined by an invitation.
     """
 
     rank: int
@@ -75,7 +75,7 @@ class PlaceView(msgspec.Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has no process, or one that is not there yet."""
+        """Whether its process is missing or has not joined yet."""
         return self.state in {PlaceState.LOST, PlaceState.STARTING}
 
 
@@ -84,8 +84,8 @@ class StreamPort(Protocol):
 
     Attributes:
         spec: What it is.
-        on_contribution: Told of each contribution to a stream that does not wait.
-        explain: Given each error of a wave before it is told, to add to it.
+        on_contribution: Receives each contribution to a stream that does not wait.
+        explain: Receives each error of a wave before it is reported, to add to it.
         new_future: Makes the future of a wave.
     """
 
@@ -171,7 +171,7 @@ class ContentPort(Protocol):
 
 
 class InvitationView(msgspec.Struct, frozen=True, kw_only=True):
-    """An invitation to be an agent, as it was when somebody asked.
+    """A snapshot of an invitation to be an agent.
 
     Attributes:
         id: Which one it is; no secret.
@@ -211,26 +211,26 @@ class AgentEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvitationPort(Protocol):
-    """How processes that somebody else starts become agents of a session."""
+    """The invitations by which other processes become agents of a session."""
 
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
         """Make invitations; return their lines, which are secrets."""
 
     def views(self) -> list[InvitationView]:
-        """Return all invitations, as they are now."""
+        """Return snapshots of all invitations."""
 
     def revoke(self, invitation: str) -> bool:
-        """Let nobody in by an invitation any more; return whether it was there."""
+        """Revoke an invitation; return whether it existed."""
 
     def close(self) -> None:
-        """End the agents that are there by invitations, and let nobody in."""
+        """Stop all invited agents, and admit no more."""
 
 
 class HostedInvitations(InvitationPort, Protocol):
     """The same where the root is in this process.
 
     Attributes:
-        events: What has happened to the agents, the last of it.
+        events: The last events of the agents.
     """
 
     events: deque[AgentEvent]
@@ -241,7 +241,7 @@ class HostedInvitations(InvitationPort, Protocol):
         """Make invitations that end with the credential of whoever makes them."""
 
     def current(self) -> list[InvitationView]:
-        """Return all invitations, as they are now; on the session's loop."""
+        """Return snapshots of all invitations; on the session's loop."""
 
     def deny(self, ids: frozenset[str]) -> None:
         """End the invitations by revoked credentials, with their agents; on the session's loop."""
@@ -252,7 +252,7 @@ class NewAgent(msgspec.Struct, frozen=True):
 
     Attributes:
         parent: Its home: the root or a junction.
-        host: The machine on which it is; 0 for that of the root.
+        host: The machine on which it is; 0 for the root's.
     """
 
     parent: int = ROOT
@@ -268,7 +268,7 @@ class SessionPort(Protocol):
 
     @property
     def tree(self) -> Tree:
-        """Its tree, as it is now."""
+        """Its present tree."""
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -283,11 +283,11 @@ class SessionPort(Protocol):
 
     @property
     def invitations(self) -> InvitationPort:
-        """How processes that somebody else starts become its agents."""
+        """The invitations by which other processes become its agents."""
 
     @property
     def content(self) -> ContentPort:
-        """What is offered to places on other machines."""
+        """Content that is offered to places on other machines."""
 
     def shares_machine(self, rank: int | None = None) -> bool:
         """Whether a place sees the memory and the files of the root; without a rank, all do."""
@@ -314,7 +314,7 @@ class SessionPort(Protocol):
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Versions of the Pythons of all processes, that of the root first, each once."""
+        """Versions of the Pythons of all processes, the root's first, each once."""
 
     def refuse_forked_child(self) -> None:
         """Raise ClosedError in a process that was forked from the one that has the session."""
@@ -364,7 +364,7 @@ class SessionPort(Protocol):
         """Remove places for good: wait for what they were asked for, then end their processes."""
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
-        """Have a function told of lost and replaced places; what is returned ends that."""
+        """Call a function for lost and replaced places, until the returned function is called."""
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""

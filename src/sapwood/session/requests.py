@@ -35,7 +35,7 @@ SMALL_REQUEST = 4096
 
 
 class RequestFuture(CallerFuture[Any]):
-    """What comes of a request.
+    """The future of a request.
 
     Attributes:
         number: Of the request; 0 until it is made.
@@ -129,7 +129,7 @@ class ServedRequest:
 
     def _answer(self, body: bytes, payload: Payload | None, error: ErrorRecord | None) -> None:
         asked = self.asked
-        with contextlib.suppress(ClosedError):  # nobody is left who could hear it
+        with contextlib.suppress(ClosedError):  # no agent is left that could receive it
             self._thread.post(
                 self._post, ev.Answer(asked.source, asked.number, body, payload, error)
             )
@@ -177,7 +177,7 @@ class PendingRequests:
 
         Args:
             rank: The agent.
-            handler: What is called there.
+            handler: Name of the handler there.
             body: Encoded argument.
             arrays: Its arrays.
             future: Gets the answer; without one there is a new one, which cannot be cancelled.
@@ -188,7 +188,7 @@ class PendingRequests:
         plain.check_body(body)
         if future is None:
             future = RequestFuture()
-            future.set_running_or_notify_cancel()  # what was asked cannot be taken back
+            future.set_running_or_notify_cancel()  # a sent request cannot be cancelled
         nbytes = len(body) + arrays.nbytes
         if nbytes > SMALL_REQUEST:
             self._limiter.enter(nbytes)
@@ -207,7 +207,7 @@ class PendingRequests:
         self._thread.post(self._withdraw, future.number)
 
     def waiting_for(self, ranks: Iterable[int]) -> list[RequestFuture]:
-        """Return what comes of the requests that places have not answered; on the loop's thread."""
+        """Return the futures of requests that places have not answered; on the loop's thread."""
         several = set(ranks)
         return [one.future for one in self._open.values() if one.rank in several]
 

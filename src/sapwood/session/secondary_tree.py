@@ -71,7 +71,7 @@ class PrimarySession(Protocol):
         """Have a handler called at an agent."""
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
-        """Have a function told of lost and replaced places; what is returned ends that."""
+        """Call a function for lost and replaced places, until the returned function is called."""
 
 
 _NO_AGENT = "make a further tree over the agents that there are"
@@ -113,7 +113,7 @@ class SharedAgentStarter:
         session: Theirs.
         tree: Name of the secondary tree.
         configuration: Returns what a place shares with the others of its machine, encoded.
-        on_report: Told what becomes of the places, on the loop's thread.
+        on_report: Receives the state changes of the places, on the loop's thread.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class SharedAgentStarter:
         self._unsubscribe: Callable[[], None] = _nothing
 
     def start(self) -> None:
-        """Hear what becomes of the agents' processes."""
+        """Subscribe to the losses of the agents' processes."""
         self._unsubscribe = self._session.subscribe(
             lambda change: self._on_loop(self._changed, change)
         )
@@ -147,11 +147,11 @@ class SharedAgentStarter:
             self._ask_to_attach(rank)
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: each place is told how its tree is when it takes part."""
+        """Do nothing: each place receives its tree when it takes part."""
         del configuration
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
-        """Have agents take places."""
+        """Ask agents to take places."""
         for spec in processes:
             self._wanted[spec.rank] = spec
             if self._loop is not None:
@@ -171,7 +171,7 @@ class SharedAgentStarter:
         return False
 
     def end(self) -> None:
-        """Do nothing, as they are never silent."""
+        """Do nothing: they are never silent."""
 
     def detach(self) -> None:
         """Report nothing any more."""

@@ -1,4 +1,4 @@
-"""The life of a session whose root is a process of its own, as a table of states.
+"""The life of a session with a separate session server, as a table of states.
 
 ::
 
@@ -22,8 +22,8 @@
 
 In DELAYED it waits for machines that were asked for. From there, DETACHED and READY it goes back to
 STARTING when its process is LOST, and gets another one. From each state in which it has begun, or
-waits to, it FAILED when its process ended by itself, and there is no other one. From DELAYED, too,
-it ENDS when somebody deletes it.
+waits to, it FAILED when its process ended unasked, and there is no other one. From DELAYED, too,
+it ENDS when it is deleted.
 """
 
 import enum

@@ -13,8 +13,8 @@ from sapwood.core.errors import ClosedError
 class SharedReactor(Reactor):
     """A reactor with a second entrance, for all other threads.
 
-    Who gives it a function wakes it only when it sleeps, or is about to: it says so before it
-    looks whether something was given, and the others look after they have given.
+    Lost-wake-up protocol: the loop sets ``_asleep`` before it checks the queue, and a producer
+    appends to the queue before it reads ``_asleep``, and writes the eventfd only if it is set.
 
     Args:
         on_error: As for :class:`~sapwood.comm.reactor.Reactor`.
@@ -45,7 +45,7 @@ class SharedReactor(Reactor):
         return bool(self._given or self._soon)
 
     def closed(self) -> bool:
-        """Return whether nobody calls what it is given any more."""
+        """Return whether functions are no longer called."""
         return self._closed
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
@@ -58,9 +58,9 @@ class SharedReactor(Reactor):
             raise ClosedError("the event loop has ended")
         self._given.append((callback, args))
         if self.closed():
-            self._call_rest()  # in this moment: nobody else does it
+            self._call_rest()  # at this moment no other thread does it
         elif self._asleep:
-            with contextlib.suppress(OSError):  # closed in this moment: nobody is there to hear it
+            with contextlib.suppress(OSError):  # closed at this moment
                 os.eventfd_write(self._bell, 1)
 
     def call_in_order(self, callback: Callable[..., Any], *args: Any) -> None:
@@ -70,7 +70,8 @@ class SharedReactor(Reactor):
     def close(self) -> None:
         """Close what the loop itself holds; called when it does not run.
 
-        What other threads gave it before is called now: they may wait for what comes of it.
+        Functions that other threads gave it before are called now, because they may wait for
+        results.
         """
         if not self._closed:
             self._closed = True

@@ -60,10 +60,10 @@ class Shortcut(Protocol):
         """Note that waves flow."""
 
     def wanted(self, handle: WaveHandle) -> None:
-        """Note that somebody waits for the next wave of a stream, which goes by the event loop."""
+        """Record that a caller waits for the next wave of a stream, which uses the event loop."""
 
     def deliver(self, handle: WaveHandle, future: Future[WaveResult], result: WaveResult) -> None:
-        """Give somebody the result of a wave that went by the event loop."""
+        """Give a waiting caller the result of a wave that used the event loop."""
 
 
 class NoShortcut:
@@ -91,10 +91,10 @@ class NoShortcut:
         """There is nothing to close."""
 
     def flows(self) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
     def wanted(self, handle: WaveHandle) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
     def deliver(self, handle: WaveHandle, future: Future[WaveResult], result: WaveResult) -> None:
         """Give it to whoever waits."""

@@ -83,8 +83,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
         filters: Own filters.
         parameters: Their first parameters, encoded.
         counted: Whether places count what passes.
-        paced: Whether agents send of themselves no faster than :meth:`StreamHandle.read` says.
-        follows: Whether agents that are added take part, and it goes on without those that leave.
+        paced: Whether agents push no faster than :meth:`StreamHandle.read` allows.
+        follows: Whether agents that are added take part, and it continues without agents that
+        leave.
     """
 
     code: bytes = b""
@@ -121,9 +122,9 @@ class StreamHandle:
         shortcut: May exchange waves in the place of the event loop.
 
     Attributes:
-        on_contribution: Told of each contribution to a stream that waits for nobody, on the loop's
+        on_contribution: Receives each contribution to an unsynchronised stream, on the loop's
             thread.
-        explain: Given each error of a wave before it is told, to add to it.
+        explain: Receives each error of a wave before it is reported, to add to it.
         new_future: Makes the future of a wave.
         members_now: Returns who takes part in a wave that begins now.
     """
@@ -165,7 +166,7 @@ class StreamHandle:
 
     @property
     def futures(self) -> list["Future[WaveResult]"]:
-        """What comes of the waves that are not over; on the loop's thread."""
+        """The futures of open waves; on the loop's thread."""
         return [future for future, _ in self._waves.values()]
 
     @property
@@ -198,8 +199,8 @@ class StreamHandle:
     ) -> WaveResult:
         """Send a value to all members and return the reduction of their answers.
 
-        As :meth:`broadcast` and ``result()``, and sooner: while a stream has one such wave after
-        the other, the thread that waits for them sends and gathers them by itself.
+        Like :meth:`broadcast` and ``result()``, but faster: while a stream has one such wave after
+        the other, the waiting thread sends and gathers them itself.
 
         Args:
             value: What to send.
@@ -250,7 +251,7 @@ class StreamHandle:
 
     def read(self, counts: dict[int, int]) -> None:
         """Say how many values that agents have sent of themselves were read; from any thread."""
-        with contextlib.suppress(ClosedError):  # what has come can be read after the end
+        with contextlib.suppress(ClosedError):  # received values can be read after the end
             self._thread.post(self._read, counts)
 
     def configure(self, parameters: bytes, code: str = "") -> None:
@@ -345,8 +346,8 @@ class StreamHandle:
         self._next_wave += waves
 
     def go_on(self, body: bytes, payload: Payload | None, future: "Future[WaveResult]") -> None:
-        """Begin a wave that somebody else has begun already; on the loop's thread."""
-        self.limiter.enter(0)  # as it leaves it in the end
+        """Continue a wave that the waiting thread has started; on the loop's thread."""
+        self.limiter.enter(0)  # it leaves it in the end
         self._waves[self._next_wave] = (future, 0)
         self._next_wave += 1
         self._post(ev.Broadcast(self.spec.stream, body, payload))
@@ -449,8 +450,8 @@ class StreamTable:
         new_number: Returns a number for a stream.
 
     Attributes:
-        filters: Calls the own filters of the root; None where nobody does.
-        members_of: Returns who takes part in a wave of a stream that begins now.
+        filters: Calls the user filters of the root; None without any.
+        members_of: Returns the members of a wave of a stream that starts now.
         largest: Bytes of the largest value of a wave.
     """
 
@@ -552,7 +553,7 @@ class StreamTable:
     def adopt(
         self, spec: StreamSpec, begun: int, waiting: Iterable[int]
     ) -> tuple[StreamHandle, list["Future[WaveResult]"]]:
-        """Hold a stream that somebody else has opened; on the loop's thread.
+        """Register a stream that another part has opened; on the loop's thread.
 
         Args:
             spec: What it is.
@@ -577,7 +578,7 @@ class StreamTable:
         return made
 
     def under_way(self, ranks: Iterable[int]) -> list["Future[WaveResult]"]:
-        """Return what comes of the open waves that some agents may be in; on the loop's thread."""
+        """Return the futures of open waves in which some agents may be; on the loop's thread."""
         several = set(ranks)
         return [
             future
@@ -709,7 +710,7 @@ def _size(encoded: values.Encoded) -> int:
 
 def _nobody_filters() -> SapwoodError:
     return SapwoodError(
-        "nobody calls own filters at the root of this session",
-        hint="a session that was made for another user than that of the head has none; "
+        "user filters cannot run at the root of this session",
+        hint="a session of another user than the head's has none; "
         "sapwood.connect() makes one that has",
     )

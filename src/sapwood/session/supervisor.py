@@ -54,7 +54,7 @@ class SharedAgentsKey(enum.Enum):
 
 
 class JoinedAgentsKey(enum.Enum):
-    """Which starter a place has whose process somebody else starts."""
+    """Key of the starter of places whose processes join by an invitation."""
 
     JOINED_AGENTS = "agents that others start"
 
@@ -64,7 +64,7 @@ class OnHost:
     """Which starter a place on another machine has: the node there.
 
     Attributes:
-        host: Number of the machine; 0 is that of the root.
+        host: Number of the machine; 0 is the root's.
     """
 
     host: int
@@ -130,7 +130,7 @@ class NodeSource(Protocol):
         """Return what users call a machine."""
 
     def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
-        """Let a machine know where a place there is attached.
+        """Send a machine the attachment of one of its places.
 
         Args:
             session: Name of the session.
@@ -155,8 +155,8 @@ class NodeSource(Protocol):
         Args:
             host: Number of the machine.
             setup: How the processes begin.
-            on_report: Told what becomes of them, on the session's loop.
-            on_end: Told why all of them are gone, on the session's loop.
+            on_report: Receives their state changes, on the session's loop.
+            on_end: Receives the reason why all of them are gone, on the session's loop.
         """
 
 
@@ -253,7 +253,7 @@ class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessStarter(Protocol):
-    """What begins and ends the processes of places: a zygote, or agents that are there already."""
+    """Starts and stops the processes of places: a zygote, or agents that exist already."""
 
     def start(self) -> None:
         """Start it; orders may follow at once."""
@@ -289,20 +289,20 @@ class ProcessStarter(Protocol):
 class JoinedAgents:
     """Stands where a starter stands for agents that others start: it begins and ends nothing.
 
-    Whose place is removed is told so over its link, and ends by itself.
+    A process whose place is removed is notified over its link, and ends.
     """
 
     def start(self) -> None:
         """Do nothing."""
 
     def listen(self, loop: SharedReactor) -> None:
-        """Do nothing: what becomes of these processes is seen by their links alone."""
+        """Do nothing: only their links show the losses of these processes."""
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: a process is told how the tree is when it joins."""
+        """Do nothing: a process receives the tree when it joins."""
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
-        """Do nothing: the process is there already."""
+        """Do nothing: the process exists already."""
 
     def kill(self, pid: int) -> None:
         """Do nothing: it may be on any machine."""
@@ -313,7 +313,7 @@ class JoinedAgents:
         return False
 
     def end(self) -> None:
-        """Do nothing, as it is never silent."""
+        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Do nothing."""
@@ -391,7 +391,7 @@ class ProcessStarters:
         """Give another configuration to processes that begin from now on.
 
         Args:
-            configuration_of: Returns that of a machine.
+            configuration_of: Returns the configuration of a machine.
         """
         for key, spawner in self._spawners.items():
             spawner.reconfigure(configuration_of(key.host if isinstance(key, OnHost) else 0))
@@ -489,7 +489,7 @@ class ProcessSupervisor:
         on_change: Told of places that are lost or back.
         on_machine_gone: Told of a place whose machine is gone, and why; says whether that was dealt
             with.
-        on_joined_lost: Told of an agent that somebody else had started and that is lost, and why.
+        on_joined_lost: Receives each lost agent that had joined by an invitation, and the reason.
     """
 
     def __init__(
@@ -528,7 +528,7 @@ class ProcessSupervisor:
         """Start the zygote and order all processes; from the thread that creates the session."""
         self._starters.start(self._specs(self._tree.subtree(ROOT)[1:]))
         if self.places.all_ready():
-            self._ready.set()  # there is nobody to wait for
+            self._ready.set()  # all have joined already
 
     def listen(self, loop: SharedReactor) -> None:
         """Hear of processes from now on."""
@@ -586,7 +586,7 @@ class ProcessSupervisor:
             keys: What begins those places.
 
         Raises:
-            ResourceError: What is to begin them cannot be started.
+            ResourceError: Their starter cannot be started.
         """
         self._change(tree, beginning)
         self._starters.add(keys, self._loop)
@@ -598,7 +598,7 @@ class ProcessSupervisor:
         self._starters.reconfigure(beginning.configuration_of)
 
     def drain(self, tree: Tree, beginning: ProcessSetup) -> None:
-        """Take in that the tree of the next epoch lacks places; their processes go on so far."""
+        """Use a tree of the next epoch that lacks places; their processes keep running for now."""
         self._change(tree, beginning)
 
     def move(self, beginning: ProcessSetup, key: OnHost, ranks: Sequence[int]) -> None:
@@ -626,11 +626,11 @@ class ProcessSupervisor:
         self._starters.spawn(self._specs(ranks))
 
     def has_joined(self, rank: int) -> bool:
-        """Whether somebody else starts the process of a place."""
+        """Whether the process of a place joined by an invitation."""
         return self._starters.runs_on(rank, JOINED_AGENTS)
 
     def begin_again(self, rank: int, incarnation: int, reason: str) -> None:
-        """Have a process of a place begun anew, if it is still on its way into the tree."""
+        """Restart the process of a place, if it has not joined the tree yet."""
         record = self.places[rank]
         if record.state is PlaceState.STARTING and record.incarnation == incarnation:
             self._repair([rank], reason)
@@ -678,12 +678,12 @@ class ProcessSupervisor:
 
     @property
     def zygote_pid(self) -> int:
-        """Process id of the zygote; of several, of that of the default interpreter."""
+        """Process id of the zygote; of several, the default interpreter's."""
         return self._starters.main.pid
 
     @property
     def zygotes(self) -> list[orders.Ready]:
-        """What the zygotes said when they were ready, that of the default interpreter first."""
+        """The reports of ready zygotes, the default interpreter's first."""
         return [self._started[key] for key in sorted(self._started, key=str)]
 
     # --- what the root of the tree says --------------------------------------------------------
@@ -699,7 +699,7 @@ class ProcessSupervisor:
         record.pid = effect.pid
         record.advance(PlaceEvent.JOINED)
         added, record.is_new = record.is_new, False
-        # While the session starts, only those whose loss was told are told of.
+        # While the session starts, only places whose loss was reported are reported.
         if self._ready.is_set() or disconnected or record.incarnation > 1:
             what = "attached" if disconnected else "added" if added else "replaced"
             _log.info(what, rank=effect.rank)
@@ -738,7 +738,7 @@ class ProcessSupervisor:
 
     def _give_up_disconnected(self, rank: int, drifts: int) -> None:
         if self._loop is None:
-            return  # all ends, and nobody takes it in
+            return  # the session ends
         record = self.places[rank]
         if record.state is PlaceState.DISCONNECTED and record.drifts == drifts:
             self._repair([rank], "it found no way back in time")
@@ -803,7 +803,7 @@ class ProcessSupervisor:
             )
             ready = self._ready.is_set()
             self.give_up(error)
-            if ready:  # else whoever waits until all are ready is told
+            if ready:  # else callers that wait until all are ready get the error
                 self._tell_given_up(report.rank, error)
 
     def _exited(self, report: orders.Exited) -> None:
@@ -907,7 +907,7 @@ class ProcessSupervisor:
             self._starters.spawn(wanted)
 
     def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
-        """Return how long each place waits: each has a budget of its own."""
+        """Return how long each place waits: each has its own budget."""
         return {
             rank: None if self._fails(rank) else self._pause_before_restart(rank) for rank in ranks
         }
@@ -952,7 +952,7 @@ class ProcessSupervisor:
             return self._new_spawner()
         beginning = self._beginning
         if isinstance(key, SharedAgentsKey):
-            assert beginning.agent_source is not None  # noqa: S101 - else nobody has this key
+            assert beginning.agent_source is not None  # noqa: S101 - else no place has this key
             return beginning.agent_source.agents(self._reported)
         if isinstance(key, JoinedAgentsKey):
             return JoinedAgents()

@@ -1,4 +1,4 @@
-"""What comes back from a wave."""
+"""The result of a wave."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from sapwood.core.rankset import Ranges, fold, from_ranges
 
 
 class WaveResult(msgspec.Struct, frozen=True):
-    """What came back from a wave.
+    """The result of a wave.
 
     Attributes:
         total: The reduced value; None where there was nothing to reduce.
         ranks: Agents whose contributions are in it, as half-open ranges.
-        weight: Items behind it.
-        wave: Number of the wave in its stream, from 1; 0 for what nobody asked for.
+        weight: Number of items in it.
+        wave: Number of the wave in its stream, from 1; 0 for pushed values.
         missing: Members whose contributions are not in it.
         late: Agents whose contributions to earlier waves are in it.
         version: Version of the stream's filters and their parameters that it went through at all
