@@ -1,11 +1,14 @@
 """The front end's hold on its zygote: start it, have processes forked, hear of their ends."""
 
+import array
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +22,14 @@ from sapwood.contexts.local_user import LocalUser
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError
+from sapwood.core.futures import on_loop_thread
 from sapwood.environment.interpreter import python_command
 
 BATCH = 64
 """Processes in one order."""
+
+HAND_OVER_TIMEOUT = 10.0
+"""Seconds for which an order with a descriptor waits for a zygote that takes none."""
 
 END_TIMEOUT = 5.0
 """Seconds that a zygote gets to end its processes before it is killed itself."""
@@ -126,6 +133,8 @@ class Spawner:
         self._loop = loop
         self._control.settimeout(0)
         loop.add_reader(self._control.fileno(), self._readable)
+        if self._unsent:  # from before anything read what the zygote reports
+            loop.add_writer(self._control.fileno(), self._writable)
 
     def reconfigure(self, configuration: bytes) -> None:
         """Give another configuration to processes that are forked from now on.
@@ -188,7 +197,15 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                socket.send_fds(control, [orders.encode(order)], [theirs.fileno()])
+                _send_descriptor(control, orders.encode(order), theirs.fileno())
+            except BlockingIOError:
+                ours.close()
+                raise ResourceError(
+                    "no process can be started: the zygote has not taken earlier orders "
+                    f"within {HAND_OVER_TIMEOUT:g} s",
+                    where=f"zygote {self.pid}" if self.pid else "",
+                    hint="retry when its machine is less busy",
+                ) from None
             except OSError as error:
                 ours.close()
                 raise ResourceError(f"no process can be started: {error.strerror}") from error
@@ -233,18 +250,15 @@ class Spawner:
             self._control = None
 
     def _send(self, order: orders.Order) -> None:
-        """Send an order; on a loop's thread, one that the zygote does not take yet waits."""
+        """Send an order; one that the zygote does not take yet waits until it does.
+
+        This side never blocks: the zygote may be blocked itself, by reports that are not read.
+        """
         if self._control is None:
             return
-        data = _encoded(order)
-        if self._loop is None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self._control.settimeout(None)
-                self._control.send(data)
-            return
         waits = bool(self._unsent)
-        self._unsent.append(data)
-        if not waits and not self._sent_all():
+        self._unsent.append(_encoded(order))
+        if not waits and not self._sent_all() and self._loop is not None:
             self._loop.add_writer(self._control.fileno(), self._writable)
 
     def _sent_all(self) -> bool:
@@ -252,7 +266,7 @@ class Spawner:
         assert self._control is not None  # noqa: S101 - detach() stops this
         while self._unsent:
             try:
-                self._control.send(self._unsent[0])
+                self._control.send(self._unsent[0], socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return False
             except (BrokenPipeError, ConnectionResetError):  # its end is noticed
@@ -287,6 +301,29 @@ class Spawner:
             self._ready = self._ready or isinstance(report, orders.Ready)
             if not isinstance(report, orders.HeartbeatReply):
                 self._on_report(report)
+
+
+def _send_descriptor(control: socket.socket, data: bytes, descriptor: int) -> None:
+    """Send an order with a descriptor; wait a while for a zygote that is busy.
+
+    Raises:
+        BlockingIOError: The zygote still took nothing.
+    """
+    # Not socket.send_fds(): it ignores its flags.
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+    end = time.monotonic() + HAND_OVER_TIMEOUT
+    room = select.poll()
+    room.register(control.fileno(), select.POLLOUT)
+    while True:
+        try:
+            control.sendmsg([data], rights, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            left = end - time.monotonic()
+            if left <= 0 or on_loop_thread():
+                raise
+            room.poll(1000 * left)
+        else:
+            return
 
 
 def _encoded(order: orders.Order) -> bytes:

@@ -333,7 +333,7 @@ class Head:
             lambda: self.policy.current,
         )
         self._commands = _RemoteCommands(self.control, self._service)
-        self._delegated: dict[str, tuple[int, Callable[[], None]]] = {}
+        self._delegated: dict[tuple[str, bool], tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._trees = TreeBook()
         self._figures = FigureBook()
@@ -894,7 +894,8 @@ class Head:
         wanted = _read(value, calls.DelegateLinks)
         if not caller.is_local:
             raise ProtocolError("links are given to processes of the head's machine only")
-        self._end_delegation(wanted.tree, caller.number)  # it may come again, with a new path
+        key = (wanted.tree, wanted.session)
+        self._end_delegation(key, caller.number)  # it may come again, with a new path
         end = self.control.delegate(
             wanted.tree, partial(send_socket, wanted.path), session=wanted.session
         )
@@ -904,16 +905,18 @@ class Head:
             forget()
             end()
 
-        self._delegated[wanted.tree] = (caller.number, stop)
+        self._delegated[key] = (caller.number, stop)
         return None
 
     def _undelegate(self, caller: ServiceCaller, value: Any) -> Any:
-        self._end_delegation(_read(value, str), caller.number)
+        tree = _read(value, str)
+        for session in (False, True):
+            self._end_delegation((tree, session), caller.number)
         return None
 
     def _abandon_delegation(self, wanted: calls.DelegateLinks, caller: int) -> None:
         """A front end is gone; one that was killed has left its socket, and the folder of that."""
-        self._end_delegation(wanted.tree, caller)
+        self._end_delegation((wanted.tree, wanted.session), caller)
         left = Path(wanted.path)
         if left.parent.name.startswith(PREFIX):
             with contextlib.suppress(OSError):
@@ -921,10 +924,10 @@ class Head:
                     left.unlink()
                 left.parent.rmdir()  # if nothing else is in it
 
-    def _end_delegation(self, tree: str, caller: int) -> None:
-        owner, end = self._delegated.get(tree, (0, _nothing))
+    def _end_delegation(self, key: tuple[str, bool], caller: int) -> None:
+        owner, end = self._delegated.get(key, (0, _nothing))
         if owner == caller:
-            del self._delegated[tree]
+            del self._delegated[key]
             end()
 
     def _order(self, caller: ServiceCaller, value: Any) -> Future[Any]:

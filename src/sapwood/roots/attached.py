@@ -203,6 +203,7 @@ class AttachedSession:
         self._on_failure: Mapping[type[Any], Callable[[Any, SapwoodError], None]] = {
             **self.streams.failure_handlers(),
             ev.Answered: self.requests.not_answered,
+            **self.groups.failure_handlers,
             **self.mailbox.failure_handlers(),
             wire.Admitted: self._not_admitted,
             wire.AnswerOfRoot: self._call_failed,

@@ -142,7 +142,11 @@ class Agent(TreeMember):
                 events.Progressed: self._mailed,
             },
             loop=loop,
-            on_failure={ev.WaveArrived: self._wave_failed, ev.Asked: self._request_failed},
+            on_failure={
+                ev.WaveArrived: self._wave_failed,
+                ev.Asked: self._request_failed,
+                **self.groups.failure_handlers,
+            },
         )
         self.post = self.place.post
         self.all_ready = False

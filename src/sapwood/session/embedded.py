@@ -131,6 +131,7 @@ class EmbeddedSession:
             **self.streams.failure_handlers(),
             ev.Answered: self.requests.not_answered,
             ev.Asked: self.requests.not_handled,
+            **self.groups.failure_handlers,
             **self.mailbox.failure_handlers(),
         }
 

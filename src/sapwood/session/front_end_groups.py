@@ -39,6 +39,7 @@ class FrontEndGroups:
         self._post = post
         self._members = GroupMemberships(ROOT, post, thread.loop.call_later)
         self.handlers = self._members.handlers
+        self.failure_handlers = self._members.failure_handlers
         self._closed: SapwoodError | None = None
 
     def enter(

@@ -32,7 +32,7 @@ from sapwood.contexts.process import describe_status
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import AgentLostError, NodeLostError, ResourceError, SapwoodError
-from sapwood.core.failures import log_failure, new_thread
+from sapwood.core.failures import log_failure, new_thread, start_thread
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.logs import logger
@@ -470,12 +470,26 @@ class ProcessStarters:
     def close(self) -> None:
         """End all zygotes and all their descendants, and wait for that; after :meth:`detach`.
 
-        That has asked all of them to end, so the time of those that do not answer is one time.
+        They are waited for at once, so several that hang take the time of one.
+
+        Raises:
+            Exception: What the first one that could not be ended raised.
         """
-        for spawner in self:
-            spawner.close()
-        for closing in self._closing:
-            closing.join()
+        problems: list[SapwoodError] = []
+        first, *others = [*self] or [None]
+        waits = self._closing + [
+            start_thread("sapwood-starter", spawner.close, failed=problems.append)
+            for spawner in others
+            if spawner is not None
+        ]
+        try:
+            if first is not None:
+                first.close()
+        finally:
+            for one in waits:
+                one.join()
+        if problems:
+            raise problems[0]
 
 
 class ProcessSupervisor:

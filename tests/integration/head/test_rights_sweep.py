@@ -388,7 +388,7 @@ def test_what_was_taken_is_not_taken_by_others(swept: SweptHead) -> None:
 def test_a_delegation_is_ended_by_its_front_end_only(swept: SweptHead) -> None:
     mine, other = caller_of("user", local=False), caller_of("user", local=False)
     ended: list[str] = []
-    swept.head._delegated["t"] = (mine.number, lambda: ended.append("t"))
+    swept.head._delegated["t", False] = (mine.number, lambda: ended.append("t"))
     assert swept.call(other, calls.UNDELEGATE, "t") is None
     assert not ended
     assert swept.call(mine, calls.UNDELEGATE, "t") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -601,6 +602,27 @@ def test_only_the_zygote_that_ended_is_replaced() -> None:
     assert "close" not in default.told
     assert made.zygotes.of(2) is cast("Any", new)
     assert made.zygotes.main is cast("Any", default)
+
+
+def test_zygotes_that_hang_are_waited_for_at_once() -> None:
+    made = Made({2: ARM, 3: ("/other/python",)})
+    together = threading.Barrier(3, timeout=10.0)
+    for spawner in made.spawners:
+        spawner.close = together.wait  # type: ignore[method-assign, assignment]
+    made.zygotes.close()  # one after the other, the first would wait for ever
+    assert not together.broken
+
+
+def test_a_zygote_that_cannot_be_ended_is_an_error_and_the_others_are_ended() -> None:
+    made = Made({2: ARM})
+
+    def fail() -> None:
+        raise ResourceError("no such process")
+
+    made.spawners[1].close = fail  # type: ignore[method-assign]
+    with pytest.raises(ResourceError, match="no such process"):
+        made.zygotes.close()
+    assert made.spawners[0].told == ["close"]
 
 
 def test_without_other_interpreters_there_is_one() -> None:

@@ -18,6 +18,7 @@ from sapwood.comm.messages.groups import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ClosedError, ConfigurationError, GroupError, SapwoodError
+from sapwood.core.failures import fail, failing
 from sapwood.core.topology import ROOT
 
 Failed = Callable[[SapwoodError], None]
@@ -37,6 +38,17 @@ class Waiter:
         """The end is here: no time-out any more."""
         if self.timer is not None:
             self.timer.cancel()
+
+    def end(self, doing: str, *result: Any) -> None:
+        """Pass the result on; an unexpected exception of ``done`` is the waiter's error."""
+        self.stop()
+        with failing(doing, self.failed):
+            self.done(*result)
+
+    def fail(self, error: SapwoodError) -> None:
+        """Pass an error on; never raises, so that others are failed, too."""
+        self.stop()
+        fail("a member of a group", self.failed, error)
 
 
 class JoinedGroup:
@@ -83,6 +95,11 @@ class GroupMemberships:
             gev.GroupFinished: self._finished,
             gev.GroupBroken: self._broken,
             gev.Discarded: _discarded,
+        }
+        self.failure_handlers: dict[type[ev.Effect], Callable[[Any, SapwoodError], None]] = {
+            gev.GroupEntered: self._not_entered,
+            gev.GroupFinished: self._not_finished,
+            gev.GroupBroken: self._fail_members,
         }
 
     def enter(
@@ -156,8 +173,7 @@ class GroupMemberships:
             call = gev.CallGroup(number, group.last + 1, LEAVE, group.last, b"", None)
             self._post(call)
         for waiter in waiters:
-            waiter.stop()
-            waiter.failed(ClosedError("the group was left"))
+            waiter.fail(ClosedError("the group was left"))
 
     def give_up(self, key: Key) -> None:
         """Wait no more for others to enter a group."""
@@ -172,8 +188,7 @@ class GroupMemberships:
             waiters += group.waiting.values()
             group.waiting.clear()
         for waiter in waiters:
-            waiter.stop()
-            waiter.failed(reason)
+            waiter.fail(reason)
 
     def _give_up(self, key: Key, what: str) -> None:
         if key in self._entering:
@@ -192,8 +207,7 @@ class GroupMemberships:
         if waiter is None:
             self.leave(effect.group)
             return
-        waiter.stop()
-        waiter.done(effect.group)
+        waiter.end("entering a group", effect.group)
 
     def _finished(self, effect: gev.GroupFinished) -> None:
         group = self._groups.get(effect.group)
@@ -207,11 +221,25 @@ class GroupMemberships:
             payload = payload.lent()
         waiter = group.waiting.pop(effect.round, None) if group is not None else None
         if waiter is not None:
-            waiter.stop()
-            waiter.done(effect.body, payload)
+            waiter.end("a round of a group", effect.body, payload)
+
+    def _not_entered(self, effect: gev.GroupEntered, error: SapwoodError) -> None:
+        """Fail what waited for a group whose effect raised an unexpected exception."""
+        waiter = self._entering.pop((effect.members, effect.name), None)
+        if waiter is not None:
+            waiter.fail(error)
+
+    def _not_finished(self, effect: gev.GroupFinished, error: SapwoodError) -> None:
+        """Fail the round whose effect raised an unexpected exception."""
+        group = self._groups.get(effect.group)
+        waiter = group.waiting.pop(effect.round, None) if group is not None else None
+        if waiter is not None:
+            waiter.fail(error)
 
     def _broken(self, effect: gev.GroupBroken) -> None:
-        error = SapwoodError.from_record(effect.error)
+        self._fail_members(effect, SapwoodError.from_record(effect.error))
+
+    def _fail_members(self, effect: gev.GroupBroken, error: SapwoodError) -> None:
         if effect.group == NO_GROUP:
             waiter = self._entering.pop((effect.members, effect.name), None)
             waiters = [waiter] if waiter is not None else []
@@ -223,8 +251,7 @@ class GroupMemberships:
             waiters = list(group.waiting.values())
             group.waiting.clear()
         for waiter in waiters:
-            waiter.stop()
-            waiter.failed(error)
+            waiter.fail(error)
 
 
 def _discarded(effect: gev.Discarded | gev.CallGroup) -> None:

@@ -174,3 +174,53 @@ def test_so_many_rounds_may_be_under_way_and_no_more() -> None:
     assert place.heard[-1] == b"result"
     place.call(MAX_ROUNDS + 2)
     assert f"was called after round {MAX_ROUNDS}" in place.heard[-1].what
+
+
+def test_an_unexpected_exception_of_a_waiter_is_its_error() -> None:
+    place = Place()
+
+    def fail(*_result: Any) -> None:
+        raise ZeroDivisionError("no")
+
+    place.members.enter(KEY, None, fail, place.heard.append)
+    place.does(gev.GroupEntered(*KEY, NUMBER))
+    event = gev.CallGroup(NUMBER, 1, BARRIER, 0, b"", None)
+    place.members.call(event, None, fail, place.heard.append)
+    place.does(gev.GroupFinished(NUMBER, 1, b"", None))
+    assert [error.what for error in place.heard] == ["ZeroDivisionError: no"] * 2
+    place.call(2)  # the group itself is as it was
+    place.does(gev.GroupFinished(NUMBER, 2, b"x", None))
+    assert place.heard[2:] == [b"x"]
+
+
+def test_an_effect_that_cannot_be_performed_fails_what_waits_for_it() -> None:
+    place, error = Place(), SapwoodError("no memory")
+
+    def fail(effect: ev.Effect) -> None:
+        place.members.failure_handlers[type(effect)](effect, error)
+
+    place.enter()
+    fail(gev.GroupEntered(*KEY, NUMBER))
+    assert place.heard == [error]
+    place.entered()
+    place.heard.clear()
+    place.call(1)
+    place.call(2)
+    fail(gev.GroupFinished(NUMBER, 1, b"", None))
+    assert place.heard == [error]
+    fail(gev.GroupBroken(NUMBER, *KEY, GroupError("it ended").to_record()))
+    assert place.heard == [error, error]
+
+
+def test_all_members_that_wait_are_failed_also_after_one_that_raises() -> None:
+    place = Place()
+    place.entered()
+
+    def fail(_error: SapwoodError) -> None:
+        raise ZeroDivisionError
+
+    event = gev.CallGroup(NUMBER, 1, BARRIER, 0, b"", None)
+    place.members.call(event, None, lambda *_: None, fail)
+    place.call(2)
+    place.does(gev.GroupBroken(NUMBER, *KEY, GroupError("it ended").to_record()))
+    assert [error.what for error in place.heard[1:]] == ["it ended"]
