@@ -6,7 +6,7 @@ import resource
 
 
 def leave_no_core_dump() -> None:
-    """Let this process leave no core dump, and those that it starts none unless they ask for it.
+    """Let this process and its children leave no core dump, unless a child raises the limit.
 
     Only the soft limit changes, so users can set ``ulimit -c`` in commands that they run on nodes.
     """
