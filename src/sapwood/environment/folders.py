@@ -119,7 +119,7 @@ def _folder(kind: tuple[str, str], environment: Mapping[str, str] | None) -> Pat
     if home is not None and _can_be_written(home / below_home / "sapwood"):
         return home / below_home / "sapwood"
     name = Path(below_home).name
-    return Path(tempfile.gettempdir()) / f"sapwood-of-{os.geteuid()}" / name / "sapwood"
+    return Path(tempfile.gettempdir()) / _fallback() / name / "sapwood"
 
 
 def _can_be_written(path: Path) -> bool:
@@ -154,12 +154,25 @@ def make_private(folder: Path) -> Path:
 def check_private(folder: Path) -> None:
     """Check that a folder or file belongs to this user or root, and no other user may write to it.
 
-    The private group of a user does not count as others.
+    The private group of a user does not count as others. Of a folder below the one that replaces a
+    missing home folder, that one is checked too: anybody could have made it.
 
     Raises:
         SecurityError: It does not, or others may.
         OSError: It cannot be looked at, or does not exist.
     """
+    for one in folder.parents:
+        if one.name == _fallback():
+            _check_private(one)
+    _check_private(folder)
+
+
+def _fallback() -> str:
+    """Return the name of the folder that replaces a missing home folder."""
+    return f"sapwood-of-{os.geteuid()}"
+
+
+def _check_private(folder: Path) -> None:
     status = folder.stat()
     kind = "folder" if stat.S_ISDIR(status.st_mode) else "file"
     if status.st_uid not in {os.geteuid(), 0}:

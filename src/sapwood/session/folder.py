@@ -13,13 +13,15 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from sapwood.contexts.local_user import LocalUser
-from sapwood.core.errors import ResourceError
+from sapwood.core.errors import ResourceError, SecurityError
+from sapwood.environment.folders import check_private
 
 PREFIX = "sapwood-"
 LONGEST = 80
@@ -118,6 +120,13 @@ def _unfit(base: str) -> str:
         base.encode()
     except UnicodeEncodeError:
         return "its path is not UTF-8"
+    try:
+        if not os.stat(base).st_mode & stat.S_ISVTX:  # noqa: PTH116 - as the rest
+            check_private(Path(base))
+    except OSError as error:
+        return error.strerror or str(error)
+    except SecurityError:
+        return "other users could replace what is in it"
     return ""
 
 

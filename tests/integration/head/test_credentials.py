@@ -48,7 +48,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables
 from sapwood.roots.remote import credential_text
-from sapwood.security.authority import places_id
+from sapwood.security.authority import make_request, places_id
 from sapwood.security.capabilities import (
     Capability,
     HolderKey,
@@ -112,12 +112,14 @@ class UpHead:
     def events(self, kind: str) -> list[LedgerEvent]:
         return self.head.ledger.find(EventQuery(kinds=[kind]))
 
-    def raw(self) -> ssl.SSLSocket:
-        """A connection on which nothing was said yet."""
+    def raw(self, certificate: Path | None = None) -> ssl.SSLSocket:
+        """A connection on which nothing was said yet, with a certificate or without."""
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
         tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
+        if certificate is not None:
+            tls.load_cert_chain(certificate)
         host, _, port = self.place.rpartition(":")
         made = tls.wrap_socket(socket.create_connection((host, int(port)), PATIENCE))
         made.settimeout(PATIENCE)
@@ -557,6 +559,31 @@ def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
             with pytest.raises(SapwoodError, match="nothing of the session"):
                 front_end.ask(1, messages.RESUME, resume).result(PATIENCE)
             until(lambda: ("of-a", 1) not in up.head._sessions)
+
+
+@pytest.mark.row("C5-INFRA")
+def test_a_certificate_of_a_node_is_no_credential(up: UpHead, tmp_path: Path) -> None:
+    """A node shows its certificate to the head's port, and is a stranger to the head's calls."""
+    key, request = make_request()
+    node = up.head.control.nodes[0].node
+    shown = up.head.control.certify(request, node.partition(".")[0])
+    assert shown.node == node
+    (tmp_path / "node.pem").write_bytes(shown.certificate + key)
+    with up.raw(tmp_path / "node.pem") as way:
+        for number, call in enumerate((calls.NODES, calls.ISSUE_CREDENTIAL, calls.DOWN), 1):
+            way.sendall(framed(call, {}, number))
+            reply = msgspec.msgpack.decode(received(way))
+            assert "credential" in reply["error"]["what"]
+            assert reply["error"]["code"] == SecurityError.code
+
+
+def received(way: ssl.SSLSocket) -> bytes:
+    """Return the next message of a head."""
+    data = way.recv(4)
+    (size,) = struct.unpack("<I", data)
+    while len(data) < 4 + size:
+        data += way.recv(65536)
+    return data[4:]
 
 
 def opening(session: str) -> messages.OpenProcesses:

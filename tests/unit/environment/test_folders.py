@@ -100,3 +100,14 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o770)  # a group with others in it
     with pytest.raises(SecurityError, match="other users may write"):
         folders.make_private(tmp_path)
+
+
+def test_the_folder_that_replaces_a_home_is_checked_too(tmp_path: Path) -> None:
+    """Another user may have made it, and could replace what is made in it later."""
+    replacement = tmp_path / f"sapwood-of-{os.geteuid()}"
+    replacement.mkdir()
+    replacement.chmod(0o777)
+    with pytest.raises(SecurityError, match=f"sapwood-of-{os.geteuid()}, mode 0777"):
+        folders.make_private(replacement / ".cache" / "sapwood")
+    replacement.chmod(0o700)
+    folders.make_private(replacement / ".cache" / "sapwood")

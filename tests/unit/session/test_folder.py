@@ -107,3 +107,17 @@ def test_folders_of_those_that_live_stay(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         os.kill(other, signal.SIGKILL)
         os.waitpid(other, 0)
+
+
+def test_a_place_where_others_could_replace_sockets_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o777)
+    made = make_folder()
+    assert made.parent != tmp_path
+    made.rmdir()
+    tmp_path.chmod(0o1777)  # with the sticky bit, only its owner renames a folder
+    made = make_folder()
+    assert made.parent == tmp_path
+    made.rmdir()
