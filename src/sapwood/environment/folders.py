@@ -155,7 +155,7 @@ def check_private(folder: Path) -> None:
     """Check that a folder or file belongs to this user or root, and no other user may write to it.
 
     The private group of a user does not count as others. Of a folder below the one that replaces a
-    missing home folder, that one is checked too: anybody could have made it.
+    missing home folder, that one is checked too, because another user may have made it.
 
     Raises:
         SecurityError: It does not, or others may.

@@ -185,6 +185,8 @@ class HeadAccess:
         for one in self.records:
             if one.state in _MISSING and self._may_use(one):
                 _log.warning("node left out", node=one.name, state=one.state, reason=one.reason)
+            elif one.reserved and one.can_be_asked and not self._may_use_reserved:
+                _log.warning("node left out", node=one.name, reason="it is the head user's own")
 
     def refuse_reserved(self) -> None:
         """Refuse a cluster of which this side may use no node, because all are reserved.
