@@ -215,10 +215,11 @@ def _connected(title: str, programs: Sequence[calls.ConnectedUser], now: float) 
             "?" if one.agents is None else str(one.agents),
             fold_hosts(sorted(one.nodes)),
             moment_shown(one.since, now),
+            ", ".join(f"{run.run} ({present.seconds(now - run.started)})" for run in one.runs),
         )
         for one in programs
     ]
-    columns = ("connection", "user", "address", "agents>", "nodes", "since")
+    columns = ("connection", "user", "address", "agents>", "nodes", "since", "runs")
     return table(title, columns, rows)
 
 

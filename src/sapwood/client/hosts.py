@@ -217,10 +217,17 @@ def connect(
         head.close()
         raise
     made.page = DashboardPage.at(head.facts.urls, "tree", head.facts.name)
+    made.run_started = partial(_record_start, head)
     made.tell_runs(partial(_record_run, head))
     made.history = HeadHistory(head, made.history)
     made.new_session = partial(create_session, cluster=name, settings=chosen)
     return made
+
+
+def _record_start(head: HeadAccess, run: Run) -> None:
+    """Let the head note that a run has started; the caller does not wait for that."""
+    if not run.done():  # the head may know its end already
+        head.record_run(run.name, "running", 0.0, 0)
 
 
 def _record_run(head: HeadAccess, run: Run) -> None:

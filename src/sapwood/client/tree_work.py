@@ -73,6 +73,7 @@ class TreeWork(StaysHere, abc.ABC):
         self.allocation: AllocationEnd | None = None
         self.page = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
+        self.run_started: Callable[[Run], object] | None = None
         self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = CodeMaker(
@@ -192,6 +193,8 @@ class TreeWork(StaysHere, abc.ABC):
         run.add_done_callback(lambda _: self._printer.flush())
         if self._tell_run is not None:
             run.add_done_callback(self._tell_run)
+        if self.run_started is not None:
+            self.run_started(run)
         if self.allocation is not None:
             self.allocation.add(run)
         run.show()

@@ -335,7 +335,7 @@ class HeadAccess:
     def record_run(
         self, run: str, state: str, seconds: float, iterations: int, *, reason: str = ""
     ) -> None:
-        """Let the head note that a run has ended, if this side may; this waits for nothing."""
+        """Let the head note that a run has started or ended, if this side may; do not wait."""
         if self.rights is None or RUN in self.rights.names:
             with self._lock:
                 session = next((name for name, _ in self._sessions), "")

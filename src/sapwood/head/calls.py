@@ -94,7 +94,7 @@ FOLLOW_EVENTS = "events.follow"
 """Call: tell me what happens from now on. Value: an ``EventQuery``."""
 
 RECORD_RUN = "run.ended"
-"""Call: a run of mine has ended. Value: :class:`RunEnded`."""
+"""Call: a run of mine has started or ended. Value: :class:`RunEnded`."""
 
 READ_RATES = "rates.read"
 """Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
@@ -385,13 +385,13 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A run has ended.
+    """A run has ended, or has started if its state is ``running``.
 
     Attributes:
         run: What it is called.
         session: The session that it ran in, which the caller must own or may use; empty if its
             cluster is closed.
-        state: How it ended.
+        state: How it ended, or ``running``.
         seconds: How long it took.
         iterations: How many there were.
         reason: Why it failed.
@@ -399,7 +399,7 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     session: str
-    state: Annotated[str, msgspec.Meta(pattern=r"^(done|failed|cancelled|drained)$")]
+    state: Annotated[str, msgspec.Meta(pattern=r"^(running|done|failed|cancelled|drained)$")]
     seconds: float
     iterations: Natural = 0
     reason: str = ""
@@ -678,10 +678,22 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[int] = []
 
 
+class ConnectedRun(msgspec.Struct, frozen=True):
+    """A run in progress of a program that uses nodes without a named session.
+
+    Attributes:
+        run: What it is called.
+        started: When it started, seconds since 1970 by the head's clock.
+    """
+
+    run: str
+    started: float
+
+
 class ConnectedUser(msgspec.Struct, frozen=True, kw_only=True):
     """A program that uses nodes without a named session, through ``sapwood.connect`` or ``--on``.
 
-    Its session is in its own process, so the head knows neither its name nor its runs.
+    Its session is in its own process, so the head knows of its runs only that they have started.
 
     Attributes:
         name: What events and the status of nodes call its session.
@@ -690,6 +702,7 @@ class ConnectedUser(msgspec.Struct, frozen=True, kw_only=True):
         since: Since when it uses nodes, seconds since 1970.
         nodes: The nodes that it uses, by name.
         agents: How many agents it has there; None if the head was restarted since they started.
+        runs: Its runs in progress, the oldest first.
     """
 
     name: str
@@ -698,6 +711,7 @@ class ConnectedUser(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     nodes: list[str]
     agents: int | None
+    runs: list[ConnectedRun] = []
 
 
 class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):

@@ -1425,6 +1425,13 @@ class Head:
     def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
         run = _read(value, calls.RunEnded)
         self._check_run_of(caller, run.session)
+        name = run.run[:MAX_RUN_NAME]
+        caller.runs.pop(name, None)
+        if run.state == "running":
+            caller.runs[name] = time.time()
+            if len(caller.runs) > MAX_RUNS:
+                del caller.runs[next(iter(caller.runs))]
+            return None
         subject = caller.rights.subject if caller.rights is not None else ""
         facts = {
             "state": run.state,
@@ -1696,7 +1703,15 @@ def _connected_user(
         since=min(one.since for one in some),
         nodes=[name_of(one.host) for one in some],
         agents=None if None in agents else sum(one or 0 for one in agents),
+        runs=[calls.ConnectedRun(name, since) for name, since in list(caller.runs.items())],
     )
+
+
+MAX_RUNS = 64
+"""Runs in progress of a front end that are shown, the newest."""
+
+MAX_RUN_NAME = 200
+"""Characters of the name of such a run."""
 
 
 class _RemoteSession:

@@ -173,6 +173,7 @@ class ServiceCaller:
         challenge: What it is to sign.
         session: The id of the session whose root it is, if it has said so; else empty.
         session_name: What users call that session.
+        runs: Since when its runs in progress run, by name; bounded, the oldest first.
     """
 
     def __init__(self, number: int, connection: ServiceConnection) -> None:
@@ -184,6 +185,7 @@ class ServiceCaller:
         self.challenge = b""
         self.session = ""
         self.session_name = ""
+        self.runs: dict[str, float] = {}
         self.frames = Frames(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
         self.waiting = 0
         self.there = True

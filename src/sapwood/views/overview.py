@@ -73,10 +73,10 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         free_memory: Bytes that processes can still take, on all these nodes together.
         sessions: How many there are in each state, those that are over left out.
         agents: Of all these sessions and of connected users together.
-        runs: How many there are in each state, among those that the head keeps.
+        runs: How many there are in each state, among the runs that the head keeps and the runs of
+            connected programs.
         items_per_second: Of all runs that go on together.
-        connected: The programs that use nodes without a named session, the newest first. The
-            head does not know their runs.
+        connected: The programs that use nodes without a named session, the newest first.
     """
 
     time: float
@@ -117,6 +117,7 @@ def overview(
         more = Alert(level=Level.POOR, text=f"{len(alerts) - MAX_ALERTS} more things are wrong")
         alerts = [*alerts[:MAX_ALERTS], more]
     live = [one for one in sessions if not SessionState(one.state).is_over]
+    others = ["running" for one in glance.connected for _ in one.runs]
     reached = [one for one in glance.nodes if one.state not in UNREACHED]
     going = [one.progress for one in runs if one.record.state == "running" and one.progress]
     return Overview(
@@ -134,7 +135,7 @@ def overview(
         sessions=dict(Counter(one.state for one in live)),
         agents=sum(one.report.agents for one in live if one.report)
         + sum(one.agents or 0 for one in glance.connected),
-        runs=dict(Counter(one.record.state for one in runs)),
+        runs=dict(Counter([*(one.record.state for one in runs), *others])),
         items_per_second=math.fsum(one.items_per_second for one in going),
         connected=glance.connected,
     )

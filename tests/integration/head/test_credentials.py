@@ -219,6 +219,17 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
         def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
             return total
 
+    class Wait(Count):
+        def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
+            while not gate.exists():
+                time.sleep(0.01)
+            return total
+
+    gate = tmp_path / "gate"
+
+    def programs() -> list[calls.ConnectedUser]:
+        return messages.from_value(up.head._glance_now(), calls.ClusterGlance).connected
+
     file.touch(mode=0o600)
     file.write_text(up.issue(*rights, nodes="n[1-2]", subject="bob").text)
     with (
@@ -227,8 +238,12 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     ):
         assert stream.broadcast(-1).result(PATIENCE).total == 2
         assert cluster.run(Count, range(10)).result(PATIENCE) == {"n": 10}
-        glance = messages.from_value(up.head._glance_now(), calls.ClusterGlance)
-        (program,) = glance.connected
+        waiting = cluster.run(Wait, range(10))
+        until(lambda: [one.run for one in programs()[0].runs] == [waiting.name])
+        gate.touch()
+        assert waiting.result(PATIENCE) == {"n": 10}
+        until(lambda: not programs()[0].runs)
+        (program,) = programs()
         assert (program.user, program.nodes, program.agents) == ("bob", ["n1", "n2"], 2)
         first = cluster.run(Count, range(10), delegate="measured")
         assert first.result(PATIENCE) == {"n": 10}
@@ -236,7 +251,7 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
         assert again.result(PATIENCE) == {"n": 10}
         assert first.record.first_guess == ""
         assert "for all agents (the store of the head)" in again.record.first_guess
-        until(lambda: len(up.events("run.ended")) == 3)
+        until(lambda: len(up.events("run.ended")) == 4)
     created = up.events("session.created")[-1]
     assert created.facts["address"].startswith("127.0.0.1:")
     assert "bob" in created.text
@@ -416,7 +431,8 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
     with up.access(up.issue("connect", "create", "attach", "run", "delete")) as head:
         with pytest.raises(SecurityError, match="right 'admin'"):
             head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
-        assert head.client.call(calls.LIST_SESSIONS, None, PATIENCE) == []
+        found = head.client.call(calls.LIST_SESSIONS, None, PATIENCE)
+        assert {one["state"] for one in found} <= {"ended"}  # from other tests
 
 
 @pytest.mark.row("C5-RES")

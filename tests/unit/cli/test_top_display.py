@@ -41,6 +41,7 @@ def snapshot(nodes: int) -> Snapshot:
     connected = calls.ConnectedUser(
         name="connection-4", user="ann", address="", since=NOW, nodes=["n3", "n1"], agents=6
     )
+    connected.runs.append(calls.ConnectedRun("pi-1", NOW - 20))
     glance = calls.ClusterGlance(time=NOW, nodes=found, connected=[connected] if found else [])
     return Snapshot(overview=overview(head, glance, [], runs), nodes=found, sessions=[], runs=runs)
 

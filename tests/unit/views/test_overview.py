@@ -86,11 +86,12 @@ def test_agents_of_connected_programs_count() -> None:
             since=NOW,
             nodes=["n1"],
             agents=agents,
+            runs=[calls.ConnectedRun("pi-1", NOW)] if agents else [],
         )
         for number, agents in ((4, 3), (5, None))
     ]
     found = seen([ready(1)], connected=programs)
-    assert (found.agents, found.connected) == (3, programs)
+    assert (found.agents, found.runs, found.connected) == (3, {"running": 1}, programs)
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,7 @@ const PROGRAMS = [
   { name: "agents", cell: (row) => String(row.agents ?? "?"), sort: (row) => row.agents ?? 0, number: true },
   { name: "since", cell: (row) => moment(row.since), sort: (row) => row.since },
   { name: "nodes", cell: (row) => folded(row.nodes) },
+  { name: "runs", cell: (row) => row.runs.map((one) => one.run).join(", ") },
 ];
 
 const RUNS = [
