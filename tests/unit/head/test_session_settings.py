@@ -58,6 +58,7 @@ def test_every_setting_is_allowed_or_refused_by_name_or_has_no_effect(key: str) 
     if isinstance(before, dict):
         value = {
             "cluster.places": {"1": {"interpreter": ["/home/mine"]}},
+            "environment.variables": {"MODE": "test"},
             "log.components": {"comm": {"file": "debug"}},
             "policy.disconnect": {"buffer": 1},
             "policy.idle": {"session": 1.0},
