@@ -349,11 +349,12 @@ def watch_channel(loop: Loop, descriptor: int, ended: Callable[[], None]) -> Non
     loop.add_reader(descriptor, readable)
 
 
-def main(told: dict[str, Any]) -> None:
+def main(told: dict[str, Any], say: Callable[..., None]) -> None:
     """Join the cluster and be its node; standard input is the launcher's channel.
 
     Args:
         told: A :class:`DaemonOrder`.
+        say: Writes an answer to the launcher's channel, given by keywords.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides
     with contextlib.ExitStack() as stack:
@@ -362,15 +363,15 @@ def main(told: dict[str, Any]) -> None:
             order = typed.convert(told, DaemonOrder)
             os.environ.update(order.environment)
             adopt_orphans()
-            joined, way = _joined(order, stack)
+            joined, way = _joined(order, stack, say)
             daemon = NodeDaemon(joined, way=way)
         except SapwoodError as error:
             stack.close()
-            _say(error=str(error))
+            say(error=str(error))
             sys.exit(error.exit_code)
         home = home_folder()
         os.chdir(home if home is not None and home.is_dir() else "/")
-        _say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
+        say(joined=joined.answer.node, address=joined.address, pid=os.getpid())
         watch_channel(daemon.loop, sys.stdin.fileno(), daemon.loop.stop)
         signal.signal(signal.SIGTERM, lambda *_: daemon.end())
         os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
@@ -378,12 +379,15 @@ def main(told: dict[str, Any]) -> None:
     os._exit(0)  # threads of the interpreter's own end are nobody's business here
 
 
-def _joined(order: DaemonOrder, stack: contextlib.ExitStack) -> tuple[Joined, HeadWay | None]:
+def _joined(
+    order: DaemonOrder, stack: contextlib.ExitStack, say: Callable[..., None]
+) -> tuple[Joined, HeadWay | None]:
     """Join the head directly, or else by the way of the launcher; also return that way.
 
     Args:
         order: What the launcher said.
         stack: Closes the way.
+        say: As for :func:`main`.
     """
     token, addresses = JoinToken.parse(order.token), _addresses(order.addresses)
     if not order.way:
@@ -394,7 +398,7 @@ def _joined(order: DaemonOrder, stack: contextlib.ExitStack) -> tuple[Joined, He
             return join(token, [answer.address], MAX_ATTEMPT, answer=answer), None
     way = HeadWay()
     stack.callback(way.close)
-    _say(way=way.path)
+    say(way=way.path)
     heard = json.loads(sys.stdin.buffer.readline() or b"{}")
     refused = heard.get("refused", "the launcher's channel has ended")
     if refused:
@@ -469,8 +473,3 @@ def _addresses(known: list[str]) -> list[str]:
         host = f"[{came_from[0]}]" if ":" in came_from[0] else came_from[0]
         found.insert(0, f"{host}:{port}")
     return list(dict.fromkeys(found))
-
-
-def _say(**what: Any) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()

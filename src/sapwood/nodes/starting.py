@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import subprocess
 import sys
@@ -50,17 +51,22 @@ MAX_SAID = 64 * 1024
 LONGEST_LINE = 64 * 1024
 """Bytes of one line that a node may say on its channel."""
 
+LINES_FOR_SCRIPTS = 16
+"""Empty lines that are sent first: a login script that reads a line gets one of these."""
+
 CUT_TIMEOUT = 1.0
 """Seconds that a channel which failed gets to end by itself, so that its status says why."""
 
 NEWEST_PYTHON = (3, 14)
 """The newest Python that is looked for by name; a newer one may be called ``python3``."""
 
-_NO_PYTHON = '{"error": "it has no Python 3.11 or newer"}'
+_READY = '\\n%s{"ready": "yes"}\\n'
+
+_NO_PYTHON = '\\n%s{"error": "it has no Python 3.11 or newer"}\\n'
 
 _OLD_PYTHON = (
-    '{"error": "its Python is %s, and Sapwood needs 3.11 or newer: install one there, or name one '
-    'in nodes.python"}\\n'
+    '\\n%s{"error": "its Python is %s, and Sapwood needs 3.11 or newer: install one there, or name '
+    'one in nodes.python"}\\n'
 )
 
 _TELL = 'import sys; print("%d.%d.%d" % sys.version_info[:3])'
@@ -75,26 +81,31 @@ class NodeTrouble(NamedTuple):
     reason: str
 
 
-def shell_command(python: Sequence[str] = ()) -> str:
+def shell_command(python: Sequence[str] = (), mark: str = "") -> str:
     """Return the command of the shell that starts a stub, whose text comes by standard input.
 
-    A Python of the same minor version as this one runs it; where there is none, the newest.
+    A Python of the same minor version as this one runs it; where there is none, the newest. The
+    shell first says that it is ready: login scripts that read standard input have ended by then.
 
     Args:
         python: The interpreter, where the user names one; it must be new enough.
+        mark: What precedes each answer, so that no output of login scripts is taken for one.
     """
     # Without its site: that may have imported another Sapwood before this one comes.
-    start = "import sys; b = sys.stdin.buffer; exec(b.read(int(b.readline())))"
+    start = "import sys; b = sys.stdin.buffer; exec(b.read(int(next(filter(bytes.strip, b)))))"
     ask = shlex.join(python_command("-c", site=False, variables=False)[1:])
     check = f'command -v "$1" >/dev/null 2>&1 && "$@" {ask} "$must" </dev/null 2>/dev/null'
     options = python_command("-u", "-c", start, site=False)[1:]
     run = f'exec "$@" {shlex.join(options)}'
-    lines = [f'try() {{ must="$1"; shift; {check} && {run}; }}']
+    mark = shlex.quote(mark)
+    lines = [f"printf {shlex.quote(_READY)} {mark}"]
+    lines += [f'try() {{ must="$1"; shift; {check} && {run}; }}']
     lines += [f"try {shlex.quote(must)} {shlex.join(words)}" for must, words in _tried(python)]
     named = shlex.join(python) if python else "python3"
+    none = f"printf {shlex.quote(_NO_PYTHON)} {mark}"
     lines += [
         f"v=$({named} {ask} {shlex.quote(_TELL)} </dev/null 2>/dev/null)",
-        f"""[ "$v" ] && printf {shlex.quote(_OLD_PYTHON)} "$v" || echo {shlex.quote(_NO_PYTHON)}""",
+        f'[ "$v" ] && printf {shlex.quote(_OLD_PYTHON)} {mark} "$v" || {none}',
         "exit 3",
     ]
     text = "; ".join(lines)
@@ -162,6 +173,7 @@ class DaemonStarter:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._channels: dict[int, subprocess.Popen[bytes]] = {}
+        self._mark = f"sapwood-{secrets.token_hex(8)}:"
         self._ends_by = 0.0
         self._threads: list[threading.Thread] = []
 
@@ -252,7 +264,8 @@ class DaemonStarter:
             with self._gate:
                 if self._closed.is_set():
                     return
-                channel = self._launcher.start(self._host, shell_command(self._python))
+                command = shell_command(self._python, self._mark)
+                channel = self._launcher.start(self._host, command)
                 with self._lock:
                     self._channels[-spec.incarnation] = channel
                 if self._closed.is_set():
@@ -310,8 +323,11 @@ class DaemonStarter:
     ) -> int:
         assert channel.stdin is not None  # noqa: S101 - launchers make pipes
         text = Path(stub.__file__).read_bytes() if stub.__file__ else b""
-        text += b"\nmain()\n"
+        text += f"\nMARK = {self._mark!r}\nmain()\n".encode()
         patience.begin(self._timeout, f"it did not answer within {self._timeout:g} s")
+        channel.stdin.write(b"\n" * LINES_FOR_SCRIPTS)
+        channel.stdin.flush()
+        self._hear(channel, "ready")
         channel.stdin.write(b"%d\n" % len(text) + text)
         _write(channel, runtime.offer(self._mode))
         found = self._hear(channel, "runtime", "abi")
@@ -383,7 +399,7 @@ class DaemonStarter:
     def _hear(self, channel: subprocess.Popen[bytes], *what: str) -> dict[str, Any]:
         """Return the next line of a machine that tells of one of some things.
 
-        Other lines come from its login scripts.
+        Lines without the mark come from its login scripts.
 
         Raises:
             EOFError: It says nothing any more.
@@ -394,8 +410,10 @@ class DaemonStarter:
             line = channel.stdout.readline(LONGEST_LINE)
             if not line:
                 raise EOFError
+            if not line.startswith(self._mark.encode()):
+                continue
             try:
-                found = json.loads(line)
+                found = json.loads(line[len(self._mark) :])
             except (ValueError, RecursionError):
                 continue
             if not isinstance(found, dict):

@@ -2,8 +2,8 @@
 
 This file is sent as text and run by the Python that the machine has; until it has unpacked the
 runtime it may use the standard library only. It speaks with the head through its standard streams:
-lines of JSON, and the bytes of an archive. What is unpacked is kept under the identity of the
-runtime, so a second start sends nothing.
+lines of JSON, its own after a mark, and the bytes of an archive. The unpacked runtime is kept under
+its identity, so a second start sends nothing.
 """
 
 import hashlib
@@ -27,9 +27,13 @@ ROOM = 5
 """How much of the disk the archive takes while it is unpacked, in its own size."""
 
 
+MARK = ""
+"""What precedes each answer to the head; the text that is sent sets it."""
+
+
 def say(**what: Any) -> None:
-    """Tell the head something."""
-    sys.stdout.write(json.dumps(what) + "\n")
+    """Tell the head something, on a new line: login scripts may have begun one."""
+    sys.stdout.write(f"\n{MARK}{json.dumps(what)}\n")
     sys.stdout.flush()
 
 
@@ -157,4 +161,4 @@ def main() -> None:
         main as become_daemon,
     )
 
-    become_daemon(hear())
+    become_daemon(hear(), say)

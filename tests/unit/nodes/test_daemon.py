@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from sapwood.core.errors import CommunicationError
-from sapwood.nodes import daemon
+from sapwood.nodes import daemon, stub
 from sapwood.nodes.daemon import DaemonOrder
 
 from .conftest import Head
@@ -46,7 +46,7 @@ def test_the_launcher_is_not_asked_where_the_head_answers(
     answers(b"")
     order = DaemonOrder(head.tokens.create(slot=2).text, [nobody, head.place], way=True)
     with contextlib.ExitStack() as stack:
-        joined, way = daemon._joined(order, stack)
+        joined, way = daemon._joined(order, stack, stub.say)
     assert (joined.address, way) == (head.place, None)
     assert capsys.readouterr().out == ""
 
@@ -75,7 +75,7 @@ def test_without_a_way_it_is_told_what_cannot_be_reached_and_why(
             CommunicationError, match=f"the head cannot be reached, and {reason}"
         ) as told,
     ):
-        daemon._joined(order, stack)
+        daemon._joined(order, stack, stub.say)
     assert told.value.where == nobody
     asked = json.loads(capsys.readouterr().out)["way"]
     assert asked.endswith("/head.sock")

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import subprocess
 import sys
 import sysconfig
@@ -36,8 +37,8 @@ PATIENCE = 30.0
 SECRET = "s" * 52
 DAEMON = """
 import json, os, sys
-def main(told):
-    print(json.dumps({"joined": "n1", "pid": os.getpid(), "told": told}), flush=True)
+def main(told, say):
+    say(joined="n1", pid=os.getpid(), told=told)
     sys.stdin.read()
 """
 """What stands for the daemon: it joins nothing, and ends with its channel."""
@@ -95,6 +96,7 @@ class Stub:
 
     def hear(self) -> Any:
         assert self.process.stdout is not None
+        assert self.process.stdout.readline() in {b"\n", b""}  # an answer begins a new line
         return json.loads(self.process.stdout.readline() or "null")
 
     def close(self) -> None:
@@ -222,33 +224,36 @@ def run_shell(command: str, told: bytes, **named: Any) -> subprocess.CompletedPr
 
 
 TOLD = b"12\nprint('hey')"
+READY = b'\n{"ready": "yes"}\n'
 
 
 def test_the_command_runs_what_it_is_told() -> None:
-    assert run_shell(shell_command(), TOLD).stdout == b"hey\n"
+    assert run_shell(shell_command(), TOLD).stdout == READY + b"hey\n"
 
 
 def test_an_interpreter_may_be_several_words_and_have_spaces(tmp_path: Path) -> None:
     spaced = tmp_path / "a b's" / "python"
     spaced.parent.mkdir()
     spaced.symlink_to(sys.executable)
-    assert run_shell(shell_command([str(spaced)]), TOLD).stdout == b"hey\n"
+    assert run_shell(shell_command([str(spaced)]), TOLD).stdout == READY + b"hey\n"
     words = ["env", "GREETING=a b", sys.executable]
     told = b"45\nimport os; print(os.environ.get('GREETING'))  "
-    assert run_shell(shell_command(words), told).stdout == b"a b\n"
+    assert run_shell(shell_command(words), told).stdout == READY + b"a b\n"
 
 
 def test_the_stub_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("print('the file of another user')")
     told = b"29\nimport json; json.loads('[]')"
     done = run_shell(shell_command(), told, cwd=tmp_path)
-    assert (done.stdout, done.returncode) == (b"", 0)
+    assert (done.stdout, done.returncode) == (READY, 0)
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python", "/bin/true;reboot", "/bin/false"])
 def test_a_machine_without_python_says_so(python: str) -> None:
     done = run_shell(shell_command([python]), TOLD)
-    assert json.loads(done.stdout) == {"error": "it has no Python 3.11 or newer"}
+    assert json.loads(done.stdout.removeprefix(READY)) == {
+        "error": "it has no Python 3.11 or newer"
+    }
     assert done.returncode == 3
 
 
@@ -261,7 +266,7 @@ def test_the_first_interpreter_that_is_new_enough_is_taken(
     (tmp_path / "python3").symlink_to(sys.executable)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     done = run_shell(shell_command(), TOLD, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert done.stdout == b"hey\n"
+    assert done.stdout == READY + b"hey\n"
 
 
 def pythons(folder: Path, *versions: str) -> None:
@@ -299,7 +304,7 @@ def test_a_python_of_the_same_minor_version_is_taken_or_else_the_newest(
     pythons(tmp_path, *(one.format(same=11) for one in there))
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     done = run_shell(shell_command(), TOLD, env={"PATH": str(tmp_path)})
-    assert done.stdout.decode() == f"{taken.format(same=11)} starts\n"
+    assert done.stdout.removeprefix(READY).decode() == f"{taken.format(same=11)} starts\n"
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -310,7 +315,7 @@ def test_a_python_that_is_too_old_is_named(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     words = [str(tmp_path / "python3")] if named else []
     done = run_shell(shell_command(words), TOLD, env={"PATH": str(tmp_path)})
-    assert json.loads(done.stdout) == {
+    assert json.loads(done.stdout.removeprefix(READY)) == {
         "error": "its Python is 3.10.13, and Sapwood needs 3.11 or newer: install one there, or "
         "name one in nodes.python"
     }
@@ -456,11 +461,14 @@ def test_a_mistake_of_a_launcher_is_that_of_its_machine(start: Start) -> None:
     ],
 )
 def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
-    start: Start, runtime: Runtime, abi: str, reason: str
+    start: Start, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, abi: str, reason: str
 ) -> None:
     """The machine is this one; it is the head whose Python seems to be another."""
     runtime._abi = "another"
-    one = start(f"""printf '%s\\n' '{json.dumps({"abi": abi, "python": "3.99.1"})}'; """)
+    monkeypatch.setattr(secrets, "token_hex", lambda _count: "known")
+    answers = ({"ready": "yes"}, {"abi": abi, "python": "3.99.1"})
+    lines = " ".join(f"'sapwood-known:{json.dumps(one)}'" for one in answers)
+    one = start(f"printf '%s\\n' {lines}; ")
     one.spawn()
     assert isinstance(one.first(), orders.Exited)
     (trouble,) = one.trouble
@@ -470,14 +478,14 @@ def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
 
 WAY_DAEMON = """
 import json, os, sys
-def main(told):
+def main(told, say):
     assert told["way"] is True, told
-    print(json.dumps({"way": "/x/head.sock"}), flush=True)
+    say(way="/x/head.sock")
     refused = json.loads(sys.stdin.buffer.readline())["refused"]
     if refused:
-        print(json.dumps({"error": refused}), flush=True)
+        say(error=refused)
         sys.exit(1)
-    print(json.dumps({"joined": "n1", "pid": os.getpid()}), flush=True)
+    say(joined="n1", pid=os.getpid())
     sys.stdin.read()
 """
 """What stands for a daemon that reaches the head by no address."""
@@ -513,7 +521,10 @@ NOISE = r"""
 echo 'Welcome to n1!'; echo '{"motd": "today"}'; echo '[1, 2]'; echo 42; echo '{"runtime": 7}'
 printf '\377\376\n'; echo '{"error": {}}'; head -c 200000 /dev/zero | tr '\0' x; echo
 head -c 5000 /dev/zero | tr '\0' '['; echo
+echo '{"error": "maintenance today"}'; echo '{"runtime": "kept"}'; echo '{"ready": "yes"}'
 echo 'a warning' >&2
+read answer; read -r other
+printf '\033]0;%s\007quota: 80%%' title
 """
 
 
