@@ -117,6 +117,8 @@ def _show(
         if not check and not refused and text:
             typer.echo(text)
         _show_findings([*refused, *traps] if check else refused)
+        if check and not refused and not traps:
+            typer.echo(f"{file}: no mistakes found")
         if not check:
             _show_findings(find_lanes_in_step(sources.values()), err=True)
         _show_kernels(kernels, err=not check)
@@ -131,8 +133,8 @@ def _show(
 def _show_kernels(kernels: Iterable[KernelMode], *, err: bool = False) -> None:
     for kernel in kernels:
         why = f" ({kernel.reason})" if kernel.reason else ""
-        line = f"{kernel.file}:{kernel.line}: {kernel.name}: {kernel.mode.value}{why}"
-        typer.echo(line, err=err)
+        where = f"line {kernel.line} of {kernel.file}"
+        typer.echo(f"kernel {kernel.name}, {where}: mode {kernel.mode.value}{why}", err=err)
 
 
 def _show_findings(findings: Iterable[Finding], *, err: bool = False) -> None:

@@ -170,8 +170,8 @@ def run_lines(statistics: RunStatistics) -> list[str]:
         took = present.seconds(statistics.checkpoint_seconds)
         parts.append(f"{statistics.checkpoints} checkpoints {took}")
     return [
-        f"{statistics.program}: {iterations} in {present.seconds(statistics.seconds)}"
-        + limit * statistics.cut_short,
+        f"{statistics.program}: {iterations} in {present.seconds(statistics.seconds)}, "
+        "without starting the agents" + limit * statistics.cut_short,
         f"  {', '.join(parts)}",
     ]
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
@@ -22,10 +25,18 @@ from sapwood.code.program import Program
 from sapwood.code.python_module import import_main, python_files
 from sapwood.core.arguments import path_text
 from sapwood.core.errors import ProgramError
-from sapwood.core.suggest import suggest
+from sapwood.core.suggest import suggest, suggestion
 from sapwood.environment.folders import expand_user
 
 _P = TypeVar("_P", bound=Program)
+
+MAX_LOOKED_AT: Final = 1000
+"""Entries of a folder among which programs are looked for, for a hint."""
+
+MAX_SOURCE: Final = 2**18
+"""Bytes of a file in which a program class is looked for, for a hint."""
+
+_CLASS: Final = re.compile(rb"^class \w+\((\w+\.)*Program\):", re.MULTILINE)
 
 _NO_PARAMETERS: Mapping[str, Any] = {}
 
@@ -125,9 +136,8 @@ def _read_bundle(text: str) -> Bundle:
                 hint="name a program's folder, or a Python file with a program class",
             )
     if not os.path.isfile(path):  # noqa: PTH113 - as above
-        beside = list(_programs_in(path.parent))
         kinds = f"name a folder with {MAIN_FILE}, or a Python file with a program class"
-        hint = suggest(path.name, beside) if beside else kinds
+        hint = _programs_like(path.name, path.parent) or kinds
         raise ProgramError("no such program", where=str(path), hint=hint)
     folder, main = path.parent, path.name
     try:
@@ -154,17 +164,25 @@ def _read_bundle(text: str) -> Bundle:
     return Bundle(origin=str(folder), main=main, class_name=class_name, files=files)
 
 
-def _programs_in(folder: Path) -> list[str]:
-    """Return the names of what may be a program in a folder."""
+def _programs_like(name: str, folder: Path) -> str:
+    """Return a hint with the files of a folder that have nearly this name, or else its programs."""
     try:
-        entries = sorted(folder.iterdir())
-        return [
-            entry.name
-            for entry in entries
-            if entry.suffix == ".py" or (entry / MAIN_FILE).is_file()
-        ]
+        entries = list(itertools.islice(sorted(folder.iterdir()), MAX_LOOKED_AT))
+        files = [one.name for one in entries if one.suffix == ".py" or one.is_dir()]
+        near = suggestion(name, files)
+        if near.startswith("did you mean"):
+            return near
+        programs = [one.name for one in entries if _is_program(one)]
     except OSError:
-        return []
+        return ""
+    return suggestion(name, programs, kind="programs there") if programs else ""
+
+
+def _is_program(path: Path) -> bool:
+    if path.suffix == ".py":
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            return _CLASS.search(file.read(MAX_SOURCE)) is not None
+    return (path / MAIN_FILE).is_file()
 
 
 def _classes(module: ModuleType) -> dict[str, type[Program]]:

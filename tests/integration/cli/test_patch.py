@@ -25,8 +25,8 @@ def test_the_patched_source_and_the_modes_are_shown(sapwood: Sapwood, tmp_path: 
     assert shown.stdout.startswith('#line 1 "a.cu"\n')
     assert '::sapwood_cuda::launch("fill"' in shown.stdout
     assert shown.stderr.splitlines() == [
-        "a.cu:2: fill: block",
-        "a.cu:3: first: fiber (__shfl_sync brings threads together)",
+        "kernel fill, line 2 of a.cu: mode block",
+        "kernel first, line 3 of a.cu: mode fiber (__shfl_sync brings threads together)",
     ]
 
 
@@ -36,6 +36,14 @@ def test_check_shows_traps_and_no_source(sapwood: Sapwood, tmp_path: Path) -> No
     assert shown.returncode == 0, shown.stderr
     assert "a.cu:4: may go wrong on a GPU: nobody asks whether the launch failed" in shown.stdout
     assert "sapwood_cuda" not in shown.stdout
+
+
+def test_check_says_that_all_is_well(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "a.cu").write_text("__global__ void fill(float* a) { a[threadIdx.x] = 1; }\n")
+    shown = sapwood("patch", "--check", "a.cu")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines()[0] == "a.cu: no mistakes found"
+    assert shown.stdout.splitlines()[1].startswith("kernel fill, line 1 of a.cu: mode ")
 
 
 def test_json(sapwood: Sapwood, tmp_path: Path) -> None:
@@ -87,7 +95,7 @@ def test_sources_with_a_main_become_a_program_or_the_line_of_a_mistake_is_told(
     words = ("a.cu", "b.cpp", "--build", "hello", "-I", "inc", "-D", "TIMES=2")
     made = sapwood("patch", *words)
     assert made.returncode == 0, made.stderr
-    assert made.stdout == "a.cu:7: greet: block\n"
+    assert made.stdout == "kernel greet, line 7 of a.cu: mode block\n"
     done = subprocess.run([tmp_path / "hello"], capture_output=True, text=True, check=True)
     assert done.stdout == "hello\nhello\n"
     (tmp_path / "a.cu").write_text("int main() {\n  return nothing;\n}\n")

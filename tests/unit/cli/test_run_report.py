@@ -132,7 +132,7 @@ def test_narrow_terminals_see_fewer_columns_and_whole_figures(table: object) -> 
 
 def test_run_lines() -> None:
     assert run_lines(statistics(2, 100)) == [
-        "quantize: 20 iterations in 1.50 s",
+        "quantize: 20 iterations in 1.50 s, without starting the agents",
         "  prepare 500 ms (build 400 ms), update 2.00 ms",
     ]
 

@@ -209,3 +209,13 @@ def test_a_program_keeps_the_version_that_was_loaded(tmp_path: Path) -> None:
     assert load_program(program).parameters == {"k": 1}
     assert load_program(path).hash != before
     assert load_program(path).parameters == {"k": 5}
+
+
+def test_a_missing_program_is_told_with_the_programs_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("import os\n")
+    (tmp_path / "sums.py").write_text("class Sums(sapwood.Program):\n    pass\n")
+    (tmp_path / "pi").mkdir()
+    (tmp_path / "pi/program.toml").write_text("")
+    with pytest.raises(ProgramError) as caught:
+        load_program(tmp_path / "xyzzy")
+    assert caught.value.hint == "the programs there are pi, sums.py"
