@@ -167,16 +167,21 @@ class Accesses:
             return ""
         return array
 
-    def _mentions_lane(self, node: Any, depth: int = 0) -> bool:
+    def _mentions_lane(self, node: Any) -> bool:
         """Whether lanes have different values of an expression."""
-        for each in walk(node):
-            if plain(each.text) == "threadIdx.x":
-                return True
-            if each.type == "identifier" and depth < _MOST_STEPS:
-                value = self._values.get(plain(each.text))
-                if value is not None and self._mentions_lane(value, depth + 1):
-                    return True
-        return False
+        return any(plain(each.text) == "threadIdx.x" for each in self._origins(node))
+
+    def _origins(self, node: Any) -> Iterator[Any]:
+        """Yield what is in an expression, and in the first values of its variables, each once."""
+        pending, seen = [node], set()
+        while pending:
+            for each in walk(pending.pop()):
+                yield each
+                name = plain(each.text) if each.type == "identifier" else ""
+                if name in self._values and name not in seen:
+                    seen.add(name)
+                    if self._values[name] is not None:
+                        pending.append(self._values[name])
 
     def element_of(self, array: str) -> str:
         """Return the type of an array's elements as written."""
@@ -287,18 +292,12 @@ class Accesses:
             arms=path.arms,
         )
 
-    def _is_computed(self, index: Any, depth: int = 0) -> bool:
+    def _is_computed(self, index: Any) -> bool:
         """Whether an index follows from which lane it is, or from memory."""
-        if self._mentions_lane(index):
-            return True
-        for each in walk(index):
-            if each.type == "subscript_expression":
-                return True
-            if each.type == "identifier" and depth < _MOST_STEPS:
-                value = self._values.get(plain(each.text))
-                if value is not None and self._is_computed(value, depth + 1):
-                    return True
-        return False
+        return any(
+            each.type == "subscript_expression" or plain(each.text) == "threadIdx.x"
+            for each in self._origins(index)
+        )
 
     def _split(self, index: Any) -> tuple[str, str, str]:
         """Return the part of an index that counts with the thread, and the rest."""

@@ -93,10 +93,6 @@ def _expandable(variables: Variables, name: str, parts: Sequence[Part]) -> Varia
         or "auto" in variable.type.split("*")[0].split()
     ):
         raise NotPossibleError(f"line {line}: {name} lives across a barrier")
-    if variable.value is not None and variable.value.type == "initializer_list":
-        items = [plain(child.text) for child in variable.value.named_children]
-        if any(item not in {"0", "0.0f", "0.f", "0.0", "0."} for item in items):
-            raise NotPossibleError(f"line {line}: the initial list of {name}")
     return variable
 
 

@@ -354,7 +354,8 @@ class PartWriter:
         if value is None:
             return text
         if variable.is_array:
-            return text + f"memset(&{name}, 0, sizeof {name}); "
+            first = f"{variable.type} sapwood_l{variable.extents} = {self._text(value)}; "
+            return text + f"{{ {first}memcpy(&{name}, &sapwood_l, sizeof {name}); }} "
         if value.type == "initializer_list":
             return text + f"{name} = {variable.type}{self._text(value)}; "
         return text + f"{name} = {self._text(value)}; "

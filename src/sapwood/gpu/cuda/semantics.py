@@ -83,8 +83,8 @@ class Named(msgspec.Struct, frozen=True):
         kind: What it is.
         is_shared: Whether it is ``__shared__``.
         is_static: Whether it is ``static`` or ``extern`` and not shared.
-        holds_arrays: Whether it is, or has, an array.
         has_value: Whether it is a number that has a first value.
+        type: Its type, without aliases; empty where it differs between instantiations.
         start: Where its declaration begins.
         at: Where its name stands.
         end: Where its first value ends, or its name.
@@ -95,8 +95,8 @@ class Named(msgspec.Struct, frozen=True):
     kind: Kind
     is_shared: bool
     is_static: bool
-    holds_arrays: bool
     has_value: bool
+    type: str
     start: int
     at: int
     end: int
@@ -161,7 +161,8 @@ class Meaning:
             return Meaning("its variables differ between its instantiations")
         found = Meaning()
         found.variables = [
-            a if a.holds_arrays else b for a, b in zip(self.variables, other.variables, strict=True)
+            a if a.type == b.type else msgspec.structs.replace(a, type="")
+            for a, b in zip(self.variables, other.variables, strict=True)
         ]
         for each in (self, other):
             for name, places in each.changes.items():
@@ -199,7 +200,8 @@ def read_meanings(
     except UnitsMissingError as error:
         return {_place(kernel): Meaning(str(error)) for kernel in kernels}
     try:
-        read = [_Unit(unit, path, units.names) for path, unit in units.parsed]
+        bodies = {(reading.path(each.source.name), int(each.body.start_byte)) for each in kernels}
+        read = [_Unit(unit, path, units.names, bodies) for path, unit in units.parsed]
         found: dict[tuple[str, int], Meaning] = {}
         for kernel in kernels:
             for unit in read:
@@ -231,7 +233,7 @@ def _unseen(units: Sequence[_Unit]) -> str:
 
 
 class _Code:
-    """What a function does by itself, and whom it calls."""
+    """What a function does without its callees, and the keys of these."""
 
     def __init__(self, effect: Effect) -> None:
         self.effect = effect
@@ -241,7 +243,10 @@ class _Code:
 class _Unit:
     """One translation unit."""
 
-    def __init__(self, unit: Any, path: str, names: Mapping[str, str]) -> None:
+    def __init__(
+        self, unit: Any, path: str, names: Mapping[str, str], bodies: Collection[tuple[str, int]]
+    ) -> None:
+        self._bodies = bodies
         self._names = names
         self._unit = unit
         self.fatal = ""
@@ -281,11 +286,13 @@ class _Unit:
             if key in seen:
                 continue
             seen.add(key)
-            body = body_of(function)
-            if body is not None and function.location.file is not None:
-                at = (os.path.normpath(function.location.file.name), body.extent.start.offset)
+            body, file = body_of(function), function.location.file
+            at = ("", 0)
+            if body is not None and file is not None:
+                at = os.path.normpath(file.name), int(body.extent.start.offset)
+            if at in self._bodies:
                 self._kernels.setdefault(at, []).append(function)
-            if not self._is_kernel(function):
+            else:
                 self._callable.append(self._named(function))
             for node in function.walk_preorder():
                 callee = node.referenced if node.kind.is_expression() else None
@@ -295,9 +302,6 @@ class _Unit:
                     and self._is_instance(callee)
                 ):
                     functions.append(callee)
-
-    def _is_kernel(self, function: Any) -> bool:
-        return any(each.kind.name == "VISIBILITY_ATTR" for each in children(function))
 
     def _is_instance(self, function: Any) -> bool:
         file = function.location.file
@@ -309,13 +313,13 @@ class _Unit:
     # What functions do.
 
     def _named(self, function: Any) -> str:
-        """Return the key of a function that is looked into when somebody asks."""
+        """Return the key of a function that is looked into when its effects are needed."""
         key = key_of(function)
         self._cursors.setdefault(key, function)
         return key
 
     def _own(self, key: str) -> _Code:
-        """Return what a function or class does by itself."""
+        """Return what a function or class does, without its callees."""
         known = self._code.get(key)
         if known is None:
             known = self._code[key] = _Code(Effect.NONE)
@@ -481,8 +485,8 @@ def _named(node: Any) -> Named:
         kind=kind,
         is_shared=shared,
         is_static=storage in {"STATIC", "EXTERN"} and not shared,
-        holds_arrays=holds_arrays(node.type),
         has_value=kind is Kind.NUMBER and any(e.kind.is_expression() for e in children(node)),
+        type=node.type.get_canonical().spelling,
         start=int(node.extent.start.offset),
         at=int(node.location.offset),
         end=int(node.extent.end.offset),

@@ -147,7 +147,7 @@ def _library() -> ModuleType:
 
 
 def _own_flags(environment: Mapping[str, str]) -> list[str]:
-    """Return those of the user's flags that change what a source means."""
+    """Return the user's flags that change what a source means."""
     flags = shlex.split(environment.get("CXXFLAGS", ""))
     return [each for each in flags if each.startswith(("-D", "-U", "-I"))]
 

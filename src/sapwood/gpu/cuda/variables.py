@@ -131,6 +131,8 @@ class Variables:
             if not _agree(variable, named):
                 raise NotPossibleError(f"line {named.line}: {named.name} is not what it looks like")
             variable.kind = named.kind
+            if "auto" in variable.type.split() and named.kind is Kind.NUMBER and named.type:
+                variable.type = named.type.removeprefix("const ")
 
     def _collect_changes(self) -> None:
         places = {place: name for name, found in self.meaning.changes.items() for place in found}

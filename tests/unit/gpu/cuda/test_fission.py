@@ -42,7 +42,7 @@ MEET = "__device__ int meet() { if (threadIdx.x) return 1; __syncthreads(); retu
         ("x[0] = __shfl_sync(~0u, x[0], 0);", "__shfl_sync brings threads together"),
         ("while (n) { if (x[threadIdx.x]) break; __syncthreads(); }", "some threads leave"),
         ("again:\n__syncthreads(); if (n) goto again;", "a label"),
-        ("auto v = x[threadIdx.x]; __syncthreads(); x[0] = v;", "v lives across a barrier"),
+        ("auto &v = x[threadIdx.x]; __syncthreads(); x[0] = v;", "v lives across a barrier"),
         ("if (n) n = meet();", "meet waits for other threads (__syncthreads)"),
     ],
 )
