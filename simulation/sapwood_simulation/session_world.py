@@ -490,6 +490,10 @@ class RootsOfHead:
             self._world.folders.discard(place.removesuffix("/root.sock"))
         self._head.point()
 
+    def later(self, seconds: float, function: Callable[..., object], *args: object) -> None:
+        """Have a function called after some time."""
+        self._world.loop.call_later(seconds, function, *args)
+
 
 class WatchOfRoot:
     """The process of a root, as one head has it."""

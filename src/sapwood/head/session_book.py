@@ -46,6 +46,9 @@ MAX_SESSIONS = 256
 MAX_ENDED = 100
 """Sessions that have ended and are listed still; of more, the last ones are."""
 
+STORE_RETRY = 1.0
+"""Seconds between two tries to record that a root begins again, such as on a full disk."""
+
 DOWN = "the cluster is down"
 LOST = "its process ended while there was no head"
 
@@ -150,6 +153,9 @@ class RootProcesses(Protocol):
 
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left: its notice, and the folders of its sockets."""
+
+    def later(self, seconds: float, function: Callable[..., object], *args: object) -> None:
+        """Have a function called after some time, if the head still works then."""
 
 
 _read_plan: Callable[[bytes], RootPlan] = typed.unpacker(RootPlan)
@@ -667,14 +673,41 @@ class SessionBook:
                     restarts=times,
                 )
                 self._early.pop(record.id, None)
-                self._keep(record)
-                self._clear(former)
-        except SapwoodError as error:  # nobody would know of its next root
+                self._records[record.id] = record
+        except SapwoodError as error:
             _log.warning("session not begun again", session=record.handle, reason=error.what)
             self._over(record, reason)
             return
+        self._begin_again(record, former, plan, reason)
+
+    def _begin_again(
+        self, record: calls.SessionRecord, former: calls.SessionRecord, plan: RootPlan, reason: str
+    ) -> None:
+        """Begin a root again once that is recorded: else no later head would know of it.
+
+        Args:
+            record: The session from now on.
+            former: The session as it was.
+            plan: How its root is made.
+            reason: Why its root is gone.
+        """
+        with self._lock:
+            known = self._records.get(record.id)
+            if known is not record:  # it was ended while the store could not be written
+                if known is not None and known.state == SessionState.DRAINING.value:
+                    self._over(known, known.reason or reason)
+                return
+            if self._closing:
+                return  # the next head finds that its root is gone
+            try:
+                self._keep(record)
+            except StoreError as error:
+                _log.warning("session not begun again yet", session=plan.id, reason=error.what)
+                self.processes.later(STORE_RETRY, self._begin_again, record, former, plan, reason)
+                return
+            self._clear(former)
         _log.warning("session begins again", session=record.handle, reason=reason)
-        facts = {"restarts": str(len(times))}
+        facts = {"restarts": str(len(record.restarts))}
         self._note(
             "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
         )

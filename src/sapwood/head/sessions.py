@@ -175,6 +175,18 @@ class RootsHere:
                 shutil.rmtree(folder, ignore_errors=True)
         remove_notice(self._cluster, session)
 
+    def later(self, seconds: float, function: Callable[..., object], *args: object) -> None:
+        """Have a function called after some time, if the head still works then."""
+        with contextlib.suppress(ClosedError):
+            self._thread.post(
+                self._thread.loop.call_later, seconds, self._pool_call, function, args
+            )
+
+    def _pool_call(self, function: Callable[..., object], args: tuple[object, ...]) -> None:
+        """Call a function on the pool: it may write to a slow disk."""
+        with contextlib.suppress(RuntimeError):  # the head ends, and its pool with it
+            self._pool.submit(function, *args)
+
 
 class _WatchedRoot:
     """The process of a root."""

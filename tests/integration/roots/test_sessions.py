@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,8 +18,14 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.core.errors import ClosedError, ConfigurationError, ProtocolError, SecurityError
-from sapwood.head import calls
+from sapwood.core.errors import (
+    ClosedError,
+    ConfigurationError,
+    ProtocolError,
+    SecurityError,
+    StoreFullError,
+)
+from sapwood.head import calls, session_book
 from sapwood.head.head import Head
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.watched import started
@@ -351,6 +358,34 @@ def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: 
     assert "signal 9" in head.sessions.find("killed").reason
     with pytest.raises(ClosedError, match="signal 9"):
         sapwood.attach("killed")
+
+
+def test_a_root_that_is_killed_while_the_disk_is_full_begins_again_later(
+    head: Head, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sapwood.create_session(1, name="full-disk", on="local").detach()
+    until(lambda: head.sessions.find("full-disk").state == "detached")
+    record = head.sessions.find("full-disk")
+    store, refused = head._store.opened, Event()
+
+    def full(key: str, value: bytes, **more: Any) -> int:
+        del key, value, more
+        refused.set()
+        raise StoreFullError("no room")
+
+    monkeypatch.setattr(session_book, "STORE_RETRY", 0.01)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "put", full)
+        os.kill(record.pid, signal.SIGKILL)
+        assert refused.wait(PATIENCE)
+        found = head.sessions.find("full-disk")
+        assert (found.state, found.pid) == ("starting", 0)
+    until(lambda: head.sessions.find("full-disk").state == "detached")
+    again = head.sessions.find("full-disk")
+    assert len(again.restarts) == 1
+    with sapwood.attach(again.handle) as later:
+        assert later.submit(pow, 2, 3).result(PATIENCE) == 8
+    head.sessions.end("full-disk").result(PATIENCE)
 
 
 @pytest.mark.parametrize("noticed", [True, False])
