@@ -407,6 +407,15 @@ class HeadAccess:
         shown = command("node", "list", cluster=self._name)
         return f"{shown} shows the nodes of the cluster and their states"
 
+    def trouble(self) -> str:
+        """Return why the head cannot be asked now; empty if it answers."""
+        if not self.gone:
+            try:
+                self.client.call(calls.HELLO, None, SILENCE)
+            except SapwoodError as error:
+                return error.what
+        return self.gone
+
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
         with self._lock:

@@ -47,7 +47,7 @@ MAX_ENDED = 100
 """Sessions that have ended and are listed still; of more, the last ones are."""
 
 STORE_RETRY = 1.0
-"""Seconds between two tries to record that a root begins again, such as on a full disk."""
+"""Seconds between two tries to record that a root restarts, such as on a full disk."""
 
 DOWN = "the cluster is down"
 LOST = "its process ended while there was no head"
@@ -702,7 +702,7 @@ class SessionBook:
             try:
                 self._keep(record)
             except StoreError as error:
-                _log.warning("session not begun again yet", session=plan.id, reason=error.what)
+                _log.warning("session not restarted yet", session=plan.id, reason=error.what)
                 self.processes.later(STORE_RETRY, self._begin_again, record, former, plan, reason)
                 return
             self._clear(former)

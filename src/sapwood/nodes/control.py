@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
@@ -1056,6 +1056,10 @@ class ControlTree:
         """What users can do where a node is given up."""
         return "see the messages above; restart.limit says how often a node is started again"
 
+    def trouble(self) -> str:
+        """Return why the nodes cannot be asked: never, as this process asks them."""
+        return ""
+
     def given_up(self, host: int) -> str:
         """Return why a node will not come back; empty if it may."""
         with self._lock:
@@ -1112,6 +1116,11 @@ class _Daemons:
     def ready_hosts(self) -> list[int]:
         """Return nothing: a daemon begins on no other machine than its own."""
         return []
+
+    def trouble(self, hosts: Collection[int]) -> str:
+        """Return nothing: the launcher reports what is wrong with each machine."""
+        del hosts
+        return ""
 
     def close(self) -> None:
         """Do nothing: the daemons end with the channels of the launcher."""

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock
@@ -96,6 +96,9 @@ class NodeAccess(Protocol):
     @property
     def hint(self) -> str:
         """What users can do where a node is given up."""
+
+    def trouble(self) -> str:
+        """Return why the nodes cannot be asked; it may wait some seconds for an answer."""
 
     def join(self, session: SessionOnNode) -> None:
         """Have reports about a session on one node handed to it."""
@@ -528,6 +531,14 @@ class SessionNodes:
         order = messages.NoteDetour(session, messages.Detour(rank, home, at))
         with contextlib.suppress(ClosedError):
             self._access.ask(host, messages.DETOUR, messages.to_value(order))
+
+    def trouble(self, hosts: Collection[int]) -> str:
+        """Return why nothing can begin on some of these nodes; empty if nothing is known."""
+        trouble = self._access.trouble()
+        if not trouble:
+            away = [one for one in sorted(hosts) if not self._access.is_ready(one)]
+            trouble = ", ".join(f"the node {self.name_of(one)} cannot be reached" for one in away)
+        return trouble
 
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the nodes that are there."""

@@ -16,7 +16,7 @@ import enum
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -142,6 +142,12 @@ class NodeSource(Protocol):
 
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the machines on which processes can begin now."""
+
+    def trouble(self, hosts: Collection[int]) -> str:
+        """Return why nothing can begin on some of these machines; empty if nothing is known.
+
+        It may wait some seconds for an answer; not for the loop's thread.
+        """
 
     def starter(
         self,
@@ -555,17 +561,23 @@ class ProcessSupervisor:
 
         Raises:
             ResourceError: Processes cannot be started, or it takes too long.
-            NodeLostError: The machine of a process is gone, and no other one is there.
+            NodeLostError: The machine of a process is gone, and no other one is there, or machines
+                or their head cannot be reached.
             AgentLostError: A process ends again and again.
         """
         if not self._ready.wait(timeout):
             late = [record.rank for record in self.places if record.state is not PlaceState.READY]
             every = self._tree.places - 1
-            raise ResourceError(
-                f"{len(late)} of {every} processes are not ready after {timeout:g} s",
-                where=fold("rank", late),
-                hint="use fewer agents, or raise cluster.ready_timeout",
-            )
+            what = f"{len(late)} of {every} processes are not ready after {timeout:g} s"
+            where = fold("rank", late)
+            nodes, hosts = self._beginning.nodes, self._beginning.hosts
+            late_hosts = {hosts.get(rank, 0) for rank in late} - {0}
+            trouble = "" if nodes is None else nodes.trouble(late_hosts)
+            if trouble:
+                hint = "start again when it is reached; `sapwood node list` shows the nodes"
+                raise NodeLostError(f"{what}: {trouble}", where=where, hint=hint)
+            hint = "use fewer agents, or raise cluster.ready_timeout"
+            raise ResourceError(what, where=where, hint=hint)
         if self._failure is not None:
             raise self._failure
 

@@ -28,6 +28,9 @@ class Way:
     is_over = False
     hint = ""
 
+    def trouble(self) -> str:
+        return ""
+
     def __init__(self) -> None:
         self.is_away = False
         self.ready = True

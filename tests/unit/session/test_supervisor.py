@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import pytest
@@ -13,7 +13,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.heartbeat import HeartbeatMonitor
 from sapwood.contexts.orders import ProcessSpec
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import AgentLostError, ResourceError
+from sapwood.core.errors import AgentLostError, NodeLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.session.places import PlaceState
@@ -642,8 +642,14 @@ class Node(Zygote):
 class Nodes:
     """The machines of a session; they are no machines."""
 
-    def __init__(self) -> None:
+    def __init__(self, trouble: str = "") -> None:
         self.made: list[Node] = []
+        self.looked_at: list[Collection[int]] = []
+        self._trouble = trouble
+
+    def trouble(self, hosts: Collection[int]) -> str:
+        self.looked_at.append(hosts)
+        return self._trouble
 
     def starter(
         self,
@@ -656,10 +662,9 @@ class Nodes:
         return self.made[-1]
 
 
-def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
-    nodes, loop = Nodes(), Loop()
-    changes: list[PlaceChange] = []
-    supervisor = ProcessSupervisor(
+def supervisor_over(nodes: Nodes) -> ProcessSupervisor:
+    """Return the supervisor of two agents on another machine."""
+    return ProcessSupervisor(
         flat(2),
         ProcessSetup(
             "tree",
@@ -672,8 +677,24 @@ def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
         ),
         RestartSettings(limit=3),
         SupervisionTimeouts(attach=PATIENCE, join=JOIN, heartbeat=HEARTBEAT, silence=SILENCE),
-        changes.append,
+        lambda _change: None,
     )
+
+
+def test_processes_that_are_not_ready_name_a_head_that_does_not_answer() -> None:
+    nodes = Nodes("the head did not answer within 2 s")
+    supervisor = supervisor_over(nodes)
+    supervisor.start()
+    with pytest.raises(NodeLostError, match="not ready after 0 s: the head did not answer") as told:
+        supervisor.wait_ready(0.0)
+    assert (told.value.where, told.value.exit_code) == ("rank[1-2]", 6)
+    assert nodes.looked_at == [{1}]
+    assert "fewer agents" not in told.value.hint
+
+
+def test_a_node_that_can_begin_nothing_is_not_asked_for_ever() -> None:
+    nodes, loop = Nodes(), Loop()
+    supervisor = supervisor_over(nodes)
     supervisor.start()
     supervisor.listen(cast("Any", loop))
     for _ in range(20):
