@@ -257,7 +257,7 @@ def test_agents_of_a_session_that_stays_run_as_the_user_of_who_made_it(
                 cluster.session.expand([NewAgent(ROOT, 0)])
             with (
                 cluster.stream(abs, reduce=lambda one, _other: one) as stream,
-                pytest.raises(SapwoodError, match="nobody calls own filters"),
+                pytest.raises(SapwoodError, match="user filters cannot run"),
             ):
                 stream.broadcast(-1).result(PATIENCE)
             assert cluster.expand(1)
