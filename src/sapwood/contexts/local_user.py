@@ -1,7 +1,7 @@
 """Processes of another user: what a daemon that root started begins as whoever asked for it.
 
 Such a process has the user, the groups, the home folder and the variables that the user would have
-after a login, and nothing of the daemon's own environment but what says how programs are found and
+after a login, and of the daemon's environment only the variables by which programs are found and
 how they talk. Limits are those of the daemon: to set them is up to whatever starts it.
 """
 
@@ -37,7 +37,7 @@ class LocalUser(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: What they are called.
         uid: Their number.
-        gid: The number of their own group.
+        gid: The number of their primary group.
         groups: The numbers of all their groups.
         home: Their home folder; it need not be there.
         shell: Their shell.
@@ -146,7 +146,7 @@ def find_user(name: str) -> LocalUser:
         found = pwd.getpwnam(name)
     except (KeyError, ValueError) as error:
         raise ConfigurationError(
-            f"there is no user {name[:40]!a} on this node",
+            f"user {name[:40]!a} does not exist on this node",
             hint="make that account here, or issue a credential for another --user",
         ) from error
     if os.geteuid() not in {0, found.pw_uid}:

@@ -18,7 +18,7 @@ class ConfigureProcesses(msgspec.Struct, frozen=True, tag="configure"):
     """What every process that is forked from now on gets.
 
     Attributes:
-        folder: Removed by the zygote when it ends, if it is still there.
+        folder: Removed by the zygote when it ends, if it still exists.
         configuration: Handed to the entry function as it is.
         environment: Variables set in the zygote and so in all its children.
     """
@@ -56,8 +56,8 @@ class Serve(msgspec.Struct, frozen=True, tag="serve"):
 class Attend(msgspec.Struct, frozen=True, tag="attend"):
     """Fork the processes of a secondary tree, too: the datagram brings its control socket.
 
-    What is ordered there has a configuration of its own. Its end ends those processes only; when
-    all are gone, the zygote closes its side.
+    Processes that are ordered there have a separate configuration. Its end ends those processes
+    only; when all are gone, the zygote closes its side.
     """
 
 

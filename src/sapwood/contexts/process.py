@@ -54,7 +54,10 @@ def forget_signals() -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGTTIN, signal.SIGTTOU):  # who uses the user's terminal does not stop
+    for number in (
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+    ):  # to use the terminal must not stop it
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -70,7 +70,7 @@ class RunnerFactory:
         return self._channel.fileno()
 
     def fork(self, options: bytes, descriptors: Sequence[int]) -> None:
-        """Ask for a runner that gets these descriptors; :meth:`news` tells what came of it."""
+        """Ask for a runner that gets these descriptors; :meth:`news` returns the outcome."""
         socket.send_fds(self._channel, [encode(Fork(options))], list(descriptors))
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The runtime as an archive: what a node needs of Sapwood, and of the libraries that it uses.
 
 The archive is made once, of the files that this interpreter has, and known by its hash. It fits
-nodes whose Python has the same ABI. For those of another architecture or minor version, the
+nodes whose Python has the same ABI. For nodes of another architecture or minor version, the
 libraries come from a folder that was made for their Python. Nothing is resolved or installed on a
 node.
 """
@@ -31,10 +31,10 @@ LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "psutil", "cryptogr
 """Libraries that nodes use; parsers of languages, tables and colours stay at the head."""
 
 _LEFT_OUT = ("/tests/", "/__pycache__/", "/testing/", "/docs/", "/include/", "/_pyinstaller/")
-"""Parts of libraries that nobody needs on a node."""
+"""Parts of libraries that a node does not need."""
 
 _AT_THE_HEAD = "/sapwood/server/"
-"""What of Sapwood nobody needs there."""
+"""The part of Sapwood that a node does not need."""
 
 
 class Runtime:
@@ -43,7 +43,7 @@ class Runtime:
     Args:
         files: Where the files of the archive lie, by their names in it.
         stamps: Some of them, by which a node tells whether it sees the same files.
-        abi: Of the Pythons that it is for; by default that of this one.
+        abi: Of the Pythons that it is for; by default this one's.
 
     Attributes:
         identity: A hash of what the archive is made of; nodes keep it under this name.
@@ -73,7 +73,7 @@ class Runtime:
             return self._archive
 
     def offer(self, mode: str) -> dict[str, Any]:
-        """Return what the stub on a node is told first.
+        """Return the first message to the stub on a node.
 
         Args:
             mode: ``auto``, or ``send`` to send the archive even where the files are shared.
@@ -171,7 +171,7 @@ def folder_for(python: PythonBuild, folders: Sequence[str]) -> Path | None:
     _, digits, *_ = [*python.abi.split("-"), ""]
     if not python.abi.startswith("cpython-3") or digits != python.minor.replace(".", ""):
         raise ResourceError(
-            f"its {python} is no ordinary build of CPython: name another one in nodes.python"
+            f"its {python} is not an ordinary build of CPython: name another one in nodes.python"
         )
     known = [expand_user(one) for one in folders]
     return next((one for one in known if [*(one / "msgspec").glob(f"*.{python.abi}.so")]), None)

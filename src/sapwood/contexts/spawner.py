@@ -63,8 +63,8 @@ class Spawner:
         on_report: Told what the zygote reports, on the loop's thread.
         on_end: Told when the zygote is gone without having been closed.
         borrow: Returns a control socket of the zygote of another tree, which forks the processes of
-            this one, too; while there is none, this tree has a zygote of its own.
-        owner: Whose the processes are; by default the user of this process.
+            this one, too; while it is missing, this tree has its own zygote.
+        owner: User of the processes; by default the user of this process.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Spawner:
     def close(self) -> None:
         """End the zygote and all its descendants, and wait for that.
 
-        Of a borrowed one only those of this tree are ended.
+        Of a borrowed zygote, only the processes of this tree are ended.
         """
         zygote = self._process
         if zygote is None:

@@ -38,7 +38,7 @@ LAST_FD = 2**31 - 1
 
 
 class UnwantedError(BaseException):
-    """An import was given up; no handler of exceptions in the module takes it for its own."""
+    """An import was given up; no handler of exceptions in the module catches it."""
 
 
 class _ImportWatch:
@@ -60,10 +60,10 @@ def import_while_wanted(module: str, unwanted: Callable[[], object]) -> None:
 
     Args:
         module: Its name.
-        unwanted: Whether nobody wants it any more; asked before each module that it imports.
+        unwanted: Whether it is not needed any more; asked before each module that it imports.
 
     Raises:
-        UnwantedError: Nobody does; what is imported by then is of no use to anybody.
+        UnwantedError: It is not needed; the modules that are imported by then stay unused.
 
     Example:
         >>> import_while_wanted("json", lambda: False)
@@ -88,12 +88,12 @@ class ForkedTree:
         self.over = False
 
     def report(self, report: orders.Report) -> None:
-        """Tell the front end, if it is still there."""
+        """Report to the client, if it still lives."""
         with contextlib.suppress(OSError):
             self.control.send(orders.encode(report))
 
     def remove_folder(self) -> None:
-        """Remove its folder, if it is still there."""
+        """Remove its folder, if it still exists."""
         if self.folder:
             import shutil  # noqa: PLC0415 - it imports all compressors, and is needed at the end
 
@@ -234,7 +234,7 @@ class Zygote:
         self._hear_of_ends()
         self._reap()  # those that ended before the zygote listened again
         if self._complete:
-            gc.collect()  # what was assembled: what refers to itself is not freed otherwise
+            gc.collect()  # reference cycles of the assembly are not freed otherwise
 
     def _can_fork(self, tree: ForkedTree, spec: orders.ProcessSpec) -> bool:
         """Whether the module of an entry is there; else its process waits for that."""
@@ -247,8 +247,8 @@ class Zygote:
     def _fork(self, tree: ForkedTree, spec: orders.ProcessSpec, parent: int) -> None:
         """Assemble a process and fork it.
 
-        After a fork, whoever writes to a page copies it first: what is made before the fork costs
-        the child no page. What goes wrong in that is raised in the child, which reports it.
+        After a fork, a write to a page copies it first (copy-on-write): what exists before costs
+        the child no page. An error during assembly is raised in the child, which reports it.
         """
         try:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -325,7 +325,7 @@ class ResourceError(SapwoodError):
 
 
 class DrainedError(ResourceError):
-    """A run stopped after an iteration, as the time of its machines ends; it can go on later."""
+    """A run stopped after an iteration because its machines leave soon; it can be resumed."""
 
     code = "SW301"
     exit_code = 75
@@ -392,13 +392,13 @@ class StoreInUseError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The disk or the quota of a store is full; nothing was written, and reading goes on."""
+    """The disk or the quota of a store is full; nothing was written, and reading still works."""
 
     code = "SW502"
 
 
 class StoreUnavailableError(StoreError):
-    """No member of a store answered in time; what was asked is done, or not, or will be."""
+    """No member of a store answered in time; the request may be done, now, later or never."""
 
     code = "SW503"
     exit_code = 6

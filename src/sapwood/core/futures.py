@@ -100,7 +100,7 @@ class CallerFuture(Future[T]):
             )
 
     def _notify_cancelled(self) -> None:
-        """Let waiters know that the future was cancelled, unless another thread has done so."""
+        """Notify waiters that the future was cancelled, unless another thread has done so."""
         with self._condition:
             if self._state == "CANCELLED":
                 self.set_running_or_notify_cancel()

@@ -38,7 +38,9 @@ def parse_shape(text: str) -> tuple[str, str]:
     kind, _, rest = text.partition(":")
     number = kind in {"kary", "knomial"} and rest.isascii() and rest.isdecimal() and int(rest) > 1
     if not (text == "flat" or number or (kind == "file" and rest)):
-        raise ConfigurationError(f"{shown(text)} is no shape of a tree", where=_WHERE, hint=_HINT)
+        raise ConfigurationError(
+            f"{shown(text)} is not a shape of a tree", where=_WHERE, hint=_HINT
+        )
     return kind, rest
 
 
@@ -115,7 +117,7 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
     for parent, below in found.items():
         if not isinstance(below, list) or not all(isinstance(one, str) for one in below):
             raise ConfigurationError(
-                f"what is below {parent} is no list of machines",
+                f"the value of {parent} is not a list of machines",
                 where=where,
                 hint='write n1 = ["n2", "n[3-4]"]',
             )
@@ -123,7 +125,7 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
             for name in (parent, child):
                 if name not in numbers:
                     raise ConfigurationError(
-                        f"{shown(name)} is no machine of the cluster", where=where
+                        f"{shown(name)} is not a machine of the cluster", where=where
                     )
             if not numbers[child] or numbers[child] in above:
                 raise ConfigurationError(f"{child} is below two machines", where=where)

@@ -122,5 +122,5 @@ def _too_many(text: str) -> ConfigurationError:
 
 def _malformed(text: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{shown(text)} is no set of hosts", hint="write for example n1,n2 or gpu[1-4,7]"
+        f"{shown(text)} is not a set of hosts", hint="write for example n1,n2 or gpu[1-4,7]"
     )

@@ -18,7 +18,7 @@ class Message(NamedTuple):
     """A message that was received.
 
     Attributes:
-        value: What was sent.
+        value: The sent value.
         source: Rank of the place that sent it; 0 is the front end.
         tag: Its tag.
     """
@@ -64,7 +64,7 @@ class Request(CallerFuture[Any]):
         """Wait and return the result.
 
         Raises:
-            TimeoutError: It took longer than ``timeout`` seconds; the operation goes on.
+            TimeoutError: It took longer than ``timeout`` seconds; the operation continues.
         """
         return super().result(self._left(wait_time(timeout)))
 

@@ -24,7 +24,7 @@ class StateTable(dict[tuple[S, E], S], Generic[S, E]):
     table``, and refuse the request.
 
     Args:
-        subject: What has these states, for errors.
+        subject: Name of the object with these states, for errors.
         transitions: The pairs that may happen, and what follows.
 
     Example:

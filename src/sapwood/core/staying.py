@@ -1,4 +1,4 @@
-"""What belongs to the process that made it, and says so when somebody sends it."""
+"""Objects that belong to the process that made them, and raise an error when they are sent."""
 
 from typing import Any, NoReturn
 

@@ -5,8 +5,8 @@ junctions come after them: a vertex covers a contiguous range of agents, so sets
 short and the order by rank is the order from left to right.
 
 A tree is a value. Adding and removing places gives another one with the next *epoch*. A rank is
-given once: a place that is added gets one above all that were ever given, and that of a place that
-was removed is nobody's any more.
+given once: an added place gets one above all that were ever given, and the rank of a place that
+was removed is not used again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         planned: Number of agents in the first epoch; they have the ranks from 1.
         parents: Parent of each rank that was ever given; the root's is -1.
-        spares: Junctions with no children of their own: the children of any junction beside one
+        spares: Junctions without children: the children of any junction beside one
             come to it when theirs is lost, before they go to the place above.
         added: Agents that came later, by rank.
         removed: Places that left for good, by rank.
@@ -76,7 +76,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return self._agents if self.epoch else range(1, self.planned + 1)
 
     def is_agent(self, rank: int) -> bool:
-        """Whether a rank is that of a leaf, or was until it left."""
+        """Whether a rank belongs to a leaf, or did until it left."""
         return 0 < rank <= self.planned or (self.epoch > 0 and rank in self._added)
 
     def __contains__(self, rank: object) -> bool:
@@ -110,7 +110,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
             places: The parent of each, by its rank; the ranks follow those that were given.
 
         Raises:
-            ConfigurationError: A rank was given before, or leaves one out; a parent is no place
+            ConfigurationError: A rank was given before, or leaves one out; a parent is not a place
                 that can have children.
 
         Example:
@@ -130,7 +130,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
                 raise ConfigurationError(
                     f"rank {parent} cannot have children",
                     where=f"rank {rank}",
-                    hint="the parent of an agent is the root or a junction that is no spare",
+                    hint="the parent of an agent is the root or a junction that is not a spare",
                 )
         return msgspec.structs.replace(
             self,
@@ -143,7 +143,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         """Return the tree of the next epoch, without some places.
 
         Raises:
-            ConfigurationError: One is no place of this tree, or has children that stay.
+            ConfigurationError: One is not a place of this tree, or has children that stay.
 
         Example:
             >>> kary(4, 2).without([1, 2, 5]).children(0)
@@ -153,7 +153,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         unknown = [rank for rank in gone if rank not in self or rank == ROOT]
         if unknown or not gone:
             raise ConfigurationError(
-                "this is no place that can be removed",
+                "this place cannot be removed",
                 where=fold("rank", unknown) if unknown else "no rank",
             )
         for rank in sorted(gone):
@@ -294,7 +294,7 @@ def kary(agents: int, fanout: int, *, spares: bool = False) -> Tree:
     With ``spares``, every place with junctions below it has one more, which stands in for them.
 
     Raises:
-        ConfigurationError: ``fanout`` is less than two, or there is no agent.
+        ConfigurationError: ``fanout`` is less than two, or no agent is given.
 
     Example:
         >>> tree = kary(4, 2)
@@ -349,7 +349,7 @@ def knomial(agents: int, k: int = 2, *, spares: bool = False) -> Tree:
         spares: Whether there are spare junctions.
 
     Raises:
-        ConfigurationError: ``k`` is less than two, or there is no agent.
+        ConfigurationError: ``k`` is less than two, or no agent is given.
 
     Example:
         >>> tree = knomial(8)
@@ -383,7 +383,7 @@ def by_host(agents: Sequence[int], above: Sequence[int] = ()) -> tuple[Tree, tup
 
     So one contribution leaves a machine, whatever it has of agents, and whatever comes from
     machines below it. A machine with a single agent and none below needs no junction. Machines are
-    counted from 1; 0 is that of the root.
+    counted from 1; 0 is the root's.
 
     Args:
         agents: How many agents each machine has.
@@ -391,7 +391,7 @@ def by_host(agents: Sequence[int], above: Sequence[int] = ()) -> tuple[Tree, tup
             root.
 
     Raises:
-        ConfigurationError: There is no agent at all.
+        ConfigurationError: No agent is given.
 
     Example:
         >>> tree, hosts = by_host([2, 1])

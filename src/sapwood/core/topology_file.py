@@ -8,7 +8,7 @@
     right @ n[2-3]: 5-8
 
 ``front`` is the front end; every other name is a junction, and gets its rank in the order of the
-lines. Numbers are agents. Hosts are those of the agents of the line, which are dealt out in runs as
+lines. Numbers are agents. The agents of a line are distributed over its hosts in runs as
 even as possible; a junction is on the first of them. Either no line names hosts or each one does
 that has agents or is a junction's. What follows ``#`` is a remark.
 """
@@ -41,7 +41,7 @@ class PlannedTopology(msgspec.Struct, frozen=True):
 
     Attributes:
         tree: The tree.
-        hosts: Host of each place, by rank; that of the front end is empty. No entry at all where
+        hosts: Host of each place, by rank; empty for the front end. No entries if
             the file names no hosts.
     """
 
@@ -162,7 +162,10 @@ def _lines(text: str, where: str) -> dict[str, _Line]:
         name, at, hosts = (part.strip() for part in head.partition("@"))
         if not colon or not _NAME.fullmatch(name) or bool(at) != bool(hosts):
             raise _wrong(
-                where, number, f"{shown(content)} is no place with its children", "left @ n1: 1-4"
+                where,
+                number,
+                f"{shown(content)} is not a place with its children",
+                "left @ n1: 1-4",
             )
         if name in found:
             raise _wrong(
@@ -195,7 +198,7 @@ def _children(text: str, where: str, number: int) -> list[int | str]:
             found.append(word)
         else:
             raise _wrong(
-                where, number, f"{shown(word)} is no agent and no junction", "write 1-4 left"
+                where, number, f"{shown(word)} is neither an agent nor a junction", "write 1-4 left"
             )
     if not found:
         raise _wrong(where, number, "a place without children", "leave out the line, or name some")
@@ -217,7 +220,7 @@ def _check_agents(lines: dict[str, _Line], where: str) -> int:
                     )
                 seen[child] = line.number
     if not seen:
-        raise _wrong(where, lines[FRONT].number, "there is no agent", "name agents by numbers: 1-4")
+        raise _wrong(where, lines[FRONT].number, "no agent is given", "name agents by numbers: 1-4")
     for rank in range(1, max(seen) + 1):
         if rank not in seen:
             raise _wrong(
@@ -233,12 +236,12 @@ def _check_junction(
     child: str, line: _Line, lines: dict[str, _Line], placed: dict[str, int], where: str
 ) -> None:
     if child == FRONT:
-        raise _wrong(where, line.number, "the front end is below nobody", "leave it out")
+        raise _wrong(where, line.number, "the front end has no parent", "leave it out")
     if child not in lines:
         raise _wrong(
             where,
             line.number,
-            f"junction {shown(child)} has no line of its own",
+            f"junction {shown(child)} has no line",
             f"write {child}: 1-4",
         )
     if child in placed:
@@ -256,7 +259,7 @@ def _check_reached(lines: dict[str, _Line], placed: dict[str, int], where: str) 
         reached += [child for child in lines[name].children if isinstance(child, str)]
     for name, line in lines.items():
         if name not in reached:
-            what = "is above itself" if name in placed else "is below nobody"
+            what = "is above itself" if name in placed else "has no parent"
             raise _wrong(
                 where, line.number, f"junction {shown(name)} {what}", "put it below the front end"
             )

@@ -36,7 +36,7 @@ def unpacker_with(kind: Any, hook: Callable[[type[Any], Any], Any]) -> Callable[
 
     Args:
         kind: The type.
-        hook: ``hook(kind, value)`` makes one of those of the plain value that travelled.
+        hook: ``hook(kind, value)`` makes an object of this type from a plain value.
     """
     with _looking:
         return msgspec.msgpack.Decoder(kind, dec_hook=hook).decode

@@ -117,7 +117,7 @@ def predict(
         cores: Cores of each host; 0 for as many as it has places.
 
     Raises:
-        ConfigurationError: There is no host for each place.
+        ConfigurationError: A place has no host.
 
     Example:
         >>> from sapwood.core.topology import flat, kary

@@ -1,4 +1,4 @@
-"""Columns of Arrow as arrays of numpy: which types have numbers, and what becomes of nulls."""
+"""Columns of Arrow as arrays of numpy: which types have numbers, and how nulls are treated."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def column_type(kind: Any, name: str, where: str) -> ColumnType:
         where: The file, for messages.
 
     Raises:
-        DataShapeError: They are no numbers; the message says what to do.
+        DataShapeError: They are not numbers; the message says what to do.
     """
     pa = pyarrow_for(where)
     types = pa.types

@@ -1,4 +1,4 @@
-"""One field of a dataset: an array, and where its bytes lie if they lie in a file."""
+"""One field of a dataset: an array, and the position of its bytes if they are in a file."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Dataset:
         return split_range(self.items, parts, chunk)
 
     def fingerprint(self) -> str:
-        """Return a text that other data do not have: what lies in memory is hashed.
+        """Return a text that identifies the data: arrays in memory are hashed.
 
         Files that agents map as they are count by the time of their last change and their size.
         """

@@ -19,8 +19,8 @@ def opened(
 
     Args:
         file: The file.
-        content: What was fetched of it; nothing where it is read itself.
-        folder: Where what was fetched is.
+        content: Its fetched parts; nothing if it is read itself.
+        folder: Folder of the fetched parts.
 
     Raises:
         DataMissingError: It is gone, cannot be read or has changed.

@@ -24,7 +24,7 @@ class SliceOpener:
         self._finite: set[str] = set()
 
     def open(self, ref: SliceRef) -> Slice:
-        """Open a slice; what is mapped stays as long as the slice.
+        """Open a slice; mappings live as long as the slice.
 
         Raises:
             DataError: A file is gone, damaged or has changed since the dataset was loaded.

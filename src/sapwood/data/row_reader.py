@@ -37,7 +37,7 @@ _NO_CONTENT = ContentFolder()
 
 
 class ReadRows(msgspec.Struct, frozen=True):
-    """What was read.
+    """Rows that were read.
 
     Attributes:
         arrays: The fields by name; read-only.
@@ -178,7 +178,9 @@ def _mapped(shape: tuple[int, ...], dtype: np.dtype[Any], nbytes: int, folder: s
         os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - as the rest of the folder
         with tempfile.TemporaryFile(dir=folder) as file:
             if nbytes:
-                os.posix_fallocate(file.fileno(), 0, nbytes)  # a full disk is told here, not later
+                os.posix_fallocate(
+                    file.fileno(), 0, nbytes
+                )  # a full disk is an error here, not later
             mapped = mmap.mmap(file.fileno(), max(1, nbytes)) if nbytes else bytearray()
     except OSError as error:
         raise _too_large(nbytes, f"{folder} ({error.strerror})") from error

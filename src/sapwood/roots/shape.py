@@ -55,7 +55,7 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
             )
         return planned.tree
     hint = suggest(kind, SHAPES) if kind not in SHAPES else ""
-    raise ConfigurationError(f"{shown(shape)} is no shape of a tree", hint=hint or _HINT)
+    raise ConfigurationError(f"{shown(shape)} is not a shape of a tree", hint=hint or _HINT)
 
 
 def agents_of_shape(shape: str) -> int:

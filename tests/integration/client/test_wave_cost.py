@@ -90,10 +90,10 @@ def test_a_cluster_has_the_shape_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "what"),
     [
-        ("round", "is no shape"),
-        ("kary", "is no shape"),
+        ("round", "is not a shape"),
+        ("kary", "is not a shape"),
         ("kary:1", "at least 2"),
-        ("flat:2", "is no shape"),
+        ("flat:2", "is not a shape"),
         ("file:/nowhere/tree", "cannot be read"),
     ],
 )

@@ -188,5 +188,5 @@ def test_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = {"metadata": {"name": "a", "deletionTimestamp": "x"}, "status": {"phase": "Running"}}
     assert not PodView.of(ended).ready
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(ConfigurationError, match="there is no kubectl"):
+    with pytest.raises(ConfigurationError, match="kubectl is not installed"):
         KubernetesLauncher(1)

@@ -87,7 +87,9 @@ def test_a_command_runs_on_some_nodes_of_a_head(cli: Cli, head: Any) -> None:
     wrong = cli.run("exec", "--nodes", "n[2-4]", "--", "true", status=2)
     assert "there is no node n4 that takes commands now" in wrong
     assert "nodes are n[1-3]" in wrong
-    assert "'n[2-' is no set of hosts" in cli.run("exec", "--nodes", "n[2-", "--", "true", status=2)
+    assert "'n[2-' is not a set of hosts" in cli.run(
+        "exec", "--nodes", "n[2-", "--", "true", status=2
+    )
 
 
 @pytest.mark.nightly

@@ -311,7 +311,7 @@ def _user_of(_number: int) -> int:
 @pytest.mark.row("C5-RES")
 def test_a_user_that_a_node_does_not_have_is_named(node: Node) -> None:
     file = node.credential("strangers", "--user", "no-such-user")
-    with pytest.raises(SapwoodError, match="there is no user 'no-such-user' on this node"):
+    with pytest.raises(SapwoodError, match="user 'no-such-user' does not exist on this node"):
         sapwood.connect(node.url, agents=1, credential=file)
 
 

@@ -20,7 +20,7 @@ OTHER = LocalUser(  # noqa: S604 - their shell is a fact, nobody runs it
 
 
 def test_a_user_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="there is no user 'nobody-at-all' on this node"):
+    with pytest.raises(ConfigurationError, match="user 'nobody-at-all' does not exist"):
         find_user("nobody-at-all")
 
 

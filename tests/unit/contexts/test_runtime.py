@@ -199,7 +199,7 @@ def test_the_folder_of_another_python_is_not_taken(packages: Path) -> None:
     ],
 )
 def test_what_is_no_ordinary_cpython_is_refused(abi: str, version: str) -> None:
-    with pytest.raises(ResourceError, match="no ordinary build of CPython"):
+    with pytest.raises(ResourceError, match="not an ordinary build of CPython"):
         folder_for(PythonBuild(abi, version), ())
 
 

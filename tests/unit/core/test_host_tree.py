@@ -58,7 +58,7 @@ def test_up_to_the_fan_out_all_are_below_the_root() -> None:
 
 @pytest.mark.parametrize("text", ["", "kary", "kary:1", "kary:x", "knomial:", "flat:2", "file:"])
 def test_what_is_no_shape_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no shape"):
+    with pytest.raises(ConfigurationError, match="is not a shape"):
         parse_shape(text)
 
 
@@ -72,10 +72,10 @@ def test_a_file_says_who_is_below_whom() -> None:
     ("text", "message"),
     [
         ("n1 =", "no TOML"),
-        ('n1 = "n2"', "no list of machines"),
-        ("n1 = [2]", "no list of machines"),
-        ('n1 = ["n9"]', "'n9' is no machine"),
-        ('n9 = ["n1"]', "'n9' is no machine"),
+        ('n1 = "n2"', "not a list of machines"),
+        ("n1 = [2]", "not a list of machines"),
+        ('n1 = ["n9"]', "'n9' is not a machine"),
+        ('n9 = ["n1"]', "'n9' is not a machine"),
         ('n1 = ["n3"]\nn2 = ["n3"]', "n3 is below two machines"),
         ('n1 = ["head"]', "head is below two machines"),
         ('n1 = ["n2"]\nn2 = ["n1"]', "is below itself"),

@@ -74,7 +74,7 @@ def test_commas_in_brackets_split_nothing() -> None:
     ],
 )
 def test_malformed_sets_are_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="no set of hosts"):
+    with pytest.raises(ConfigurationError, match="not a set of hosts"):
         expand_hosts(text)
 
 

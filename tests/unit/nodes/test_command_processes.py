@@ -133,7 +133,7 @@ def test_a_command_of_a_user_who_is_not_there_says_so(head: Head) -> None:
     head.ask(messages.COMMAND_START, order)
     (ended,) = head.ends
     assert ended.status == 126
-    assert "there is no user 'no-such-user' on this node" in ended.reason
+    assert "user 'no-such-user' does not exist on this node" in ended.reason
 
 
 @pytest.mark.row("C5-RES")

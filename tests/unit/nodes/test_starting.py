@@ -455,9 +455,9 @@ def test_a_mistake_of_a_launcher_is_that_of_its_machine(start: Start) -> None:
     ("abi", "reason"),
     [
         ("cpython-399-riscv64-linux-gnu", "pip install --target FOLDER .*manylinux2014_riscv64"),
-        ("", "no ordinary build of CPython: name another one in nodes.python"),
-        ("cpython-399t-x86_64-linux-gnu", "no ordinary build of CPython"),
-        ("pypy311-pp73-x86_64-linux-gnu", "no ordinary build of CPython"),
+        ("", "not an ordinary build of CPython: name another one in nodes.python"),
+        ("cpython-399t-x86_64-linux-gnu", "not an ordinary build of CPython"),
+        ("pypy311-pp73-x86_64-linux-gnu", "not an ordinary build of CPython"),
     ],
 )
 def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(

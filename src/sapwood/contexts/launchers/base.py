@@ -69,13 +69,13 @@ class LimitedLauncher(Launcher, Protocol):
     """Whether it has asked for the machines itself, so that it may ask for others later."""
 
     def seconds_left(self) -> float | None:
-        """Return for how long the machines are there still, ``inf`` for ever; None if unknown."""
+        """Return how long the machines stay available, s; ``inf`` for ever, None if unknown."""
 
     def is_gone(self) -> bool:
         """Return whether the machines were taken away, or their time is over."""
 
     def fate(self) -> str:
-        """Return what became of them, for people."""
+        """Return the end of the machines as a text for people."""
 
 
 @runtime_checkable
@@ -85,11 +85,11 @@ class ForwardingLauncher(Launcher, Protocol):
     def forward(self, channel: subprocess.Popen[bytes], path: str, target: str) -> None:
         """Have connections with a Unix socket on a machine come out of this process's machine.
 
-        They do as long as the channel lives. Whoever asks removes the socket there.
+        They do as long as the channel lives. The caller removes the socket there.
 
         Args:
             channel: What :meth:`Launcher.start` returned for that machine.
-            path: Of the socket, which is not there yet.
+            path: Of the socket, which does not exist yet.
             target: Where they go to, ``host:port``.
 
         Raises:

@@ -22,7 +22,7 @@ LAUNCHED: Final = frozenset({"ssh", "slurm", "ray", "dask", "kubernetes", "nodes
 """Kinds of machines that a launcher gets."""
 
 _MANAGED: Final = frozenset({"slurm", "ray", "kubernetes"})
-"""Of these, those that the cluster manager chooses which the head's machine is set up for."""
+"""The launchers whose machines a cluster manager chooses."""
 
 
 def machines(spec: str) -> tuple[str, str]:
@@ -95,7 +95,7 @@ def cores_per_node(nodes: int | None, agents: int, agents_per_node: int | None) 
     """Return how many cores a job needs on each machine; 0 means all.
 
     Raises:
-        ConfigurationError: The agents of a node are no whole number.
+        ConfigurationError: The number of agents of a node is not a whole number.
 
     Example:
         >>> cores_per_node(2, 5, None), cores_per_node(2, 0, None), cores_per_node(2, 0, 4)

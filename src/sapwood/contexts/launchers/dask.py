@@ -1,6 +1,6 @@
 """Nodes through Dask: machines of a running Dask cluster.
 
-A process of its own (:mod:`~sapwood.contexts.launchers.dask_holder`) is the client that Dask sees.
+A separate process (:mod:`~sapwood.contexts.launchers.dask_holder`) is the client that Dask sees.
 It takes one worker on each machine, and has a small actor there for each command, which carries the
 command's standard streams. Actors end with that process, and that process ends with this one.
 """
@@ -34,7 +34,8 @@ class DaskLauncher(HeldLauncher):
         timeout: Seconds until machines that Dask does not have are given up.
 
     Raises:
-        ConfigurationError: A number is out of range, this is no address, or there is no Dask.
+        ConfigurationError: A number is out of range, this is not an address, or Dask is not
+        installed.
     """
 
     name = "dask"
@@ -67,7 +68,7 @@ def _place(cluster: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(cluster, str):
         if not cluster.startswith(_SCHEMES):
             raise ConfigurationError(
-                f"{shown(cluster)} is no address of a Dask scheduler",
+                f"{shown(cluster)} is not an address of a Dask scheduler",
                 hint="write tcp://HOST:8786 or tls://HOST:8786",
             )
         return cluster, {}

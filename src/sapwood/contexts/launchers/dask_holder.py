@@ -1,9 +1,9 @@
 """Holds machines of a Dask cluster, and carries the standard streams of what runs on them.
 
-It runs as a process of its own, by the text of this file, so Dask sends the class of its actors by
+It runs as a separate process, by the text of this file, so Dask sends the class of its actors by
 value: the machines need no Sapwood. What it has in common with Ray's it imports here.
 
-Dask frees an actor when nobody wants it any more, but not while one of its calls waits. So an actor
+Dask frees an actor without references, but not while one of its calls waits. So an actor
 also ends its command when it hears nothing for a while.
 """
 
@@ -81,7 +81,7 @@ class SapwoodDaskCommand:
         self._watch = asyncio.create_task(self._watched())
 
     async def beat(self) -> None:
-        """Hear that somebody wants it."""
+        """Record a heartbeat of the holder."""
         self._missed = 0
 
     async def write(self, data: bytes) -> bool:
@@ -307,7 +307,9 @@ class DaskActor:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
-            with contextlib.suppress(Exception):  # of Dask: whoever waits for the command is told
+            with contextlib.suppress(
+                Exception
+            ):  # of Dask: callers that wait for the command get the error
                 await self.ask("beat")
 
 
@@ -383,7 +385,7 @@ async def hold(front: socket.socket, order: dict[str, Any]) -> None:
     except Exception as error:
         raise Refusal(
             "resource",
-            "there is no connection with the Dask cluster",
+            "the Dask cluster cannot be reached",
             "check the address of the scheduler, and that versions of Dask and Python are the same",
             f"{order['address']}: {' '.join(str(error).split())[:500]}",
         ) from error

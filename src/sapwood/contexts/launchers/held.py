@@ -1,4 +1,4 @@
-"""Machines that a process of its own holds: the program that another cluster sees.
+"""Machines that a separate process holds: the program that another cluster sees.
 
 That process keeps this one free of the other cluster's threads and signal handlers. It asks for the
 machines, and what is started on a machine is a command there whose standard streams it carries. It
@@ -67,11 +67,11 @@ if not status:
 os._exit(int(status or 255))
 """
 """A process that stands for a command on a machine: it hands its standard streams to the holder,
-and ends with the exit code that it is told. When it is killed, the command's input ends."""
+and ends with the exit code that it receives. When it is killed, the command's input ends."""
 
 
 class HeldLauncher:
-    """Starts nodes on machines that a process of its own holds; Ray's and Dask's are such.
+    """Starts nodes on machines that a separate process holds, as for Ray and Dask.
 
     :meth:`request` asks for the machines, and :meth:`close` gives them back.
 
@@ -123,7 +123,7 @@ class HeldLauncher:
             on_wait: Told about once a second, later less often, what is waited for.
 
         Raises:
-            ConfigurationError: There is no cluster, or it cannot be used.
+            ConfigurationError: The cluster is missing or cannot be used.
             ResourceError: The cluster does not have such machines free in time.
         """
         try:
@@ -163,7 +163,7 @@ class HeldLauncher:
             front.sendall(json.dumps(self._order).encode())
 
     def _listen(self, held: subprocess.Popen[bytes], front: socket.socket) -> None:
-        """Hear what the holder tells, then wait for its end; a thread of its own."""
+        """Receive messages of the holder, then wait for its end; on a separate thread."""
         with contextlib.suppress(OSError):
             while data := front.recv(MESSAGE):
                 told = json.loads(data)
@@ -181,7 +181,7 @@ class HeldLauncher:
         self._heard.put({"gone": True})
 
     def _read_messages(self, held: subprocess.Popen[bytes], front: socket.socket) -> None:
-        """Read what the holder and the other cluster say; a thread of its own."""
+        """Read the output of the holder and the other cluster; on a separate thread."""
         del front
         assert held.stderr is not None  # noqa: S101 - made with a pipe
         with held.stderr as stream:

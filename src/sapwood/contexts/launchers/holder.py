@@ -1,6 +1,6 @@
 """Holds a command that must not outlive the process which started it.
 
-It runs as a process of its own, by the text of this file, so it may use the standard library only.
+It runs as a separate process, by the text of this file, so it may use the standard library only.
 The command ends (``SIGTERM``) when standard input ends, which is when the front end closes it or is
 killed, and when this process is killed itself.
 """
@@ -14,8 +14,8 @@ import sys
 import threading
 
 PATIENCE = 1.0
-"""Seconds in which the command may end by itself, and again after ``SIGTERM``. A granted ``salloc``
-ends by itself: its own command reads the same standard input."""
+"""Seconds that the command may take to end, and again after ``SIGTERM``. A granted ``salloc``
+ends unasked: its own command reads the same standard input."""
 
 _PR_SET_PDEATHSIG = 1
 

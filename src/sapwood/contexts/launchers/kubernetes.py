@@ -1,7 +1,7 @@
 """Nodes through Kubernetes: the pods of an Indexed Job.
 
 All is done by ``kubectl``, which has the user's way into the cluster: its configuration, plug-ins
-for credentials, or the account of the pod that this runs in. The pods do nothing by themselves.
+for credentials, or the account of the pod that this runs in. The pods do nothing on their own.
 What is started on one of them is a command of ``kubectl exec``, which carries its standard streams,
 so no secret of Sapwood is kept in the cluster. The Job is deleted when this process ends, by
 another one that waits for that.
@@ -67,7 +67,7 @@ HOPELESS: Final = frozenset(
         *("CreateContainerConfigError", "CreateContainerError", "CrashLoopBackOff"),
     }
 )
-"""Why containers wait that will not begin by themselves."""
+"""Reasons of waiting containers that will not start without a change."""
 
 _IDLE = "trap 'exit 0' TERM; while :; do sleep 3600 & wait \"$!\"; done"
 _REAPER = 'cat >/dev/null; exec "$@"'
@@ -79,7 +79,7 @@ class PodOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         image: Their image; it needs a shell, and Python 3.11 or newer.
-        namespace: Where; empty for that of the user's configuration.
+        namespace: Where; empty for the namespace of the user's configuration.
         context: Of the user's configuration; empty for the current one.
         cpus: CPUs of each; 0 to ask for none.
         memory: Memory of each, as Kubernetes writes it, for example ``4Gi``; empty to ask for none.
@@ -181,7 +181,7 @@ class PodView(msgspec.Struct, frozen=True):
         ready: Whether commands can be started in it.
         machine: The node of Kubernetes that it is on; empty while it is on none.
         waits_for: Why it does not run yet.
-        hopeless: Whether it will not run by itself.
+        hopeless: Whether it will not run without a change.
     """
 
     name: str
@@ -265,7 +265,7 @@ class KubernetesLauncher:
         program = shutil.which("kubectl")
         if program is None:
             raise ConfigurationError(
-                "there is no kubectl",
+                "kubectl is not installed",
                 where="PATH",
                 hint="install it: it has your way into the cluster",
             )

@@ -1,4 +1,4 @@
-"""Nodes on this machine: each is a process group of its own, as if it were another machine."""
+"""Nodes on this machine: each is a separate process group, as if it were another machine."""
 
 from __future__ import annotations
 

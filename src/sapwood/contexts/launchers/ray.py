@@ -1,8 +1,8 @@
 """Nodes through Ray: machines of a running Ray cluster.
 
-A process of its own (:mod:`~sapwood.contexts.launchers.ray_holder`) is the program that Ray sees:
+A separate process (:mod:`~sapwood.contexts.launchers.ray_holder`) is the program that Ray sees:
 this one stays free of Ray's threads and signal handlers, and may use Ray itself. That process asks
-for a placement group with one bundle on each machine. What is started on a machine is the child of
+for a placement group with one bundle on each machine. A command on a machine is the child of
 a small actor there, which carries its standard streams. Ray ends the actors and the group with that
 process, and that process ends with this one.
 """
@@ -65,7 +65,7 @@ class RayLauncher(HeldLauncher):
         )
         if (address or os.environ.get("RAY_ADDRESS", "")).startswith(("ray://", "http")):
             raise ConfigurationError(
-                "the address of a Ray cluster is that of its GCS here, not of a client server",
+                "a Ray cluster needs the address of its GCS here, not of a client server",
                 where=address or "RAY_ADDRESS",
                 hint="start this on a machine of the cluster, with RAY_ADDRESS=auto",
             )

@@ -1,6 +1,6 @@
 """Holds machines of a Ray cluster, and carries the standard streams of what runs on them.
 
-It runs as a process of its own, by the text of this file, so it may use the standard library and
+It runs as a separate process, by the text of this file, so it may use the standard library and
 Ray only. Ray sends the class of its actors by value as it is one of the main module: the machines
 need no Sapwood. All that this process has of Ray ends with it, as Ray sees to that.
 
@@ -132,7 +132,7 @@ class SapwoodCommand:
             os.killpg(self._process.pid, signal.SIGKILL)
 
 
-class Refusal(Exception):  # noqa: N818 - it is what the front end is told
+class Refusal(Exception):  # noqa: N818 - it is sent to the client
     """Why there are no machines.
 
     Args:
@@ -148,7 +148,7 @@ class Refusal(Exception):  # noqa: N818 - it is what the front end is told
 
 
 def connection_refused(text: str) -> Refusal:
-    """Return why there is no connection, by what Ray says.
+    """Return why Ray cannot be reached, from its output.
 
     Example:
         >>> connection_refused("Could not find any running Ray instance.").told["refused"]
@@ -178,7 +178,7 @@ def connection_refused(text: str) -> Refusal:
         )
     return Refusal(
         "resource",
-        "there is no connection with the Ray cluster",
+        "the Ray cluster cannot be reached",
         "start this on a machine of the cluster, and see what `ray status` says there",
         line[:1000],
     )
@@ -429,7 +429,7 @@ class Holder:
         return streams
 
     async def _cut(self, channel: socket.socket) -> None:
-        """Wait until nobody waits for the command any more."""
+        """Wait until no caller waits for the command any more."""
         await _readable(channel)
 
     def new_command(self, number: int, command: str, streams: list[int]) -> Command:
@@ -480,7 +480,7 @@ class Command:
     """A command that runs on a machine.
 
     Args:
-        holder: What has the machine.
+        holder: The holder of the machine.
         number: The machine.
         command: The command.
         streams: Descriptors of its standard streams here.
@@ -541,7 +541,7 @@ class Command:
                 try:
                     await _write(descriptor, data)
                 except OSError:
-                    heard = False  # nobody does: the command is not to wait for that
+                    heard = False  # no process listens: the command must not wait for one
         self._close(descriptor)
 
     async def _why(self, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Nodes through Slurm: machines that ``salloc`` allocates, or those of the job we are in.
+"""Nodes through Slurm: machines that ``salloc`` allocates, or the machines of the current job.
 
 Slurm's own programs are used and no library: they are there in every version, and know the site's
 configuration. ``salloc`` holds the allocation, and :mod:`~sapwood.contexts.launchers.holder` ends
@@ -200,7 +200,7 @@ class SlurmLauncher:
 
         Raises:
             ConfigurationError: The cluster cannot have such an allocation.
-            ResourceError: Slurm refuses the job, or somebody ends it while it waits.
+            ResourceError: Slurm refuses the job, or it is cancelled while it waits.
         """
         if not self.owns_job:
             self._use_own()
@@ -219,13 +219,13 @@ class SlurmLauncher:
             raise ConfigurationError(
                 f"SLURM_JOB_ID names job {self.job}, which "
                 + ("is over" if view is None else f"is {view.state}"),
-                hint="unset SLURM_JOB_ID to get an allocation of its own",
+                hint="unset SLURM_JOB_ID to get a separate allocation",
             )
         hosts = expand_hosts(view.nodes)
         if self._nodes is not None and self._nodes > len(hosts):
             raise ConfigurationError(
                 f"{self._nodes} nodes are wanted, and job {self.job} has {len(hosts)}",
-                hint="unset SLURM_JOB_ID to get an allocation of its own",
+                hint="unset SLURM_JOB_ID to get a separate allocation",
             )
         self.hosts = tuple(hosts[: self._nodes])
         self._happened(AllocationEvent.GRANT)
@@ -265,7 +265,7 @@ class SlurmLauncher:
         return [*words, *self._options, "sh", "-c", hold]
 
     def _read_grant(self, held: subprocess.Popen[bytes]) -> None:
-        """Wait for the grant, then for the end of the allocation; a thread of its own."""
+        """Wait for the grant, then for the end of the allocation; on a separate thread."""
         assert held.stdout is not None  # noqa: S101 - made with pipes
         for line in held.stdout:
             words = line.decode(errors="replace").split()
@@ -284,7 +284,7 @@ class SlurmLauncher:
         self._heard.put("gone")
 
     def _read_messages(self, held: subprocess.Popen[bytes]) -> None:
-        """Read what ``salloc`` says; a thread of its own."""
+        """Read the output of ``salloc``; on a separate thread."""
         assert held.stderr is not None  # noqa: S101 - made with pipes
         for line in held.stderr:
             text = line.decode(errors="replace")
@@ -370,13 +370,13 @@ class SlurmLauncher:
         """Return for how long the job has its machines still; None where Slurm does not say.
 
         Slurm is asked each time, as the limit may be changed. It counts by its own clock, so it
-        does not matter what that of this machine shows.
+        does not matter what this machine's clock shows.
         """
         words = ("--noheader", "--states=all", f"--jobs={self.job}", "--format=%L")
         return time_left(self._ask("squeue", *words).strip())
 
     def is_gone(self) -> bool:
-        """Return whether the job is over; ``salloc`` may stay when somebody has ended it."""
+        """Return whether the job is over; ``salloc`` may outlive a job that was cancelled."""
         return self.state is AllocationState.RELEASED or not self._is_alive()
 
     def _is_alive(self) -> bool:
@@ -384,7 +384,7 @@ class SlurmLauncher:
         return view is not None and view.state in {"PENDING", "CONFIGURING", "RUNNING"}
 
     def fate(self) -> str:
-        """Return what became of the job, for people."""
+        """Return the end of the job as a text for people."""
         view = self.look()
         state = "" if view is None else view.state
         if state.startswith("CANCELLED"):
@@ -462,7 +462,7 @@ class SlurmLauncher:
         return last or f"srun {describe_status(status)}"
 
     def close(self) -> None:
-        """Give back an allocation of its own; leave that which this process is in."""
+        """Give back an allocation that was made here; keep the one that this process is in."""
         held = self._holder
         with self._lock:
             open_states = (AllocationState.DELAYED, AllocationState.GRANTED)
@@ -481,7 +481,7 @@ class SlurmLauncher:
         if self.job and self._is_alive():
             self._ask("scancel", self.job)
         for thread in self._threads:
-            thread.join()  # nobody has the pipes any more
+            thread.join()  # the other ends of the pipes are closed
         for stream in (held.stdout, held.stderr):
             if stream is not None:
                 stream.close()

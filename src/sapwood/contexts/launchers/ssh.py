@@ -3,7 +3,7 @@
 The program ``ssh`` is used and no library, because it knows all that users have configured: jump
 hosts, agents, hardware keys, Kerberos. One connection a host carries everything that the launcher
 says to a node; the node lives as long as that connection. A node that cannot connect to this
-machine gets a way through it: ssh is the master of its own connection, and is asked to forward a
+machine is reached through it: ssh is the master of its own connection, and is asked to forward a
 socket when that turns out to be needed. Where the user has configured masters, theirs are asked.
 """
 
@@ -39,7 +39,7 @@ SHORT = "/tmp"  # noqa: S108 - the folder made there is ours alone
 """Where the sockets of masters are: their paths have a hundred characters at most."""
 
 SSH_FAILED = 255
-"""Exit code of ssh itself; any other is that of the command."""
+"""Exit code of ssh itself; any other comes from the command."""
 
 _CAUSES = (
     (re.compile(r"Could not resolve hostname"), "the name is not known"),
@@ -54,7 +54,7 @@ _CAUSES = (
 
 
 _HOST = re.compile(r"(?:ssh://)?(?:[\w.+-]*@)?[\w.:%\[][\w.:%\[\]-]*")
-"""What may name a host: nothing that ssh, or a shell in its configuration, reads otherwise."""
+"""Names of hosts: without characters that are special to ssh or to a shell in its configuration."""
 
 
 class SshLauncher:
@@ -66,7 +66,7 @@ class SshLauncher:
         options: Arguments for ``ssh``, before the host.
 
     Raises:
-        ConfigurationError: There is no host, or no ``ssh``.
+        ConfigurationError: No host is given, or ``ssh`` is missing.
 
     Example:
         >>> SshLauncher(["user@gpu[1-2]"]).hosts
@@ -84,7 +84,7 @@ class SshLauncher:
         self._program = shutil.which("ssh") or ""
         if not self._program:
             raise ConfigurationError(
-                "there is no program ssh here", hint="install it: apt install openssh-client"
+                "the program ssh is not installed", hint="install it: apt install openssh-client"
             )
 
     def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
@@ -154,7 +154,7 @@ class SshLauncher:
         master.forwards(self._program, "forward", f"{path}:{target}")
 
     def settle(self, channel: subprocess.Popen[bytes]) -> None:
-        """Remove the socket of a master; its connection goes on."""
+        """Remove the socket of a master; its connection stays open."""
         with self._lock:
             master = self._masters.get(channel.pid)
             if master is not None and not master.forwarded:
@@ -195,7 +195,7 @@ class _Master:
     Args:
         host: The host.
         path: Its socket; empty if there is none.
-        folder: Where that is, if it is of our own.
+        folder: Its folder, if Sapwood has made it.
     """
 
     def __init__(self, host: str, path: str = "", folder: str = "") -> None:
@@ -224,7 +224,7 @@ class _Master:
         Raises:
             ResourceError: It refuses.
         """
-        # Without any configuration: that may have forwardings of its own.
+        # Without any configuration, because that may have forwardings, too.
         words = [program, "-F", "none", "-S", self.path, "-O", what, "-R", forwarding]
         try:
             done = subprocess.run(
@@ -245,7 +245,7 @@ class _Master:
         self.forwarded = forwarding
 
     def remove(self) -> None:
-        """Remove its socket, if that is of our own."""
+        """Remove its socket, if Sapwood has made it."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -256,8 +256,8 @@ def _hosts(names: Sequence[str]) -> tuple[str, ...]:
         if name.startswith("@"):
             try:
                 lines = Path(name[1:]).read_text("utf-8").splitlines()
-            except (OSError, ValueError) as error:  # ValueError: it is no text
-                reason = getattr(error, "strerror", "") or "it is no text"
+            except (OSError, ValueError) as error:  # ValueError: it is not text
+                reason = getattr(error, "strerror", "") or "it is not text"
                 raise ConfigurationError(
                     f"the file of hosts cannot be read: {reason}", where=name[1:]
                 ) from error
@@ -269,7 +269,7 @@ def _hosts(names: Sequence[str]) -> tuple[str, ...]:
         raise ConfigurationError("no host is named", hint="for example --on ssh:n1,n2")
     for host in found:
         if not _HOST.fullmatch(host):
-            raise ConfigurationError(f"{shown(host)} is no name of a host")
+            raise ConfigurationError(f"{shown(host)} is not a host name")
     twice = [host for host, times in Counter(found).items() if times > 1]
     if twice:
         raise ConfigurationError(

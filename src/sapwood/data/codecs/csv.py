@@ -17,7 +17,7 @@ from sapwood.core.suggest import suggestion
 from sapwood.data.column import Array, Column, Decoded, check_array
 
 DELIMITERS = (",", ";", "\t", "|", " ")
-"""What may stand between cells; a space means any run of spaces and tabs."""
+"""Separators of cells; a space means any run of spaces and tabs."""
 
 SAMPLE_ROWS = 32
 """Rows that are looked at to find the delimiter and the header."""
@@ -114,7 +114,7 @@ def layout_of(file: Iterable[str], where: str) -> tuple[Layout, int]:
         where: The file, for messages.
 
     Raises:
-        DataShapeError: There are no rows of numbers.
+        DataShapeError: It has no rows of numbers.
     """
     lines: list[tuple[int, str]] = []
     for number, line in enumerate(file, 1):

@@ -73,7 +73,7 @@ def image_header(file: Path | BinaryIO, where: str) -> ImageHeader:
     """Return what a picture says of itself.
 
     Raises:
-        DataError: Pillow is not installed, or it is no picture, or one of more than 8 bits.
+        DataError: Pillow is not installed, or it is not a picture, or one of more than 8 bits.
     """
     with _opened(file, where) as image:
         mode = image.mode
@@ -89,7 +89,7 @@ def decode_image(file: Path | BinaryIO, where: str) -> tuple[Array, Image]:
     """Return the pixels of a picture, and the picture.
 
     Raises:
-        DataError: Pillow is not installed, or it is no picture, damaged or of more than 8 bits.
+        DataError: Pillow is not installed, or it is not a picture, damaged or of more than 8 bits.
         ResourceError: The memory of this machine does not hold it.
     """
     with _opened(file, where) as opened:

@@ -61,7 +61,7 @@ def _usable_in_place(array: Array) -> bool:
 
 
 def _is_text(path: str) -> bool:
-    """Whether a path can be told to agents; others are read here."""
+    """Whether a path can be sent to agents; others are read here."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -67,7 +67,7 @@ def _damaged(path: Path, reason: object) -> DataValueError:
 
 
 def _name(field: str, fields: Sequence[str], present: Sequence[str], path: Path) -> str:
-    """Return the name under which a field lies in the file."""
+    """Return the name of a field in the file."""
     if field in present:
         return field
     if len(fields) == 1 and len(present) == 1:

@@ -1,4 +1,4 @@
-"""Formats whose rows agents read themselves: what is where in a file, and a piece of it."""
+"""Formats whose rows agents read themselves: the layout of a file, and pieces of it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Choose = Callable[[Sequence[str]], Sequence[str] | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """What somebody wants of a table.
+    """The wanted rows and columns of a table.
 
     If every field is the name of a column, each is that column. Otherwise one field is wanted, and
     its rows have a number of each column.

@@ -84,7 +84,7 @@ def test_a_python_without_ray_is_named_by_what_holds_the_machines(tmp_path: Path
         ("Version mismatch: The cluster was started with:\n Ray: 1", "configuration", "versions"),
         ("Could not find any running Ray instance", "configuration", "no Ray cluster runs"),
         ("InvalidAuthToken: authentication failed", "configuration", "does not let us in"),
-        ("Failed to connect to GCS", "resource", "no connection"),
+        ("Failed to connect to GCS", "resource", "cannot be reached"),
     ],
 )
 def test_what_ray_says_has_a_meaning(said: str, kind: str, told: str) -> None:

@@ -88,7 +88,7 @@ def test_what_the_user_says_to_ssh_comes_first_because_the_first_counts(fake: Ma
 )
 def test_what_is_no_name_of_a_host_is_refused(fake: MakeSsh, tmp_path: Path, host: str) -> None:
     fake(f"touch {tmp_path}/called")
-    with pytest.raises(ConfigurationError, match=r"is no name of a host|cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"is not a host name|cannot be read"):
         SshLauncher([host])
     assert not (tmp_path / "called").exists()
 
@@ -131,7 +131,7 @@ def test_a_file_names_hosts(fake: MakeSsh, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no host is named"):
         SshLauncher([f"@{file}"])
     file.write_text("-oProxyCommand=touch\n")
-    with pytest.raises(ConfigurationError, match="is no name of a host"):
+    with pytest.raises(ConfigurationError, match="is not a host name"):
         SshLauncher([f"@{file}"])
 
 
@@ -208,7 +208,7 @@ def test_without_ssh_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match="no program ssh") as caught:
+    with pytest.raises(ConfigurationError, match="program ssh is not installed") as caught:
         SshLauncher(["h"])
     assert "openssh" in caught.value.hint
 
