@@ -225,21 +225,6 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
         return by_function_and_node(one for agent in self.agents for one in agent.functions)
 
     @property
-    def uncounted(self) -> str:
-        """What the figures of agents and functions leave out; empty if nothing.
-
-        Example:
-            >>> RunStatistics(program="Sums", replaced_agents=1).uncounted
-            '1 agent replaced, calls of its lost process not counted'
-        """
-        count = self.replaced_agents
-        if not count:
-            return ""
-        if count == 1:
-            return "1 agent replaced, calls of its lost process not counted"
-        return f"{count} agents replaced, calls of their lost processes not counted"
-
-    @property
     def uses_devices(self) -> bool:
         """Whether an agent copied anything to or from a device."""
         return any(agent.device is not None for agent in self.agents)
@@ -250,8 +235,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
     def _headline(self) -> str:
         iterations = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}"
         limit = " (max_iterations)" if self.cut_short else ""
-        lost = f"; {self.uncounted}" if self.uncounted else ""
-        return f"{self.program}: {iterations}{limit}, {self.seconds:.2f} s{lost}"
+        return f"{self.program}: {iterations}{limit}, {self.seconds:.2f} s"
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [

@@ -162,8 +162,8 @@ def run_lines(statistics: RunStatistics) -> list[str]:
         f"prepare {present.seconds(statistics.prepare_seconds)} (build {build})",
         f"update {present.seconds(statistics.update_seconds)}",
     ]
-    if statistics.uncounted:
-        parts.append(statistics.uncounted)
+    if statistics.replaced_agents:
+        parts.append(f"{statistics.replaced_agents} agents replaced")
     if statistics.resumed_from is not None:
         parts.append(f"went on after iteration {statistics.resumed_from}")
     if statistics.checkpoints:

@@ -209,18 +209,3 @@ def test_any_result_can_be_written_as_json(value: Any) -> None:
 def test_what_is_nested_deep_is_left_out() -> None:
     assert summarise(nested(3)) == [[[[]]]]
     assert summarise([nested(100)], levels=2) == [["…"]]
-
-
-@pytest.mark.parametrize(
-    ("replaced", "text"),
-    [
-        (0, ""),
-        (1, "1 agent replaced, calls of its lost process not counted"),
-        (3, "3 agents replaced, calls of their lost processes not counted"),
-    ],
-)
-def test_figures_that_leave_out_lost_processes_say_so(replaced: int, text: str) -> None:
-    statistics = RunStatistics(program="Sums", iterations=40, replaced_agents=replaced)
-    assert statistics.uncounted == text
-    assert run_lines(statistics)[1].endswith(text)
-    assert str(statistics).splitlines()[0].endswith(f"s; {text}" if text else "0.00 s")

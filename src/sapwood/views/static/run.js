@@ -164,7 +164,7 @@ export class RunPicture {
       add("Build", seconds(statistics.build_seconds));
       add("Prepare", seconds(statistics.prepare_seconds));
       add("Update", seconds(statistics.update_seconds));
-      if (statistics.replaced_agents) add("Agents replaced", `${statistics.replaced_agents}; calls of lost processes are not counted`);
+      if (statistics.replaced_agents) add("Agents replaced", String(statistics.replaced_agents));
     }
     add("Session", run.session);
     if (run.created) add("Began", moment(run.created));
