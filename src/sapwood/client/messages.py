@@ -184,7 +184,7 @@ class Messaging:
             return self._call_on(ranks, question, args, {})
         if len(args) > 1:
             raise ConfigurationError(
-                f"the handler '{question}' takes one argument, not {len(args)}",
+                f"the handler {shown(question)} takes one argument, not {len(args)}",
                 hint="put them into a list or a dictionary",
             )
         encoded = values.encode(args[0] if args else None).owned()

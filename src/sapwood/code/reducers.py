@@ -147,7 +147,7 @@ class FieldReducers(Filter):
             return reduction.partial() if self.depth else reduction.total()
         except (ExecutionError, KeyError, TypeError, ValueError) as error:
             raise ExecutionError(
-                f"cannot reduce field '{field}': {getattr(error, 'what', error)}"
+                f"cannot reduce field {shown(field)}: {getattr(error, 'what', error)}"
             ) from error
 
 

@@ -15,6 +15,7 @@ from sapwood.comm.reductions.chunked import ElementwiseReduction, chunked
 from sapwood.comm.streams.wave import Advertised
 from sapwood.core.errors import ExecutionError, ProgramError, ProtocolError, SapwoodError
 from sapwood.core.failures import text_of
+from sapwood.core.shown import shown
 
 WHOLE = ""
 """Name of the only field of a contribution that is reduced as it is."""
@@ -191,7 +192,7 @@ def _failed(field: str, error: Exception, where: str = "") -> ExecutionError:
 
 
 def _named(field: str) -> str:
-    return f"field '{field}'" if field else "what the agents contributed"
+    return f"field {shown(field)}" if field else "what the agents contributed"
 
 
 def inline(encoded: values.Encoded) -> Payload | None:

@@ -24,6 +24,9 @@ MAX_SECONDS = 1e9
 MAX_WHOLE = 2**63 - 1
 """Largest whole number."""
 
+MAX_PATH = 16 * 1024
+"""Characters of the longest path; systems take 4096, and addresses of objects may be longer."""
+
 
 def whole(value: Any, name: str, kind: type[InputError] = InputError) -> int:
     """Return a whole number as ``int``, also one of numpy.
@@ -193,7 +196,7 @@ def path_text(value: Any, name: str, kind: type[InputError]) -> str:
     """
     try:
         path = os.fspath(value)
-        if isinstance(path, str) and b"\0" not in os.fsencode(path):
+        if isinstance(path, str) and len(path) <= MAX_PATH and b"\0" not in os.fsencode(path):
             return path
     except (TypeError, UnicodeEncodeError):
         pass

@@ -17,6 +17,7 @@ from sapwood.comm.reactor import Reactor
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import InputError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.session.member import (
     READDRESS,
     MemberConfiguration,
@@ -174,7 +175,7 @@ class Agent(TreeMember):
         contribution = Contribution(self, effect)
         handler = self.waves.get(effect.spec.handler)
         if handler is None:
-            contribution.fail(InputError(f"no wave handler '{effect.spec.handler}'"))
+            contribution.fail(InputError(f"no wave handler {shown(effect.spec.handler)}"))
             return
         try:
             handler(contribution)
@@ -191,7 +192,7 @@ class Agent(TreeMember):
         request = IncomingRequest(self, effect)
         handler = self.requests.get(effect.handler)
         if handler is None:
-            request.fail(InputError(f"no request handler '{effect.handler}'"))
+            request.fail(InputError(f"no request handler {shown(effect.handler)}"))
             return
         try:
             handler(request)

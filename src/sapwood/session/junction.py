@@ -14,6 +14,7 @@ from sapwood.comm.shared_memory import SharedBlock
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import InputError, SapwoodError
+from sapwood.core.shown import shown
 from sapwood.session.member import (
     READDRESS,
     MemberConfiguration,
@@ -68,7 +69,7 @@ class Junction:
         handler = self.requests.get(asked.handler)
         try:
             if handler is None:
-                raise InputError(f"no request handler '{asked.handler}' at a junction")
+                raise InputError(f"no request handler {shown(asked.handler)} at a junction")
             handler(asked)
         except SapwoodError as error:
             self.fail(asked, error)

@@ -27,6 +27,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.failures import as_error, failing
 from sapwood.core.futures import CallerFuture, when_done
+from sapwood.core.shown import shown
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.loop_thread import LoopThread
 
@@ -267,7 +268,7 @@ class PendingRequests:
             return
         handler = self._handlers.get(effect.handler)
         if handler is None:
-            raise InputError(f"no request handler '{effect.handler}'")
+            raise InputError(f"no request handler {shown(effect.handler)}")
         view = effect.payload.view if effect.payload is not None else b""
         handler(effect.source, values.decode(effect.body, view))
         self._post(ev.Answer(effect.source, effect.number, plain.encode(None), None, None))

@@ -16,11 +16,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sapwood
 
-from .programs import DATA, Total
+from .programs import Total
 
 AGENTS = 2
 PATIENCE = 30.0
@@ -121,7 +122,8 @@ def standing_cluster(head: None, kind_of_cluster: str) -> Iterator[sapwood.Clust
     del head  # the session ends before it
     with _made(kind_of_cluster, AGENTS) as made:
         computes(made)  # both agents have runners then
-        made.run(Total, data=DATA).result(PATIENCE)  # and the first run starts a thread
+        data = np.random.default_rng().random(200_000)  # in no node's cache: a thread sends them
+        made.run(Total, data={"x": data}).result(PATIENCE)
         yield made
 
 

@@ -91,6 +91,7 @@ ARGUMENTS: dict[str, Callable[[], Any]] = {
     "nested": nested,
     "surrogate": lambda: "\ud800",
     "nul": lambda: "\0" * 3,
+    "long": lambda: "x" * 10**6,
     "large": lambda: 1 << 100_000,
     "not-a-number": lambda: float("nan"),
     "none": lambda: None,
@@ -152,6 +153,28 @@ def told(cluster: sapwood.Cluster, value: Any) -> None:
         cluster.tell_runs(id)
 
 
+def received() -> None:
+    """Take a message, on an agent; large ones are not sent before."""
+    with contextlib.suppress(TimeoutError):
+        sapwood.here().receive(tag=7, timeout=0.3)
+
+
+def sent(cluster: sapwood.Cluster, value: Any) -> None:
+    receiver = cluster.submit_to(1, received)
+    try:
+        cluster.send(1, value, tag=7)
+    finally:
+        receiver.result(PATIENCE)
+
+
+def sent_later(cluster: sapwood.Cluster, value: Any) -> None:
+    receiver = cluster.submit_to(1, received)
+    try:
+        cluster.send_later(1, value, tag=7).result(PATIENCE)
+    finally:
+        receiver.result(PATIENCE)
+
+
 def released(cluster: sapwood.Cluster, value: Any) -> None:
     cluster.persist(value).release()
 
@@ -200,11 +223,8 @@ CLUSTER: dict[str, Row] = {
         lambda cluster, value: cluster.run(value, data=DATA).result(PATIENCE),
         EVERY,
     ),
-    "send": Row(lambda cluster, value: cluster.send(1, value, tag=7), EVERY),
-    "send_later": Row(
-        lambda cluster, value: cluster.send_later(1, value, tag=7).result(PATIENCE),
-        EVERY,
-    ),
+    "send": Row(sent, EVERY),
+    "send_later": Row(sent_later, EVERY),
     "split": Row(
         lambda cluster, value: cluster.split(value, timeout=SOON),
         EVERY,

@@ -8,6 +8,7 @@ from sapwood.code.runner.here import here
 from sapwood.code.runner.process_state import kept
 from sapwood.comm.groups.handle import Group
 from sapwood.core.errors import DataMissingError
+from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 
 
@@ -50,7 +51,7 @@ def _give(together: Group, operation: str, value: Any, reduction: str) -> None:
 def _value(name: str) -> Any:
     if name not in kept:
         raise DataMissingError(
-            f"agent {here().rank} keeps no value '{name}'",
+            f"agent {here().rank} keeps no value {shown(name)}",
             hint=f"broadcast or scatter it first; {suggest(name, kept)}",
         )
     return kept[name]

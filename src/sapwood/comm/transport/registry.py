@@ -51,7 +51,7 @@ class Transports:
         if not separator or factory is None:
             near = difflib.get_close_matches(scheme, self.schemes, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self.schemes)}"
-            raise ConfigurationError(f"no transport '{scheme}'", where=address, hint=hint)
+            raise ConfigurationError(f"no transport {shown(scheme)}", where=address, hint=hint)
         return factory(), rest.removeprefix("//")
 
     def _load(self, scheme: str) -> NewTransport:
