@@ -48,7 +48,7 @@ from sapwood.head.head import Head
 from sapwood.head.leadership import LOOK, HeadEntry, Leadership, Outcome
 from sapwood.head.web import HttpListen
 from sapwood.nodes.joining import NodeFacts
-from sapwood.nodes.port import places_of_port
+from sapwood.nodes.port import listen_address, places_of_port
 from sapwood.roots.making import session_options, site_variables
 from sapwood.store.opening import is_shared
 
@@ -307,6 +307,7 @@ def with_port(listen: str) -> str:
     Raises:
         CommunicationError: The address is none of this machine.
     """
+    listen = listen_address(listen)
     host, _, port = listen.rpartition(":")
     if port != "0":
         return listen

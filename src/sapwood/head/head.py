@@ -96,6 +96,7 @@ from sapwood.head.tree_book import TreeBook
 from sapwood.head.web import HttpListen, HttpService, send_socket
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree, NodeView
+from sapwood.nodes.port import listen_address
 from sapwood.nodes.processes import RETURN_TIMEOUT
 from sapwood.nodes.refusals import RefusalsByKind
 from sapwood.security.authority import Authority, new_cluster_id
@@ -570,7 +571,7 @@ class Head:
 
         Nodes and sessions that outlived it look for the next head there.
         """
-        host, _, port = settings.listen.rpartition(":")
+        host, _, port = listen_address(settings.listen).rpartition(":")
         entry = self._store.opened.get(_PORT + machine_id()) if port == "0" else None
         if entry is None:
             return settings

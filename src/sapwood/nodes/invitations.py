@@ -39,7 +39,7 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import places_of_port
+from sapwood.nodes.port import listen_address, places_of_port
 from sapwood.nodes.refusals import Refusals
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
@@ -265,7 +265,7 @@ class Invitations:
             )
 
     def _open(self, listen: str) -> None:
-        wanted = listen or self._listens or self._listen
+        wanted = listen_address(listen or self._listens or self._listen)
         if self._port is not None:
             if wanted != self._listens:
                 raise ConfigurationError(

@@ -60,6 +60,7 @@ class HeadPort:
         credentials: Credentials,
         refused: Refused | None = None,
     ) -> None:
+        listen = listen_address(listen)
         self._port = TlsPort(listen, loop, credentials, refused=refused or log_refusals)
         self._loop = loop
         self._node = credentials.node
@@ -198,6 +199,7 @@ class NodePort:
     """
 
     def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
+        listen = listen_address(listen)
         self._port = TlsPort(listen, loop, credentials, refused=log_refusals)
         found = _places_of(listen, self._port)
         self.places = tuple(one for one in found if interface_of(one) != "lo") or found
@@ -241,6 +243,29 @@ class NodePort:
     def close(self) -> None:
         """Listen no more."""
         self._port.close()
+
+
+def listen_address(listen: str) -> str:
+    """Return where to listen on this machine, which may have no IPv4 addresses.
+
+    The defaults name IPv4: all of its addresses, or the loopback address.
+
+    Args:
+        listen: ``host:port`` as the settings have it.
+
+    Returns:
+        The same, or with the IPv6 counterpart of an IPv4 address that this machine lacks.
+    """
+    host, _, port = listen.rpartition(":")
+    own = own_addresses()
+    of_four = [one for one in own if ":" not in one]
+    of_six = [one for one in own if ":" in one]
+    others = any(not one.startswith("127.") for one in of_four)
+    if host == "0.0.0.0" and not others and set(of_six) - {"::1"}:  # noqa: S104 - see ANY
+        return f"[::]:{port}"
+    if host == "127.0.0.1" and not of_four and "::1" in of_six:
+        return f"[::1]:{port}"
+    return listen
 
 
 def _places_of(listen: str, port: TlsPort) -> tuple[str, ...]:
