@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sapwood.cli.main import app
+from sapwood.cli.new import new
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -84,6 +85,9 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     script = []
     for block in blocks_of(page):
+        for name in re.findall(r"^sapwood new (\w+)", block.text, re.MULTILINE):
+            if block.language == "sh":
+                new(tmp_path / name)
         if block.file:
             target = tmp_path / block.file
             target.parent.mkdir(parents=True, exist_ok=True)
