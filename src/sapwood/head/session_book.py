@@ -257,6 +257,8 @@ class SessionBook:
             with self._lock:
                 record = self._records.get(one.id)
             looked_after = record is not None and not SessionState(record.state).is_over
+            if not one.pid:
+                continue  # it cannot be read: its root may be running
             if not looked_after and self.processes.began(one.pid) != one.started:
                 self.processes.clear(one.id, [one.socket] if one.socket else [])
 

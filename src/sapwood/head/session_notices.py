@@ -5,16 +5,19 @@ Each root has a small file in the folder of its head. The head knows more, and i
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from sapwood.core import typed
 from sapwood.environment.folders import make_private
 from sapwood.head.folder import head_folder
+
+UNKNOWN: Final = -1
+"""When a process began whose notice cannot be read: no process began then."""
 
 
 class SessionNotice(msgspec.Struct, frozen=True):
@@ -56,9 +59,17 @@ def remove_notice(cluster: str, session: str) -> None:
 
 
 def notices(cluster: str) -> list[SessionNotice]:
-    """Return what roots have told; some may have been killed."""
+    """Return what roots have told; some may have been killed.
+
+    One that cannot be read, such as that of another version, has no process here: its root may
+    still be running, so nothing of it may be removed.
+    """
     found = []
     for file in sorted(Path(head_folder(cluster) / "sessions").glob("*.json")):
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        try:
             found.append(_read(file.read_bytes()))
+        except FileNotFoundError:
+            continue  # the root has just removed it
+        except (OSError, msgspec.MsgspecError):
+            found.append(SessionNotice(file.stem, "", 0, UNKNOWN, "", ready=False))
     return found

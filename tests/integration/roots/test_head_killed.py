@@ -89,6 +89,30 @@ def test_a_session_outlives_its_head(state: Path, until: Until, tmp_path: Path) 
     assert not list((state / "sapwood/heads/default/sessions").iterdir())
 
 
+def test_a_session_whose_notice_the_next_head_cannot_read_continues(
+    state: Path, until: Until
+) -> None:
+    """As one that a root of another version has written."""
+    head = up()
+    cluster = sapwood.create_session(1, name="on", on="local")
+    handle = cluster.detach()
+    (notice,) = (state / "sapwood/heads/default/sessions").glob("*.json")
+    whole = notice.read_bytes()
+    kill(head)
+    notice.write_bytes(b'{"format": 77}')
+    head = up()
+    until(lambda: asked("session", "show", handle)["state"] == "detached")
+    with sapwood.attach(handle) as again:
+        assert again.submit(pow, 2, 5).result(PATIENCE) == 32
+    kill(head)
+    notice.write_bytes(whole)
+    up()
+    with sapwood.attach(handle) as again:
+        assert again.submit(pow, 2, 6).result(PATIENCE) == 64
+    assert asked("session", "delete", "on")["state"] == "ended"
+    assert not list((state / "sapwood/heads/default/sessions").iterdir())
+
+
 PROGRAM = """
 import time
 from pathlib import Path
