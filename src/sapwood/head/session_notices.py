@@ -61,7 +61,7 @@ def remove_notice(cluster: str, session: str) -> None:
 def notices(cluster: str) -> list[SessionNotice]:
     """Return what roots have told; some may have been killed.
 
-    One that cannot be read, such as that of another version, has no process here: its root may
+    A notice that cannot be read (of another version) is returned without a process: its root may
     still be running, so nothing of it may be removed.
     """
     found = []
