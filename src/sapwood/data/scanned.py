@@ -26,7 +26,7 @@ class ColumnType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scanned:
-    """What is in a file.
+    """The contents of a file.
 
     Attributes:
         pieces: In which pieces its rows are.

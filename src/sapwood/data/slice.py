@@ -52,7 +52,7 @@ class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
 
 
 class ContentPlace(msgspec.Struct, frozen=True, array_like=True, tag="content"):
-    """Bytes of content that lies in the folder of the node.
+    """Bytes of content in the folder of the node.
 
     Attributes:
         sha256: Its hash.
@@ -86,7 +86,7 @@ class FieldRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SliceRef(msgspec.Struct, frozen=True, array_like=True):
-    """A slice as plain data: what is sent to an agent instead of the items themselves.
+    """A slice as plain data, which is sent to an agent instead of the items themselves.
 
     Attributes:
         start: Index of the first item in the dataset.
@@ -110,7 +110,7 @@ class Slice:
         start: Index of the first item in the dataset.
         stop: Index after the last item.
         arrays: The fields by name; the first axis counts the items of the slice.
-        read_bytes: Bytes that were read of files to open it; what is mapped does not count.
+        read_bytes: Bytes that were read of files to open it, without mappings.
 
     Example:
         >>> part = Slice(10, 12, {"points": np.array([[1.0, 2.0], [3.0, 4.0]])})

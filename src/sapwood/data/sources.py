@@ -49,7 +49,7 @@ def load(
               that they work on;
             - a ``range`` with step 1, whose items are indices without arrays;
             - a dataset.
-        fields: The fields that are wanted. Data without names of their own get the first.
+        fields: The fields that are wanted. Data without names get the first.
         columns: The columns of a table that may be used, and their order in a field that has
             several; all by default.
 

@@ -1,4 +1,4 @@
-"""Rows that lie in files: which rows of which files an agent reads itself, as plain data.
+"""Rows of files that an agent reads itself, as plain data.
 
 Agents import this module, so it loads nothing but msgspec.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 MAX_PIECES = 100_000
-"""Pieces of a dataset: row groups, batches, blocks of lines, files. An agent is told its own."""
+"""Pieces of a dataset: row groups, batches, blocks of lines, files. An agent receives its own."""
 
 MAX_FILES = 100_000
 """Files of a dataset."""
@@ -22,7 +22,7 @@ class StoredFile(msgspec.Struct, frozen=True, array_like=True):
         size: Its size, bytes.
         mtime_ns: Time of its last change, nanoseconds; 0 for a URL.
         tag: What a server says to tell versions apart, for example an ETag; empty for a path.
-        tail: Where its table of contents lies, offset and bytes; who reads a piece reads that, too.
+        tail: Position of its table of contents, offset and bytes; it is read with each piece.
     """
 
     path: str
@@ -109,7 +109,7 @@ class StoredRows(msgspec.Struct, frozen=True, array_like=True):
         finite: Whether NaN and infinite values are an error.
         layout: What the format needs to know besides, as it wrote it down.
         handle: Name of the persistent dataset that it is a slice of; empty if of none.
-        content: What was fetched, where the files themselves are not at hand.
+        content: Fetched parts, where the files themselves are not available.
     """
 
     format: str

@@ -42,7 +42,7 @@ def is_pattern(source: str) -> bool:
 def load_stored(
     source: str, fields: Sequence[str], columns: Sequence[str] | None = None
 ) -> StoredDataset:
-    """Return the rows of a file, of all files in a folder, or of those that a pattern stands for.
+    """Return the rows of a file, of all files in a folder, or of the files that match a pattern.
 
     Args:
         source: Path, pattern or URL.

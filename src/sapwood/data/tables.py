@@ -1,7 +1,7 @@
 """Data frames, Arrow tables and sparse matrices as named arrays.
 
-Nothing here imports pandas, polars or scipy: what has their methods is one of theirs. Only tables
-that export Arrow data need pyarrow.
+Nothing here imports pandas, polars or scipy: objects with their methods count as theirs. Only
+tables that export Arrow data need pyarrow.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def frame_columns(
         chosen: The columns that may be used; None for all.
 
     Raises:
-        DataShapeError: Several fields are wanted and one is no column, a column holds no numbers,
+        DataShapeError: Several fields are wanted and one is not a column, a column holds no
+        numbers,
             or is chosen and missing.
         DataValueError: A column of whole numbers has nulls.
     """

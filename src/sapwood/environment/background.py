@@ -23,7 +23,7 @@ LOG_END = 2000
 """Characters of its log that are shown if it ends without a word."""
 
 MAX_LOG = 2**20
-"""Bytes of a log that goes on; a longer one is put aside, and the one before it is removed."""
+"""Bytes of a log file; a longer one is rotated, and the former rotated one is removed."""
 
 LOOK = 0.5
 """Seconds between two words about a process that is waited for."""

@@ -1,9 +1,9 @@
 """What a component is: a part of the runtime that is started, watched and stopped as one.
 
 Examples are the commands of a node, its sessions' processes, the store of a head. Any object
-with the methods of :class:`Component` is one; nothing has to be inherited. A package of somebody
-else registers a function without arguments that returns one, or its class, under the entry-point
-group :data:`GROUP`; the setting ``nodes.components`` says which of them nodes run.
+with the methods of :class:`Component` is one; nothing has to be inherited. A package of a third
+party else registers a function without arguments that returns one, or its class, under the
+entry-point group :data:`GROUP`; the setting ``nodes.components`` says which of them nodes run.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class ComponentView(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComponentEvent:
-    """Something that the other components and all subscribers are told.
+    """A notice to the other components and all subscribers.
 
     Attributes:
         at: When, seconds of the supervisor's clock.
-        topic: What it is about; those of the supervisor are constants of its module.
+        topic: Its topic; the supervisor's are constants of its module.
         source: The component that it is about or that published it; empty for all of them.
-        value: What is told.
+        value: Its content.
     """
 
     at: float
@@ -82,7 +82,7 @@ class ComponentContext:
         publish: Tells the other components something: ``publish(topic, value)``.
         clock: The time.
         own: Says that a process, by its number, is the component's. The daemon of a node ends
-            children that nobody says this of. It is forgotten when the component stops.
+            children that no component has declared. It is forgotten when the component stops.
     """
 
     settings: Settings

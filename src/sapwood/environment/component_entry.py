@@ -1,4 +1,4 @@
-"""A component that a package of somebody else brings, by its entry point."""
+"""A component that a third-party package provides, by its entry point."""
 
 from __future__ import annotations
 

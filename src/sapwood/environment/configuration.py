@@ -129,7 +129,7 @@ def load_configuration(
 
     Args:
         flags: Values by dotted key; texts are read like those of variables.
-        variables: Environment variables; None means those of this process.
+        variables: Environment variables; None means this process's.
         folder: Where to begin looking for the project's file; None means the working folder.
         hostname: Name that host overlays are compared with; None means this machine's.
         site_file: The file of the whole machine or site.

@@ -12,7 +12,7 @@ def usable_cores(root: Path = Path("/")) -> int:
     """Return how many cores this process may use: affinity, and the control group's quota.
 
     Args:
-        root: Where ``/proc`` and ``/sys`` are found (tests give a folder of their own).
+        root: Where ``/proc`` and ``/sys`` are found (tests give their own folder).
 
     Example:
         >>> usable_cores() >= 1

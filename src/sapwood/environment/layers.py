@@ -84,7 +84,7 @@ def read_variables(variables: Mapping[str, str]) -> dict[Key, Entry]:
     """
     entries: dict[Key, Entry] = {}
     for name in sorted(variables):
-        # Every setting lies in a section, so a name without nesting is somebody else's.
+        # Every setting is in a section, so a name without nesting is not a setting.
         if not name.startswith(PREFIX) or NESTING not in name or not variables[name]:
             continue
         key = tuple(name.removeprefix(PREFIX).lower().split(NESTING))

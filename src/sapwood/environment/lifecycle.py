@@ -70,7 +70,7 @@ TRANSITIONS: Mapping[State, Mapping[State, str]] = MappingProxyType(
         },
     }
 )
-"""What may follow each state, and what the step means. This table is the whole truth."""
+"""The possible transitions of each state, and their meaning. This table is complete."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class LogLine(msgspec.Struct, frozen=True):
     """One line of a log file.
 
     Attributes:
-        timestamp: When, in ISO 8601 and UTC; of a line that cannot be read, that of the one before.
+        timestamp: Time in ISO 8601 and UTC; for a line that cannot be read, the previous line's.
         level: How grave it is; empty for a line that cannot be read.
         component: Whose it is.
         event: What happened.
@@ -47,7 +47,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which lines are wanted; what is empty does not matter.
+    """A filter of lines; empty fields match all.
 
     Attributes:
         components: Names; ``comm`` also stands for ``comm.link``.

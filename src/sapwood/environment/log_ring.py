@@ -33,10 +33,10 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     """Lines out of a ring.
 
     Attributes:
-        ring: Names the ring: that of another process has another name, and its own numbers.
+        ring: Name of the ring: another process's has another name and its own numbers.
         lines: JSON of each, as in a log file.
         next: What to ask for next.
-        dropped: Lines that came after those that were asked for, and are not there any more.
+        dropped: Lines after the requested position that were overwritten.
         more: Whether there are more.
     """
 

@@ -1,6 +1,6 @@
 """Structured logging: an event and its fields, to the console and to a file, by component.
 
-A component logs through :func:`logger` whether or not anybody has configured logging: messages
+A component logs through :func:`logger` whether or not logging is configured: messages
 go into the standard library's ``logging`` under ``sapwood.<component>``, so an application that
 embeds Sapwood sees them in its own handlers. :func:`configure_logging` adds Sapwood's own: the
 console for people, a file of JSON lines for programs. structlog renders both, and is imported
@@ -58,7 +58,7 @@ class ComponentLogger:
         return ComponentLogger(self._logger, {**self._fields, **fields})
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Log what only somebody who looks for a fault wants to know."""
+        """Log a detail that is useful only for debugging."""
         self._log(logging.DEBUG, event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
@@ -180,7 +180,7 @@ def configure_logging(settings: LogSettings) -> LogOutput:
         settings: Levels and file.
 
     Returns:
-        What was set up; close it to undo that.
+        The handle of the configuration; close it to undo it.
 
     Raises:
         ConfigurationError: The file cannot be written.
@@ -233,7 +233,7 @@ def _file_handler(path: Path) -> logging.Handler:
 
 
 class _FileHandler(logging.FileHandler):
-    """Says once on standard error when the file takes no more; work goes on without the log."""
+    """Reports once on standard error that the file is full; work continues without the log."""
 
     _told = False
 

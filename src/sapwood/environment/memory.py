@@ -13,7 +13,7 @@ def available_memory(root: Path = Path("/")) -> int:
     """Return the bytes that this process can take before the kernel says no.
 
     Args:
-        root: Where ``/proc`` and ``/sys`` are found (tests give a folder of their own).
+        root: Where ``/proc`` and ``/sys`` are found (tests give their own folder).
     """
     free = _meminfo(root).get("MemAvailable", UNLIMITED)
     for limit, used in _group_limits(root):

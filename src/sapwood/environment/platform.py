@@ -38,7 +38,7 @@ class PlatformItem(msgspec.Struct, frozen=True):
     Attributes:
         group: What it belongs to, for example ``"memory"``.
         name: What it is.
-        value: What was found, for people.
+        value: The finding, for people.
         status: ``ok``; ``warning``: works, but may not be enough; ``missing``: something that
             Sapwood can use is not there.
         hint: What to do about it; empty when it is ok.

@@ -11,7 +11,7 @@ class RestartBudget:
     """Counts the restarts of one thing and says how long to wait before the next.
 
     The wait doubles with every restart within the window, up to a longest; after ``limit``
-    restarts within the window there is no further one.
+    restarts within the window it is not restarted again.
 
     Args:
         settings: Limit, window and waits.

@@ -1,4 +1,4 @@
-"""What may stand in a configuration, read off the settings: keys, types, units, meanings."""
+"""The schema of a configuration, derived from the settings: keys, types, units, meanings."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SettingField:
         minimum: Least value, or None.
         unit: ``"bytes"``, ``"seconds"``, ``"path"`` or empty.
         about: What it means.
-        default: Its value when nobody says anything.
+        default: Its default value.
     """
 
     key: Key
@@ -134,7 +134,7 @@ def check_settings(settings: object) -> Settings:
     """Return settings that were made in Python as they are, if their values may be so.
 
     Raises:
-        ConfigurationError: One may not, or these are no settings.
+        ConfigurationError: One may not, or these are not settings.
     """
     if not isinstance(settings, Settings):
         raise ConfigurationError(

@@ -48,7 +48,7 @@ class PlaceSettings(Section, frozen=True):
 
     interpreter: Annotated[
         list[str],
-        about("Command that starts Python for them, for example that of another architecture."),
+        about("Command that starts Python for them, for example for another architecture."),
     ] = []
 
 
@@ -88,7 +88,7 @@ class ClusterSettings(Section, frozen=True):
         Literal["move", "leave", "fail"],
         about(
             "What becomes of agents whose node is gone: they begin on the other nodes (move), the "
-            "cluster goes on without them (leave), or it fails."
+            "cluster continues without them (leave), or it fails."
         ),
     ] = "move"
     node_patience: Annotated[
@@ -111,13 +111,13 @@ class ClusterSettings(Section, frozen=True):
         Bytes,
         about(
             "Size of the folder in which a node keeps programs and data that came from another "
-            "machine; what was not used for longest goes first; 0 means no limit."
+            "machine; the least recently used is removed first; 0 means no limit."
         ),
     ] = 10 * 2**30
     content_folder: Annotated[
         PathText,
         about(
-            "That folder on each node, best on a disk of its own; empty means "
+            "That folder on each node, best on a separate disk; empty means "
             "$XDG_CACHE_HOME/sapwood/content there."
         ),
     ] = ""
@@ -181,7 +181,7 @@ class NodeSettings(Section, frozen=True):
     allocation_time: Annotated[
         Seconds,
         about(
-            "How long machines are there, where nobody says or for less than is allowed; 0 means "
+            "How long machines stay, unless the user says so or less is allowed; 0 means "
             "as Slurm says."
         ),
     ] = 0.0
@@ -256,7 +256,7 @@ class NodeSettings(Section, frozen=True):
     stage_limit: Annotated[
         Bytes,
         about(
-            "Size of that folder; what has no name any more and was not used for longest goes "
+            "Size of that folder; the least recently used content without a name is removed "
             "first; 0 means no limit."
         ),
     ] = 20 * 2**30
@@ -280,7 +280,7 @@ class HeadSettings(Section, frozen=True):
         str,
         about(
             "Where it keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX, which "
-            "several heads may share; empty means SQLite in a folder of its own."
+            "several heads may share; empty means SQLite in a separate folder."
         ),
     ] = ""
 
@@ -349,7 +349,7 @@ class RunSettings(Section, frozen=True):
     delegate: Annotated[
         Literal["measured", "static"],
         about(
-            "In equal parts that stay (static), or by the rates of agents, as they are measured "
+            "In equal parts that stay (static), or by the measured rates of agents "
             "and change (measured): the last bits of sums may then differ from run to run."
         ),
     ] = "static"
@@ -387,7 +387,7 @@ class CacheSettings(Section, frozen=True):
         PathText, about("Folder of the build cache; empty means $XDG_CACHE_HOME/sapwood.")
     ] = ""
     size: Annotated[
-        Bytes, about("Size of the build cache; what was not used for longest goes first.")
+        Bytes, about("Size of the build cache; the least recently used builds are removed first.")
     ] = 2 * 2**30
 
     def path(self) -> Path:
@@ -405,7 +405,7 @@ class LevelPair(Section, frozen=True):
 
 
 class LogSettings(Section, frozen=True):
-    """What is logged, and where to."""
+    """Messages that are logged, and their destinations."""
 
     console: Annotated[Level, about("Level of messages on the console (standard error).")] = (
         "warning"
@@ -567,16 +567,16 @@ class RestartPolicy(Section, frozen=True):
     window: Annotated[Seconds, about("The window in which these are counted.")] = 600.0
     root: Annotated[
         Literal["again", "end"],
-        about("What follows when the root of a session is gone: it begins again, or ends."),
+        about("Whether the session restarts or ends when its server is lost."),
     ] = "again"
     run: Annotated[
         Literal["again", "end"],
-        about("What follows when the process of a run is gone: it begins again, or fails."),
+        about("Whether the run restarts or fails when its process is lost."),
     ] = "again"
 
 
 class IdlePolicy(Section, frozen=True):
-    """What becomes of sessions that nobody uses."""
+    """The treatment of idle sessions."""
 
     session: Annotated[
         Seconds,
@@ -595,7 +595,7 @@ class DisconnectPolicy(Section, frozen=True):
         ),
     ] = "buffer"
     buffer: Annotated[
-        Bytes, about("What is kept of each agent's output, and of each stream, by buffer.")
+        Bytes, about("Size of the buffer of each agent's output, and of each stream.")
     ] = 2**20
 
 
@@ -626,7 +626,7 @@ class LimitPolicy(Section, frozen=True):
 
 
 class PolicySettings(Section, frozen=True):
-    """What a head and its sessions do by themselves; `sapwood policy set` changes it."""
+    """The automatic actions of a head and its sessions; `sapwood policy set` changes them."""
 
     recovery: Annotated[RecoveryPolicy, about("What a head does about what is gone.")] = (
         RecoveryPolicy()
@@ -634,7 +634,7 @@ class PolicySettings(Section, frozen=True):
     restarts: Annotated[
         RestartPolicy, about("How often a session's root and a run's process are started again.")
     ] = RestartPolicy()
-    idle: Annotated[IdlePolicy, about("What becomes of sessions that nobody uses.")] = IdlePolicy()
+    idle: Annotated[IdlePolicy, about("The treatment of idle sessions.")] = IdlePolicy()
     disconnect: Annotated[
         DisconnectPolicy, about("What becomes of output while no front end is attached.")
     ] = DisconnectPolicy()
@@ -667,7 +667,9 @@ class Settings(Section, frozen=True):
     )
     tasks: Annotated[TaskSettings, about("What single calls may carry.")] = TaskSettings()
     cache: Annotated[CacheSettings, about("Where built programs are kept.")] = CacheSettings()
-    log: Annotated[LogSettings, about("What is logged, and where to.")] = LogSettings()
+    log: Annotated[LogSettings, about("Messages that are logged, and their destinations.")] = (
+        LogSettings()
+    )
     comm: Annotated[CommSettings, about("How the places of the tree talk.")] = CommSettings()
     restart: Annotated[RestartSettings, about("When dead components are started again.")] = (
         RestartSettings()

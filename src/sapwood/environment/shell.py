@@ -35,7 +35,7 @@ def source_files(
     Args:
         files: The files, in order; later ones see the exports of earlier ones.
         time_limit: How long all of them may take, seconds.
-        variables: The environment they start from; None means that of this process.
+        variables: The environment they start from; None means this process's.
 
     Returns:
         The variables that are new or changed, by name.

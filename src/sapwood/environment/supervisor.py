@@ -1,6 +1,6 @@
 """Starts components, watches them, restarts the dead and tells the others.
 
-The supervisor has no thread of its own. On an event loop, :meth:`Supervisor.attend` lets it look
+The supervisor has no thread. On an event loop, :meth:`Supervisor.attend` lets it look
 by itself. Else whoever owns it calls :meth:`Supervisor.poll` when the time that it returned has
 passed: so do tests with virtual time.
 """
@@ -57,7 +57,7 @@ Refusals = Mapping[str, Mapping[ComponentAction, str]]
 
 
 class _Watched:
-    """A component with its life, its budget of restarts, and whether it can be told events."""
+    """A component with its life cycle, its budget of restarts, and whether it receives events."""
 
     __slots__ = (
         "budget",
@@ -219,8 +219,8 @@ class Supervisor:
     def act(self, name: str, action: ComponentAction) -> ComponentView:
         """Do with a component what a user wants.
 
-        Starting what runs, or stopping what does not, changes nothing. What is started gets its
-        whole budget of restarts again.
+        Starting a running component, or stopping a stopped one, changes nothing. A started one gets
+        its whole budget of restarts again.
 
         Returns:
             How it is then; it may still be starting.
@@ -411,7 +411,7 @@ class Supervisor:
         self._tell(STATE_CHANGED, one.component.name, step)
 
     def _tell(self, topic: str, source: str, value: Any) -> None:
-        """Tell all but the source; what they publish meanwhile is told afterwards, in order."""
+        """Notify all but the source; notices that they publish meanwhile follow, in order."""
         self._queue.append(ComponentEvent(self._clock.now(), topic, source, value))
         if self._delivering:
             return

@@ -40,7 +40,7 @@ def key_lines(text: str) -> dict[Key, int]:
         elif assignment := _ASSIGNMENT.fullmatch(line):
             found.setdefault((*table, *_parts(assignment[1])), number)
             value = assignment[2]
-            # A value may go on over several lines: it ends where it can be read.
+            # A value may span several lines: it ends where it can be parsed.
             while not _complete(value) and index < len(lines):
                 value += "\n" + lines[index]
                 index += 1

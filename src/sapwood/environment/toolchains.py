@@ -22,7 +22,7 @@ COMPILERS = (
     ("C", ("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
     ("C++", ("c++", "g++", "clang++"), "apt-get install g++"),
 )
-"""What must be there: language, commands that compile it, how to get one."""
+"""The needed tools: language, commands that compile it, how to get one."""
 
 OTHER_TOOLS = ("gcc", "clang", "zig", "nvcc")
 """Compilers that are shown if they are there."""

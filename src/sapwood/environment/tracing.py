@@ -1,4 +1,4 @@
-"""Where OpenTelemetry is plugged in: what can be traced asks :data:`seam` for a tracer.
+"""The hook for OpenTelemetry: code that can be traced asks :data:`seam` for a tracer.
 
 Mostly there is none. The room ``telemetry`` has the rest, and is imported only if the standard
 variables (``OTEL_…``) ask for it. Delete it, and everything works without traces.
@@ -18,13 +18,13 @@ from typing import Any, Final, Literal, Protocol
 from sapwood.core.errors import SapwoodError
 
 Attributes = Mapping[str, str | int | float | bool]
-"""What is said of a span, by name."""
+"""Attributes of a span, by name."""
 
 Carrier = dict[str, str]
-"""Headers by which a trace goes on elsewhere, as W3C Trace Context names them."""
+"""Headers that continue a trace elsewhere, by W3C Trace Context."""
 
 CALL_SPAN: Final = "sapwood-call"
-"""Entry of a carrier: the call that it comes with is a span of its own at the runner."""
+"""Entry of a carrier: the call that it comes with is a separate span at the runner."""
 
 FLUSH_SECONDS: Final = 2.0
 """Seconds that a session which ends waits for its spans to be sent."""
@@ -46,7 +46,7 @@ class TraceSpan(Protocol):
 
         Args:
             error: How it failed, if it did.
-            attributes: What is known of it only now.
+            attributes: Attributes that are known only now.
         """
 
 
@@ -65,11 +65,11 @@ class Tracer(Protocol):
             name: What it is.
             within: The span.
             when: Begin and end, seconds since 1970.
-            attributes: What is known of it.
+            attributes: Its attributes.
         """
 
     def inside(self, span: TraceSpan) -> AbstractContextManager[None]:
-        """Have spans that begin meanwhile be part of one, unless the caller is in another one."""
+        """Make a span the parent of spans that start meanwhile, unless the caller is in another."""
 
     def flush(self) -> None:
         """Send what has ended, and wait a little for that."""
@@ -194,7 +194,7 @@ def look() -> None:
 
 
 def inside(span: TraceSpan | None) -> AbstractContextManager[None]:
-    """Have spans that begin in the block be part of one, unless the caller is in another."""
+    """Make a span the parent of spans that start in the block, unless the caller is in another."""
     if span is None or seam.tracer is None:
         return contextlib.nullcontext()
     return seam.tracer.inside(span)
@@ -221,11 +221,11 @@ def traced(name: str, attributes: Attributes | None = None) -> Iterator[TraceSpa
 
 @contextlib.contextmanager
 def continued(carrier: Carrier, function: str) -> Iterator[None]:
-    """Have what user code traces during the block be part of the trace that a carrier names.
+    """Add spans of user code in the block to the trace that a carrier names.
 
     Args:
-        carrier: What came with the call.
-        function: What is called.
+        carrier: Trace headers of the call.
+        function: Name of the called function.
     """
     spans = room("spans", quiet=True) if seam.runner is None else seam.runner
     seam.runner = spans or False

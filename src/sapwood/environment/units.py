@@ -30,7 +30,7 @@ def parse_size(text: str) -> int:
     """Return the bytes that a text such as ``"128 MiB"`` means; a bare number is bytes.
 
     Raises:
-        ValueError: The text is no size, or not a whole number of bytes.
+        ValueError: The text is not a size, or not a whole number of bytes.
 
     Example:
         >>> parse_size("128 MiB"), parse_size("1.5kB"), parse_size("17")
@@ -49,7 +49,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds that a text such as ``"500 ms"`` means; a bare number is seconds.
 
     Raises:
-        ValueError: The text is no duration.
+        ValueError: The text is not a duration.
 
     Example:
         >>> parse_duration("500 ms"), parse_duration("2 min"), parse_duration("3")

@@ -1,6 +1,6 @@
 """Once waves of a session flow, its front end and its agents begin to use the shortcuts.
 
-Nobody waits for that: short work never needs them, and their import would make agents larger.
+No call waits for that: short work never needs them, and their import would make agents larger.
 """
 
 from __future__ import annotations

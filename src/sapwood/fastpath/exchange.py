@@ -1,4 +1,4 @@
-"""Waves that the thread which wants them sends and gathers by itself, while the event loop sleeps.
+"""Waves that the waiting thread sends and gathers itself, while the event loop sleeps.
 
 A wave costs the front end two changes of threads, and for each child Python twice: once to send,
 once to take its answer in. As long as one stream has one wave after the other, all that is not
@@ -53,7 +53,7 @@ _log = logger("fastpath")
 
 
 FLOWING = 2
-"""Waves that somebody has waited for in a row when the next ones are exchanged."""
+"""Consecutive awaited waves after which the next ones are exchanged."""
 
 PATIENCE = 8
 """Times that nothing was exchanged before something happened, before that is no longer tried."""
@@ -99,7 +99,7 @@ class ArmedStream:
 
 
 class WaveCall:
-    """Somebody wants waves; if the event loop goes on with one, a future tells what comes of it.
+    """A caller that waits for waves; if the event loop continues with one, a future has its result.
 
     Attributes:
         is_over: Whether that has happened: the next wave is another call.
@@ -113,7 +113,7 @@ class WaveCall:
         self._future: Future[WaveResult] | None = None
 
     def future(self, handle: WaveHandle) -> Future[WaveResult]:
-        """Return the future, which is made when somebody asks for it, on either side."""
+        """Return the future, which is made at its first use, on either side."""
         with self._lock:
             if self._future is None:
                 self.is_over = True
@@ -136,7 +136,7 @@ def arm(
         handle: The stream, as users have it.
         place: The root.
         library: What will exchange waves.
-        last: What was armed before, which knows what answers look like.
+        last: The former wave, which knows the layout of answers.
         calls: The last call of each who has begun a wave.
     """
     stream = place.node.streams.get(handle.spec.stream)
@@ -296,7 +296,7 @@ class WaveExchange:
             meanwhile: Called when the value is on its way.
 
         Returns:
-            The result; or its future, where the event loop goes on with the wave; None where
+            The result; or its future, where the event loop continues with the wave; None where
             nothing was done.
         """
         armed = self._armed
@@ -375,19 +375,19 @@ class WaveExchange:
         self._last = None
 
     def flows(self) -> None:
-        """Note that waves flow: whoever has a library for them may offer it."""
+        """Record that waves flow, so that the library for them can be loaded."""
         flowing, self.on_flowing = self.on_flowing, _nothing
         flowing()
 
     def wanted(self, handle: WaveHandle) -> None:
-        """Note that somebody waits for the next wave of a stream, which goes the common way."""
+        """Record that a caller waits for the next wave of a stream, which uses the event loop."""
         if handle is self._candidate:
             self._in_a_row += 1
         else:
             self._candidate, self._in_a_row, self._in_vain = handle, 1, 0
 
     def deliver(self, handle: WaveHandle, future: Future[WaveResult], result: WaveResult) -> None:
-        """Give somebody the result of a wave: as soon as the next one can be exchanged."""
+        """Give a caller the result of a wave, as soon as the next one can be exchanged."""
         if self._library is not None and handle is self._candidate:
             self._done.append(partial(future.set_result, result))
         else:
@@ -406,13 +406,13 @@ class WaveExchange:
         armed = self._arm(place, library) if patience else None
         if self._done:
             self._deliver()
-            if self._loop.has_to_do:  # what was called with the results
+            if self._loop.has_to_do:  # callbacks of the results
                 patience = 0.0
         if armed is None:
             return self._loop.wait(patience)
         outer.poll(patience)
         if not library.take_back():
-            os.eventfd_write(self._loop.bell, 1)  # whoever is in the library hears it
+            os.eventfd_write(self._loop.bell, 1)  # wakes a thread in the library
             while not library.take_back():
                 sleep(0)
         self._armed, self._last = None, armed
@@ -424,10 +424,10 @@ class WaveExchange:
         return self._loop.wait(0)
 
     def _arm(self, place: NodeDriver, library: ExchangeLibrary) -> ArmedStream | None:
-        """Let waves that flow be exchanged."""
+        """Start to exchange waves."""
         handle = self._candidate if self._in_a_row >= FLOWING else None
         if handle is not None and handle.spec.stream not in place.node.streams:
-            # Closed: what was read of it is let go of, too.
+            # Closed: bytes that were read of it are dropped, too.
             handle = self._candidate = self._last = None
         if handle is not None:
             self._armed = arm(handle, place, library, self._last, self._calls)

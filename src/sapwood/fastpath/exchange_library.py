@@ -108,10 +108,10 @@ class ExchangeLibrary:
     Attributes:
         begin_wave: Sends the next wave of the stream to all; takes who does this, the ticket that
             the library must be armed with, the value's body and its size, the bytes of its arrays
-            and their size. Returns 0 if nothing was done, 1 if it was, -1 if the event loop goes on
-            with it.
+            and their size. Returns 0 if nothing was done, 1 if it was, -1 if the event loop
+            continues with it.
         wait: Waits for answers, given who has the wave and milliseconds; returns how many came, 0
-            if it is to be called once more, or -1 if the event loop goes on.
+            if it is to be called once more, or -1 if the event loop continues.
         arrived: Numbers of the children whose answers these are.
         commit: Says that all answers are good, given who has the wave; returns how many waves are
             done, 0 if this one is not.
@@ -140,7 +140,7 @@ class ExchangeLibrary:
         library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
         library.sapwood_exchange_abandon.argtypes = mine
-        # What is called for each wave is called without a function of Python in between.
+        # Functions that are called for each wave have no Python function in between.
         address = self._address
         self.begin_wave: Callable[[int, int, bytes, int, bytes, int], int] = partial(
             library.sapwood_exchange_begin_wave, address
@@ -159,7 +159,7 @@ class ExchangeLibrary:
         return self._map[at : at + got]
 
     def abandon(self, owner: int) -> bool:
-        """Let the event loop go on with the wave; return whether it did not yet."""
+        """Let the event loop continue with the wave; return whether it had not yet."""
         return bool(self._library.sapwood_exchange_abandon(self._address, owner))
 
     # --- the event loop --------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class ExchangeLibrary:
         return int(memory.ticket)
 
     def take_back(self) -> bool:
-        """Let no wave begin or go on; return whether that is so: not while a thread is at it."""
+        """Stop all waves; return whether that succeeded: not while a thread works on one."""
         return bool(self._library.sapwood_exchange_take_back(self._address))
 
     def passed(self) -> Iterator[Passed]:

@@ -221,14 +221,14 @@ def gather(
     owner: int,
     end: float | None,
 ) -> Gathered | None:
-    """Return what the answers to a wave come to; None if the event loop goes on with it.
+    """Return the result of the answers to a wave; None if the event loop continues with it.
 
     Args:
         library: Where the wave was begun.
         spec: What the stream is.
         answers: Reads the answers.
         first: Number of the first wave since the library was armed.
-        owner: Who has begun it.
+        owner: Number of the caller that has started it.
         end: When to wait no longer, as ``time.monotonic()`` has it.
 
     Raises:

@@ -92,7 +92,7 @@ class PassedWave:
         return frame.message
 
     def free(self) -> tuple[int, ...]:
-        """Return the memory that the runner was told it may use again."""
+        """Return the memory that the runner may reuse."""
         return calls.decode_call(self.call.data).free if self.call is not None else ()
 
 
@@ -197,7 +197,7 @@ class Relay:
         passed: Waves that were relayed, by the context of their stream.
 
     Raises:
-        ResourceError: There is no library.
+        ResourceError: The library is missing.
     """
 
     def __init__(self, agent: Agent, runner: RunnerHost, run_of: Runs, account: Account) -> None:

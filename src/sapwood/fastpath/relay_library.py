@@ -145,12 +145,12 @@ class RelayLibrary:
             at += (size + 7) & ~7
 
     def frames_left(self) -> bytes:
-        """Return what the parent sent and nobody has dealt with."""
+        """Return messages of the parent that were not handled."""
         at = RelayMemory.frame.offset + self.memory.frame_at
         return self._map[at : at + self.memory.frame_left]
 
     def result_left(self) -> bytes:
-        """Return what the runner sent and nobody has dealt with."""
+        """Return messages of the runner that were not handled."""
         at = RelayMemory.result.offset
         return self._map[at : at + self.memory.result_left]
 

@@ -340,7 +340,7 @@ class Repeating:
 
 
 def _function() -> Any:
-    """Return what makes the calls; None where there is no library."""
+    """Return the object that makes the calls; None without a library."""
     try:
         library = native.load()
         native.check_layout(library, "repeat", VERSION, ctypes.sizeof(_Memory))
@@ -358,6 +358,6 @@ def _private(nbytes: int) -> mmap.mmap:
 
 
 def _resolved(numbers: Sequence[int | str], places: dict[str, int]) -> list[int]:
-    """Return addresses in the place of names, and all numbers as they lie in registers."""
+    """Return addresses in place of names, and all numbers as register contents."""
     found = (places[each] if isinstance(each, str) else each for each in numbers)
     return [each & (2**64 - 1) for each in found]
