@@ -1,1 +1,1 @@
-"""Certificates and tokens: who may join a cluster, and how its machines prove who they are."""
+"""Certificates and tokens: admission to a cluster, and the identity of its machines."""

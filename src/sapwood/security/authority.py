@@ -2,8 +2,8 @@
 
 A node makes its key itself and asks for a certificate (a *certificate signing request*, PKCS #10).
 Certificates name node ids and no addresses, so a machine may change its address. The authority's
-*pin* is the SHA-256 of its public key (SubjectPublicKeyInfo, as in RFC 7469): whoever knows it can
-tell the authority from any other before it sends a secret.
+*pin* is the SHA-256 of its public key (SubjectPublicKeyInfo, as in RFC 7469): a peer with the pin can
+recognise the authority before it sends a secret.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Authority:
     ) -> bytes:
         """Return a certificate by which browsers and scripts know a server, PEM.
 
-        Trees take it for nobody's: it names several hosts, and is good for no client.
+        Trees accept it from no process: it names several hosts, and cannot authenticate a client.
 
         Args:
             request: The certificate signing request, PEM.
@@ -228,7 +228,7 @@ class Authority:
 def places_id(node: str) -> str:
     """Return what places of a node show that run as another user than its daemon.
 
-    Such a user can read the key. So it is another one than the node's, for another name: nobody
+    Such a user can read the key. So it is not the node's key, and has another name: no process
     becomes the node by it.
 
     Example:
@@ -258,7 +258,7 @@ def pin_of(certificate: bytes) -> str:
     """Return the pin of an authority's certificate (PEM).
 
     Raises:
-        SecurityError: It is no certificate.
+        SecurityError: It is not a certificate.
     """
     return hashlib.sha256(_spki(_load(certificate).public_key())).hexdigest()
 
@@ -267,7 +267,7 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     """Say whether an authority signed a certificate; both PEM or DER.
 
     Raises:
-        SecurityError: One of them is no certificate.
+        SecurityError: One of them is not a certificate.
     """
     try:
         _load(certificate).verify_directly_issued_by(_load(authority))
@@ -280,18 +280,18 @@ def valid_until(certificate: bytes) -> float:
     """Return when a certificate (PEM or DER) ends, seconds since 1970.
 
     Raises:
-        SecurityError: It is no certificate.
+        SecurityError: It is not a certificate.
     """
     return _load(certificate).not_valid_after_utc.timestamp()
 
 
 def is_head(certificate: bytes, authority: bytes) -> bool:
-    """Say whether a certificate is that of the head of an authority's cluster; both PEM or DER.
+    """Return whether a certificate belongs to the head of an authority's cluster; both PEM or DER.
 
     The other nodes of the cluster have certificates of the same authority, and are not the head.
 
     Raises:
-        SecurityError: One of them is no certificate.
+        SecurityError: One of them is not a certificate.
     """
     head = f"{HEAD}.{_common_name(_load(authority))}"
     return is_issued_by(certificate, authority) and _common_name(_load(certificate)) == head

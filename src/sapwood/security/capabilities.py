@@ -4,11 +4,11 @@ A credential is a chain of blocks, as in Biscuit or in macaroons with public key
 cluster signs the first block. Each block has the public half of a new key, and whoever has the
 private half can add one more block. A block only takes away: its *caveats* say for which cluster,
 session, rights, nodes, time and holder the credential is good, and all blocks count. So everybody
-narrows a credential without asking anybody, and nobody widens one.
+can narrow a credential alone, and no one can widen it.
 
 The private half of the last block's key belongs to the credential, and never leaves its holder: to
-show a credential is to sign a challenge by it. So nobody can repeat what was shown, and nobody can
-take blocks off. A credential that names its holder's key also needs a signature by that key.
+show a credential is to sign a challenge by it. So an eavesdropper cannot replay it, and a verifier
+cannot take blocks off. A credential that names its holder's key also needs a signature by that key.
 
 ::
 
@@ -88,7 +88,7 @@ T = TypeVar("T")
 class Caveats(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a block takes away; what is not said is not limited by it.
+    """The limits of a block; None and empty fields limit nothing.
 
     Attributes:
         cluster: The cluster that the credential is for, as certificates call it.
@@ -115,7 +115,7 @@ class Caveats(
 
 
 class _BlockBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What is signed: the caveats, and the key that signs the next block."""
+    """The signed part: the caveats, and the key that signs the next block."""
 
     caveats: Caveats
     key: bytes
@@ -136,7 +136,7 @@ class _Whole(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A credential as it is shown to somebody, who cannot use it.
+    """A credential as it is shown to a verifier, who cannot use it.
 
     Attributes:
         chain: Its blocks.
@@ -217,14 +217,15 @@ def read_holder(text: str) -> bytes:
 
 
 class Capability:
-    """A credential; whoever has it can show it, and narrow it.
+    """A credential; its holder can show it, and narrow it.
 
     Args:
-        chain: Its blocks, as they are sent.
+        chain: Its blocks in wire format.
         key: Private half of the last block's key.
 
     Raises:
-        SecurityError: The blocks are malformed, or the key is not that of the last one. Signatures
+        SecurityError: The blocks are malformed, or the key does not belong to the last one.
+        Signatures
             of blocks are looked at by who verifies them.
 
     Example:
@@ -271,7 +272,7 @@ class Capability:
 
     @property
     def id(self) -> str:
-        """Id of its last block: to revoke this is to revoke it and what comes of it."""
+        """Id of its last block; revoking it also revokes all credentials derived from it."""
         return self.claims.ids[-1]
 
     @property
@@ -295,7 +296,7 @@ class Capability:
         user: str | None = None,
         subject: str = "",
     ) -> Capability:
-        """Return a credential that allows less; nobody need be asked.
+        """Return a credential that allows less, without asking the issuer.
 
         Args:
             rights: What it allows.
@@ -347,10 +348,10 @@ class Capability:
         return Capability(_encode([*_read_chain(self.chain), block]), key)
 
     def show(self, challenge: bytes, context: str, holder: HolderKey | None = None) -> Shown:
-        """Return what proves to somebody that this side has it.
+        """Return the proof for a verifier that this side has it.
 
         Args:
-            challenge: What that somebody has made up.
+            challenge: Random bytes from the verifier.
             context: What it is shown for, such as the name of a protocol.
             holder: The key of its holder, if it names one.
 
@@ -414,8 +415,8 @@ class Issuer:
             not_after: When it ends, seconds since 1970.
             session: The session that it is for; None for all.
             nodes: The nodes that it is for; None for all.
-            holder: Public key of whoever may show it; None for anybody who has it.
-            user: The user of nodes as whom its processes run; None for that of their daemons.
+            holder: Public key of the only holder; None for any holder.
+            user: The user of nodes as whom its processes run; None for the user of their daemons.
             subject: Who it is for, in words.
             authority: SHA-256 of the public key of the cluster's certificate authority.
 
@@ -450,12 +451,12 @@ def verify(
     now: float,
     denied: Callable[[str], bool] = lambda _id: False,
 ) -> Rights:
-    """Return what a credential allows that somebody shows.
+    """Return the rights of a shown credential.
 
     This reads no clock and keeps nothing but the last chains whose signatures were right.
 
     Args:
-        shown: What was shown.
+        shown: The shown credential.
         issuer: Public key of the cluster's issuer.
         cluster: Which cluster this is.
         challenge: What this side has made up, for this one time.
@@ -517,7 +518,7 @@ def rights_of(chain: bytes, issuer: bytes) -> Rights:
 
 
 def new_challenge() -> bytes:
-    """Return what somebody who shows a credential must sign."""
+    """Return the bytes that the holder of a credential must sign."""
     return secrets.token_bytes(CHALLENGE_BYTES)
 
 

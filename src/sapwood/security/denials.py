@@ -1,7 +1,8 @@
 """Which credentials were revoked: a list that grows, with an epoch, which travels as it changes.
 
 The head has the list, and counts its changes: that is the *epoch*. It tells everybody who verifies
-credentials what came with each epoch. Who has missed one says so, and gets the whole list.
+credentials the additions of each epoch. A receiver that has missed one says so, and gets the whole
+list.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MAX_DENIED = 100_000
 
 
 class DenialUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What came with some epochs.
+    """The additions of some epochs.
 
     Attributes:
         since: The epoch that it continues; 0 for the whole list.
@@ -32,7 +33,7 @@ class DenialUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denials:
-    """A list of revoked ids, as somebody has it who verifies credentials; for any thread.
+    """The list of revoked ids of a verifier of credentials; for any thread.
 
     Example:
         >>> list_ = Denials()
@@ -76,7 +77,7 @@ class Denials:
         return fits
 
     def subscribe(self, listener: Callable[[frozenset[str]], None]) -> None:
-        """Have a function told of ids that come, on the thread that brings them."""
+        """Call a function for new ids, on the thread that brings them."""
         with self._lock:
             self._listeners.append(listener)
 

@@ -1,7 +1,7 @@
 """Invitations: a line of text that lets a process become an agent of a session.
 
 ``swa1.<id>.<secret>.<pin>@<host:port>,…``: the id names the invitation, the secret proves that it
-was given, the pin tells the root of the session from anybody else before the secret is sent, and
+was given, the pin identifies the root of the session before the secret is sent, and
 the rest says where that root is. The session keeps a hash of the secret only.
 """
 

@@ -1,4 +1,4 @@
-"""Rights: what somebody may do in a cluster, and with which of its sessions and nodes."""
+"""Rights: the permitted actions in a cluster, and its sessions and nodes they apply to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_rights(texts: Iterable[str]) -> frozenset[str]:
     """Return names of rights as a set.
 
     Raises:
-        SecurityError: One is no right.
+        SecurityError: One is not a right.
 
     Example:
         >>> sorted(read_rights(["run", "attach"]))
@@ -69,7 +69,7 @@ def read_rights(texts: Iterable[str]) -> frozenset[str]:
 
 
 class Rights(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody may do.
+    """The rights of a credential.
 
     Attributes:
         names: The rights themselves.
@@ -77,10 +77,10 @@ class Rights(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes that they are for; None for all.
         not_after: When they end, seconds since 1970.
         cluster: The cluster that they are for.
-        subject: Who has them, as the issuer and those who passed them on wrote.
+        subject: Name of the holder, from the issuer and from holders that passed them on.
         ids: Of each block of the credential that gives them; none without a credential.
-        holder: The public key of whoever may show that credential; empty for anybody.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        holder: The public key of the only holder of that credential; empty for any holder.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
         owner: Whose is what they make: whom the issuer wrote, whatever was added since; without
             that, the first block of the credential. Empty without a credential.
         issued_user: The user that the issuer wrote; empty for none.

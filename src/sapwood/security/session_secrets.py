@@ -1,7 +1,7 @@
 """What lets front ends on other machines attach to a session: its secret, or less than that.
 
-The head and the root of a session know the secret. Who has the secret itself may do everything with
-the session, as long as it lives. Who may do less gets a text that the head makes of the secret: it
+The head and the root of a session know the secret. A holder of the secret may do everything with
+the session, as long as it lives. For fewer rights the head derives a text from the secret: it
 names one role, an end, and the blocks of the credential for which the head has made it. The root
 sees by its last part that the head has made it, and refuses it when one of the blocks is revoked.
 """
@@ -22,7 +22,7 @@ ALL_ROLES = ""
 
 
 class ShownSecret(msgspec.Struct, frozen=True):
-    """What somebody may be to a session, by what they show.
+    """The role in a session that a proof gives.
 
     Attributes:
         role: The role, :data:`ALL_ROLES` for all of them.
@@ -38,7 +38,7 @@ class ShownSecret(msgspec.Struct, frozen=True):
 def limited_secret(
     secret: str, session: str, role: str, not_after: float, credential: Iterable[str] = ()
 ) -> str:
-    """Return what lets somebody be one thing to a session until some time.
+    """Return a proof of one role in a session until some time.
 
     Args:
         secret: Of the session.
@@ -63,7 +63,7 @@ def role_shown(
     now: float,
     denied: Callable[[tuple[str, ...]], str] = lambda _ids: "",
 ) -> ShownSecret:
-    """Return what somebody may be who shows something, and until when.
+    """Return the role that a proof gives, and its end.
 
     Args:
         shown: What they show.

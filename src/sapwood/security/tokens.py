@@ -191,7 +191,7 @@ class Tokens:
         return left
 
     def revoke(self, token_id: str) -> bool:
-        """Let nobody join by a token any more; return whether it was there."""
+        """Revoke a join token; return whether it existed."""
         if token_id not in self._records:
             return False
         self._keep(token_id, None)

@@ -2,7 +2,7 @@
 
 A store has one *revision*, a number that grows with each transaction that changes something. Each
 key knows the revision that created it and the one that wrote it last. So a writer can say "only
-if nobody wrote since", and a reader can say "tell me what came after".
+if it is unchanged since", and a reader can ask for later changes.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ class Unchanged:
 class StoreWatch(Protocol):
     """The changes below a prefix, one after the other, none left out and none twice.
 
-    One thread takes changes; any thread may close. A watch that nobody reads keeps a bounded
-    number of changes, or none; if the store drops them meanwhile, the reader is told.
+    One thread takes changes; any thread may close. A watch that is not read keeps a bounded
+    number of changes, or none; if the store drops them meanwhile, the reader gets an error.
     Iterating over a watch waits for each change, and ends when the watch or its store is closed.
     """
 
@@ -192,7 +192,7 @@ class Store(Protocol):
     allow, and :class:`~sapwood.core.errors.StoreError` or one of its kinds if the store fails.
 
     Attributes:
-        url: What was opened, without secrets.
+        url: URL of the store, without secrets.
     """
 
     url: str
@@ -222,7 +222,7 @@ class Store(Protocol):
             when: The conditions.
 
         Returns:
-            The revision of the store afterwards, which is that of all keys written here; None if a
+            The revision of the store afterwards, which all keys written here have; None if a
             condition does not hold.
 
         Raises:
@@ -257,7 +257,7 @@ class Store(Protocol):
 
     @abstractmethod
     def keep_alive(self, lease: int) -> None:
-        """Let a lease have its whole time again.
+        """Renew a lease for its whole time.
 
         Raises:
             LeaseLostError: It has expired or was revoked.

@@ -104,7 +104,7 @@ class EtcdStore(Store):
     Raises:
         ConfigurationError: The files of TLS cannot be used.
         StoreUnavailableError: No member answers.
-        StoreError: What answers is no etcd, or too old.
+        StoreError: The server is not etcd, or too old.
     """
 
     def __init__(self, address: EtcdAddress, patience: float = MEMBER_TIME) -> None:
@@ -300,7 +300,7 @@ class EtcdStore(Store):
         return number
 
     def keep_alive(self, lease: int) -> None:
-        """Let a lease have its whole time again."""
+        """Renew a lease for its whole time."""
         if not self._alive(lease):
             raise LeaseLostError(
                 f"the lease {lease} of the store is over",
@@ -342,7 +342,7 @@ class EtcdStore(Store):
             self._watches.discard(watch)
 
     def forget(self, revision: int) -> None:
-        """Let etcd drop its history up to a revision, also that of its other users."""
+        """Compact etcd's history up to a revision, including its other users' history."""
         self._call("/v3/kv/compaction", {"revision": revision})
 
     def close(self) -> None:
@@ -356,6 +356,6 @@ class EtcdStore(Store):
         for watch in watches:
             watch.close()
         with self._writing:
-            if self._writer:  # if nobody answers, its lease ends by itself
+            if self._writer:  # without an answer, its lease expires
                 self._members.once("/v3/lease/revoke", {"ID": self._writer.lease})
         self._members.close()

@@ -133,7 +133,7 @@ class EtcdAddress:
         """Return how TLS is spoken; None without.
 
         Raises:
-            ConfigurationError: A file cannot be read or is no certificate.
+            ConfigurationError: A file cannot be read or is not a certificate.
         """
         if not self.tls:
             return None
@@ -367,8 +367,8 @@ class Members:
         """Return the answer of the first member that has one.
 
         Args:
-            path: What is called, for example ``/v3/kv/range``.
-            body: What is asked; None for a ``GET``.
+            path: Path of the call, for example ``/v3/kv/range``.
+            body: The request; None for a ``GET``.
 
         Raises:
             StoreUnavailableError: None answered within :data:`CALL_TIME`.
@@ -445,7 +445,7 @@ class Members:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 if used and not isinstance(error, TimeoutError):
-                    continue  # it had been closed while nobody used it
+                    continue  # it had been closed while idle
                 reason = str(error) or type(error).__name__
                 raise _TryNextError(reason, done=sent) from error
             if len(answer) > MAX_ANSWER:

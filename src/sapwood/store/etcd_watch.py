@@ -1,7 +1,7 @@
 """A watch of etcd: a thread reads its stream, and opens it again elsewhere when it breaks.
 
-The stream goes on behind the last revision that was read whole, so nothing is lost and nothing
-comes twice. A thread that nobody reads from stops reading, and so does etcd's sending.
+The stream resumes behind the last revision that was read whole, so nothing is lost and nothing
+comes twice. If the watch is not read, its thread stops reading, and so etcd stops sending.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_QUEUE: Final = 64
 """Changes that are read ahead of whoever takes them."""
 
 SILENCE: Final = 2.0
-"""Seconds without a word after which the member is asked whether it is still there."""
+"""Seconds of silence after which the member is pinged."""
 
 MAX_LINE: Final = 8 * 2**20
 """Bytes of one message of the stream; etcd cuts longer ones into pieces."""
@@ -82,10 +82,10 @@ class EtcdWatch:
     """The changes below a prefix of etcd.
 
     Args:
-        members: Who can be asked.
+        members: Members that can be asked.
         base: Bytes before each key of the store.
         prefix: How the keys begin, without these.
-        after: Changes behind this revision are told.
+        after: Changes behind this revision are reported.
         ended: Called once when the watch is closed.
     """
 
@@ -118,7 +118,7 @@ class EtcdWatch:
         """Return the next change, or None if none came within ``timeout`` seconds.
 
         Raises:
-            StoreUnavailableError: No member has served the watch for some time; it goes on trying.
+            StoreUnavailableError: No member has served the watch for some time; it keeps trying.
         """
         with self._state:
             self._state.wait_for(
@@ -287,7 +287,7 @@ class EtcdWatch:
         return head.encode() + body
 
     def _received(self, connection: socket.socket, endpoint: Endpoint) -> bytes:
-        """Wait for bytes; ask a member that is silent whether it is still there."""
+        """Wait for bytes; ping a silent member."""
         connection.settimeout(SILENCE)
         while True:
             try:
@@ -305,7 +305,7 @@ class EtcdWatch:
 
         Raises:
             HistoryGoneError: The changes asked for are gone.
-            StoreError: The stream is no watch.
+            StoreError: The stream is not a watch.
         """
         message = decoded(line, WatchLine)
         if message.result is None:
@@ -362,7 +362,7 @@ def _key(event: StoreEvent) -> bytes:
 
 
 def _check_head(head: bytes) -> None:
-    """Refuse an answer that is no stream.
+    """Refuse an answer that is not a stream.
 
     Raises:
         ConnectionError: The member does not serve the watch now.

@@ -1,4 +1,4 @@
-"""Whether a folder lies on a disk of this machine; the kind of its file system decides."""
+"""Whether a folder is on a disk of this machine, from the type of its file system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kind_number(folder: Path) -> int:
     if libc.statfs(os.fsencode(folder), answer) != 0:
         reason = os.strerror(ctypes.get_errno())
         raise StoreError(f"the folder of a store cannot be looked at: {reason}", where=str(folder))
-    # f_type comes first. It is a word of the machine, of which 32 bits count.
+    # f_type comes first. It has the size of a register, of which 32 bits count.
     return ctypes.c_long.from_buffer(answer).value & 0xFFFFFFFF
 
 

@@ -24,7 +24,7 @@ MAX_HOLDER = 4096
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """Who has a folder.
+    """The holder of a folder.
 
     Attributes:
         host: Name of the machine.
@@ -40,8 +40,8 @@ class LockHolder(msgspec.Struct, frozen=True):
 class FolderLock:
     """Holds a folder until :meth:`release`, or until the process ends, however it ends.
 
-    The system keeps the lock (``fcntl``), so what a dead process left stands in nobody's way. The
-    file says who holds it, for the error of whoever comes second; it stays when nobody does.
+    The system keeps the lock (``fcntl``), so a dead process blocks no other. The
+    file names the holder, for the error of a second process; it stays without a holder.
     Children of ``fork`` do not inherit the lock.
 
     Args:
@@ -116,7 +116,7 @@ class FolderLock:
             os.pwrite(descriptor, text, 0)
 
     def release(self) -> None:
-        """Let others have the folder; a second time, or in a child of ``fork``, it does nothing."""
+        """Release the folder; a second time, or in a child of ``fork``, it does nothing."""
         if os.getpid() != self._pid:
             return
         with self._guard:

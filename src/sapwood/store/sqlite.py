@@ -1,4 +1,4 @@
-"""The store of one head: an SQLite file in a folder of its own.
+"""The store of one head: an SQLite file in a separate folder.
 
 One process at a time has the folder (:mod:`sapwood.store.folder_lock`), and in it one connection,
 which all threads share. A transaction is on the disk when its call returns. The file keeps the
@@ -106,7 +106,7 @@ class SqliteStore(Store):
     """A store in a folder, for one head.
 
     Args:
-        folder: Where it lies. It is made if it is not there; nobody else may enter it.
+        folder: Its folder. It is made if it is missing; no other user may enter it.
         clock: Tells when leases end.
 
     Raises:
@@ -229,7 +229,7 @@ class SqliteStore(Store):
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Callable[..., None]]:
-        """Do the block in a transaction of the file; what is noted becomes the next revision."""
+        """Do the block in a transaction of the file; its changes become the next revision."""
         revision = self._revision + 1
         count = size = 0
 
@@ -286,7 +286,7 @@ class SqliteStore(Store):
         return rows, size
 
     def forget(self, revision: int) -> None:
-        """Drop the changes up to a revision: watches that want them are told so."""
+        """Drop the changes up to a revision: watches that need them get an error."""
         with self._working():
             upto = min(revision, self._revision)
             with self._writing():
@@ -315,7 +315,7 @@ class SqliteStore(Store):
             return lease
 
     def keep_alive(self, lease: int) -> None:
-        """Let a lease have its whole time again."""
+        """Renew a lease for its whole time."""
         with self._working():
             self._require(lease)
             self._deadlines[lease] = self._clock.now() + self._seconds[lease]
@@ -370,7 +370,7 @@ class SqliteStore(Store):
             self._changed.notify_all()
 
     def _keep(self) -> None:
-        """Clear leases in time although nobody asks; the body of a thread."""
+        """Clear expired leases without requests; the body of a thread."""
         with self._changed:
             while not self._closed:
                 self._expire()
@@ -498,7 +498,7 @@ class SqliteStore(Store):
 
 
 class _SqliteWatch:
-    """A place in the history of a store: what is behind it is still to come."""
+    """A position in the history of a store: later changes are still to come."""
 
     def __init__(self, store: SqliteStore, prefix: bytes, position: int) -> None:
         self._store = store
@@ -545,7 +545,7 @@ def _prepare(folder: Path) -> None:
     """Make the folder if it is not there, and see that it is ours alone.
 
     Raises:
-        StoreError: It cannot be made, is no folder, or others may enter it.
+        StoreError: It cannot be made, is not a folder, or others may enter it.
     """
     try:
         make_private(folder)
@@ -607,7 +607,7 @@ def _create(path: Path) -> None:
     """Make an empty store, whole or not at all.
 
     Raises:
-        StoreError: A part of an older one lies there.
+        StoreError: It contains a part of an older one.
     """
     for rest in (f"{path}-wal", f"{path}-journal"):
         if Path(rest).exists():
@@ -631,7 +631,7 @@ def _create(path: Path) -> None:
 
 
 def _identify(file: sqlite3.Connection, path: Path) -> None:
-    """Refuse what is no store, or one of a newer version.
+    """Refuse a file that is not a store, or a store of a newer version.
 
     Raises:
         StoreError: It is.

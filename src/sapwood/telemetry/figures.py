@@ -30,7 +30,7 @@ _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 
 
 class FigureExporter:
-    """Exports metrics that somebody else counts. All of it happens where :meth:`send` is called.
+    """Exports metrics that are counted elsewhere. All work happens in the caller of :meth:`send`.
 
     Attributes:
         interval: Seconds between two exports.
@@ -87,7 +87,7 @@ class FigureExporter:
 def parts(
     metric: tuple[str, str, str, Samples],
 ) -> list[tuple[str, str, str, Samples]]:
-    """Return a metric, or the counters that a histogram is made of: nobody here sees each value.
+    """Return a metric, or the counters of a histogram, because single values are not known here.
 
     Example:
         >>> values = [((("le", "1"),), 3), ((), 2)]

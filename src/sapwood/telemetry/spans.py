@@ -30,7 +30,7 @@ MAX_CARRIER: Final = 8192
 """Bytes of what goes with a call; of more than that, only the parent goes."""
 
 MAX_DESCRIPTION: Final = 200
-"""Characters of an error that are told."""
+"""Characters of an error that are exported."""
 
 _NAME: Final = "sapwood"
 
@@ -104,7 +104,7 @@ class OpenTelemetryTracer:
 
     @contextlib.contextmanager
     def inside(self, span: TraceSpan) -> Iterator[None]:
-        """Have spans that begin meanwhile be part of one, unless the caller is in another one."""
+        """Make a span the parent of spans that start meanwhile, unless the caller is in another."""
         assert isinstance(span, OpenedSpan)  # noqa: S101 - they are all made here
         if trace.get_current_span().get_span_context().is_valid:
             yield
@@ -121,7 +121,7 @@ class OpenTelemetryTracer:
 
 
 def tracer() -> OpenTelemetryTracer:
-    """Return what makes the spans of a front end: by the user's provider, or by one of its own.
+    """Return the maker of a client's spans: with the user's provider, or its own.
 
     What users set up counts. If they have set nothing up, their own spans are still their affair:
     a library does not decide where these go.
@@ -144,9 +144,9 @@ class _Runner:
 
 @contextlib.contextmanager
 def continued(carrier: Carrier, function: str) -> Iterator[None]:
-    """Have what user code traces during the block be part of the trace that a carrier names.
+    """Add spans of user code in the block to the trace that a carrier names.
 
-    In a runner nobody else sets a provider up: the variables decide where spans of users go.
+    In a runner no other code sets up a provider: the variables decide where spans of users go.
     """
     if not _Runner.ready:
         _Runner.ready = True
@@ -179,7 +179,7 @@ def _new_provider(agent: str = "") -> TracerProvider:
 
 
 def _flush(provider: trace.TracerProvider) -> None:
-    """Flush a provider, on a thread of its own: a collector that does not answer holds it only."""
+    """Flush a provider on a separate thread, so that a silent collector blocks only that."""
     if isinstance(provider, TracerProvider):
         thread = new_thread("sapwood-traces", provider.force_flush)
         thread.start()

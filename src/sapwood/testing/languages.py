@@ -130,7 +130,7 @@ def says_what_decides_a_build(sample: Sample, folder: Path) -> None:
 
 
 def builds_into_the_output_folder(sample: Sample, folder: Path) -> None:
-    """What it makes is where it was told to make it, and the source is as it was."""
+    """The output is at the requested path, and the source is unchanged."""
     product = make(sample, folder)
     assert product.path.is_file()
     if product.artefact.debug:
@@ -154,7 +154,7 @@ def discovers_functions(sample: Sample, folder: Path) -> None:
 
 
 def describes_them_as_plain_data(sample: Sample, folder: Path) -> None:
-    """What was discovered travels: encoded and decoded it is the same."""
+    """A discovery survives encoding and decoding unchanged."""
     interface = make(sample, folder).interface
     again = typed.unpacker(Interface)(msgspec.msgpack.encode(interface))
     assert again == interface
@@ -179,7 +179,7 @@ def calls_with_arrays(sample: Sample, folder: Path) -> None:
 
 
 def refuses_wrong_arguments(sample: Sample, folder: Path) -> None:
-    """What does not fit is refused before the function is called."""
+    """Arguments that do not fit are refused before the function is called."""
     with loaded(sample, make(sample, folder)) as code:
         refuses(lambda: code.function("thrice", {}))
         if not sample.typed:
@@ -200,7 +200,7 @@ def reports_errors_with_file_and_line(sample: Sample, folder: Path) -> None:
 
 
 def builds_sources_in_folders(sample: Sample, folder: Path) -> None:
-    """A source may lie in a folder of its own."""
+    """A source may be in a separate folder."""
     product = make(sample, folder, source=f"deep/er/{sample.source}")
     with loaded(sample, product) as code:
         assert twice_of(code, 4) == 8

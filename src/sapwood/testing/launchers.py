@@ -28,15 +28,15 @@ WORDS = "a 'b c' \"d\" $e `f` \\g * ü"
 
 @contextlib.contextmanager
 def started(launcher: Launcher, command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command on the first machine of a launcher; what is left of it ends with the block.
+    """Start a command on the first machine of a launcher; it ends with the block.
 
     Raises:
-        AssertionError: A standard stream is no pipe.
+        AssertionError: A standard stream is not a pipe.
     """
     process = launcher.start(launcher.hosts[0], command)
     try:
         for stream in (process.stdin, process.stdout, process.stderr):
-            assert stream is not None, "a standard stream of what was started is no pipe"
+            assert stream is not None, "a standard stream of the command is not a pipe"
         yield process
     finally:
         process.kill()
@@ -44,16 +44,16 @@ def started(launcher: Launcher, command: str) -> Iterator[subprocess.Popen[bytes
 
 
 def said(launcher: Launcher, command: str, told: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Return status, output and errors of a command that is told something."""
+    """Return status, output and errors of a command with some input."""
     with started(launcher, command) as process:
         out, errors = process.communicate(told, timeout=PATIENCE)
         return process.returncode, out, errors
 
 
 def names_machines_once(launcher: Launcher) -> None:
-    """There are machines, each with a name of its own, and several may be on their way."""
+    """The launcher has machines with different names, and several starts may be pending."""
     assert launcher.name, "the launcher has no name"
-    assert launcher.hosts, "there is no machine"
+    assert launcher.hosts, "the launcher has no machine"
     assert len(set(launcher.hosts)) == len(launcher.hosts), "a machine is there twice"
     assert all(launcher.hosts)
     assert launcher.concurrency >= 1
@@ -87,7 +87,7 @@ def answers_while_the_command_runs(launcher: Launcher) -> None:
 
 
 def keeps_output_and_errors_apart(launcher: Launcher) -> None:
-    """Standard error is no part of standard output."""
+    """Standard error is separate from standard output."""
     status, out, errors = said(launcher, "echo output; echo trouble >&2")
     assert (status, out) == (0, b"output\n")
     assert b"trouble\n" in errors
@@ -119,7 +119,7 @@ def is_cut_by_a_kill(launcher: Launcher) -> None:
         assert stdout.readline() == b"begun\n"
         process.kill()
         assert process.wait(PATIENCE) != 0
-        assert stdout.read() == b"", "the command goes on, though its channel was cut"
+        assert stdout.read() == b"", "the command still runs, though its channel was cut"
 
 
 def is_deaf_to_the_terminal(launcher: Launcher) -> None:

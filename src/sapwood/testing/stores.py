@@ -3,7 +3,7 @@
 ::
 
     def ground() -> Ground:
-        name = secrets.token_hex(4)  # each check gets a store of its own, which is empty
+        name = secrets.token_hex(4)  # each check gets a separate, empty store
         return Ground(lambda: MyStore(name), forget=MyStore.compact)
 
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -113,11 +113,11 @@ def keeps_what_was_put(ground: Ground) -> None:
         assert (entry.key, entry.value, entry.lease) == ("nodes/n1", values[-1], 0)
         assert (entry.created, entry.modified) == (revisions[0], revisions[2])
         again = store.put("nodes/n1", values[-1])
-        assert again > revisions[2], "the same value a second time is no revision"
+        assert again > revisions[2], "the same value a second time is not a revision"
 
 
 def keeps_it_over_a_new_start(ground: Ground) -> None:
-    """What was acknowledged is there when the store is opened again, and revisions go on."""
+    """Acknowledged writes survive when the store is opened again, and revisions continue."""
     with ground.open() as store:
         last = store.put("b", b"2")
         first = store.put("a", b"1")
@@ -128,7 +128,7 @@ def keeps_it_over_a_new_start(ground: Ground) -> None:
 
 
 def lists_in_order_and_in_pages(ground: Ground) -> None:
-    """The order is that of the bytes, a page goes on behind another, and prefixes are exact."""
+    """The order is bytewise, pages follow each other, and prefixes are exact."""
     keys = ["a", "a/1", "a/10", "a/2", "a0", "b", "é/x", "日本", "\U0010ffff", "a/\U0010ffff"]
     ordered = sorted(keys, key=str.encode)
     with ground.open() as store:
@@ -193,7 +193,7 @@ def compares_before_it_sets(ground: Ground) -> None:
 
 
 def deletes(ground: Ground) -> None:
-    """A key is gone, at once or if nobody wrote it since, and comes again as a new one."""
+    """A key is deleted, always or if it is unchanged, and comes again as a new one."""
     with ground.open() as store:
         first = store.put("k", b"1")
         store.put("kk", b"stays")
@@ -242,7 +242,7 @@ def does_all_or_nothing(ground: Ground) -> None:
 
 
 def refuses_what_is_too_long(ground: Ground) -> None:
-    """What has its full length is taken; what is longer is refused, and nothing is written."""
+    """Values of the largest size are accepted; larger ones are refused, and nothing is written."""
     long = "k" * MAX_KEY
     with ground.open() as store:
         store.put(long, b"x" * MAX_VALUE)
@@ -332,7 +332,7 @@ def tells_a_watch_what_changed(ground: Ground) -> None:
 
 
 def resumes_a_watch(ground: Ground) -> None:
-    """A watch that goes on behind what was dealt with loses nothing and tells nothing twice."""
+    """A watch that resumes behind the last handled change loses and repeats nothing."""
     choose = random.Random(7)  # noqa: S311 - no secret
     revisions = []
     position = 0
@@ -383,7 +383,7 @@ def wakes_a_watch(ground: Ground) -> None:
 
 
 def says_what_it_has_forgotten(ground: Ground) -> None:
-    """A watch behind what is kept is told so; one from the present goes on."""
+    """A watch from before the kept history gets an error; one from the present works."""
     with ground.open() as store:
         first = store.put("k", b"0")
         for number in range(5):
@@ -403,7 +403,7 @@ def says_what_it_has_forgotten(ground: Ground) -> None:
 
 
 def clears_what_a_lease_held(ground: Ground) -> None:
-    """When nobody keeps a lease alive its keys vanish, together, and nothing else does."""
+    """When a lease expires its keys vanish, together, and nothing else does."""
     with ground.open() as store:
         lease, other = store.grant(MIN_LEASE * 2), store.grant(MAX_LEASE)
         assert lease > 0
@@ -465,7 +465,7 @@ def ends_leases_of_the_dead(ground: Ground) -> None:
 
 
 def bounds_its_watches(ground: Ground) -> None:
-    """What is closed makes room; a store that is closed ends all its watches."""
+    """A closed watch makes room; a store that is closed ends all its watches."""
     store = ground.open()
     try:
         for _ in range(40):
@@ -532,7 +532,7 @@ VALUES = st.binary(max_size=8)
 
 
 class StoreModel(RuleBasedStateMachine):
-    """A store beside a dictionary that is told the same; a watch tells every change once."""
+    """A store beside a dictionary with the same writes; a watch reports every change once."""
 
     ground: Callable[[], Ground]
 
@@ -657,7 +657,7 @@ def follows_a_model(ground: Callable[[], Ground], *, examples: int | None = None
     """Do what hypothesis thinks of with stores and with a dictionary, and compare.
 
     Args:
-        ground: Makes a place of its own for each example.
+        ground: Makes a separate location for each example.
         examples: How many; None for as many as the profile of hypothesis says.
     """
     machine = type("StoreModelOnGround", (StoreModel,), {"ground": staticmethod(ground)})
@@ -671,7 +671,7 @@ WRITTEN_KEYS = 7
 
 
 def write_until_killed(store: Store, acknowledge: Callable[[int], None], seed: int) -> None:
-    """Do random transactions without end; whoever reads what is acknowledged kills the process.
+    """Do random transactions without end; the reader of the acknowledgements kills the process.
 
     Transaction ``n`` writes ``n`` to a part of the keys and deletes another part; ``n`` is written
     to the key ``n`` in each of them.
@@ -721,7 +721,7 @@ def is_whole(store: Store, acknowledged: int, seed: int) -> int:
     """
     entry = store.get("n")
     last = int(entry.value) if entry else 0
-    assert acknowledged <= last <= acknowledged + 1, "what was acknowledged is gone"
+    assert acknowledged <= last <= acknowledged + 1, "an acknowledged write is gone"
     expected: dict[str, bytes] = {}
     for number in range(1, last + 1):
         for change in killed_changes(number, seed):

@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     Attributes:
         transport: The transport.
-        new_address: Returns an address to listen at that nobody uses.
+        new_address: Returns an unused address to listen at.
         loop: The loop that the transport is to work on.
         run: Runs the loop until it is stopped; it is called often.
     """
@@ -99,7 +99,7 @@ class End:
     def connection_closed(self, number: int, reason: str) -> None:
         """Remember an end."""
         if self.closed[number] is not None:
-            self.wrong.append("the end of a connection was told twice")
+            self.wrong.append("the end of a connection was reported twice")
         self.closed[number] = reason
 
 
@@ -176,7 +176,7 @@ def keeps_the_order_of_writes(setting: Setting) -> None:
 
 
 def carries_both_directions_at_once(setting: Setting) -> None:
-    """What comes back is what was sent, while more is being sent."""
+    """The received bytes equal the sent ones, while more are being sent."""
     sent = bytes(range(256)) * 4096
     with Pair(setting, echo=True) as pair:
         for start in range(0, len(sent), 65_536):
@@ -239,14 +239,14 @@ def keeps_connections_apart(setting: Setting) -> None:
 
 
 def says_that_nobody_listens(setting: Setting) -> None:
-    """Connecting to nobody fails once, with the address, and the cause is that nobody is there."""
+    """Connecting to an address without listener fails once, with the address and the cause."""
     with Pair(setting) as pair:
         pair.listen_no_more()
         alone = End()
         connect(setting, pair.address, alone)
         setting.loop.call_later(0.05, setting.loop.stop)
         setting.run()
-        assert not alone.connections, "a listener that is closed still accepts"
+        assert not alone.connections, "a closed listener still accepts"
         (failure,) = alone.failures
         assert failure.where, "the failure does not name the address"
         cause = failure.__cause__
@@ -254,7 +254,7 @@ def says_that_nobody_listens(setting: Setting) -> None:
 
 
 def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
-    """A closed listener accepts no more; connections that it has accepted go on."""
+    """A closed listener accepts no more; accepted connections continue."""
     with Pair(setting) as pair:
         pair.listen_no_more()
         late = End()
@@ -262,7 +262,7 @@ def takes_nobody_in_after_it_listens_no_more(setting: Setting) -> None:
         for connection in late.connections:
             connection.abort()
         setting.until(lambda: None not in late.closed)
-        assert late.failures, "a listener that is closed still accepts"
+        assert late.failures, "a closed listener still accepts"
         pair.here.connections[0].write([b"still there"])
         pair.until(lambda: bytes(pair.there.received[0]) == b"still there")
 
