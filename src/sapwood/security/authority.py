@@ -2,8 +2,8 @@
 
 A node makes its key itself and asks for a certificate (a *certificate signing request*, PKCS #10).
 Certificates name node ids and no addresses, so a machine may change its address. The authority's
-*pin* is the SHA-256 of its public key (SubjectPublicKeyInfo, as in RFC 7469): a peer with the pin can
-recognise the authority before it sends a secret.
+*pin* is the SHA-256 of its public key (SubjectPublicKeyInfo, as in RFC 7469). A peer with the pin
+can recognise the authority before it sends a secret.
 """
 
 from __future__ import annotations
