@@ -56,3 +56,23 @@ def test_it_builds_and_its_own_check_passes(
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith("PASSED\n")
+
+
+def test_a_header_that_another_one_includes_by_an_include_folder(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    one = "#pragma once\ntemplate <class T> __device__ T one(T v) { return v + blockDim.x / 32; }\n"
+    (tmp_path / "sub" / "a.cuh").write_text(one)
+    both = "__device__ int both(int v) { return one(v) + v; }\n"
+    (tmp_path / "sub" / "b.cuh").write_text(f'#pragma once\n#include "sub/a.cuh"\n{both}')
+    (tmp_path / "main.cu").write_text(
+        '#include <cuda_runtime.h>\n#include "sub/a.cuh"\n#include "sub/b.cuh"\n'
+        "__global__ void k(int *o) { o[threadIdx.x] = both(threadIdx.x); }\n"
+        "int main() { int *o; cudaMallocManaged(&o, 128); k<<<1, 32>>>(o); "
+        "cudaDeviceSynchronize(); return o[5] != 11; }\n"
+    )
+    environment = {**os.environ, "CXXFLAGS": "-O0 -g0"}
+    (kernel,) = build_executable(
+        [tmp_path / "main.cu"], tmp_path / "main", folders=[tmp_path], environment=environment
+    )
+    assert kernel.reason == ""
+    subprocess.run([tmp_path / "main"], check=True, timeout=60)

@@ -176,7 +176,8 @@ def _compile(
         command = [*compiler.command, *flags, *(() if is_c else ("-x", "c++")), *headers]
         command += [f"-I{SHIM}", *(f"-I{place}" for place in places)]
         command += [f"-D{name}={value}" for name, value in macros.items()]
-        command += [f"-iquote{file.absolute().parent}", *own]
+        here = file.absolute().parent
+        command += [f"-iquote{_mirror(root, here)}", f"-iquote{here}", *own]
         command += ["-c", str(_mirror(root, file)), "-o", target]
         _run(command, file, root, request)
     return target

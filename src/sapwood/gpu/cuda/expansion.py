@@ -16,6 +16,9 @@ _NUMBERS: Final = frozenset(
 )
 """Words of types that are numbers."""
 
+_MOST_KEPT: Final = 4096
+"""Bytes for each thread that live across cuts: a block of 1024 threads has them on one stack."""
+
 _NO_ADDRESS: Final = {"array_declarator", "sizeof_expression", "parenthesized_expression"}
 """What the name of an array stands in without being the address of its first element."""
 
@@ -41,7 +44,11 @@ def find_expanded(variables: Variables, parts: Sequence[Part]) -> dict[str, Vari
                 found[name] = _expandable(variables, name, parts)
             else:
                 inside.append((name, part))
-    return found | _pointed_to(variables, found, inside, parts)
+    found |= _pointed_to(variables, found, inside, parts)
+    if sum(max(each.size, 0) for each in found.values()) > _MOST_KEPT:
+        largest = max(found.values(), key=lambda each: each.size)
+        raise NotPossibleError(f"{largest.name} is too large to be kept for each thread")
+    return found
 
 
 def is_plain_number(known: Sequence[Variable]) -> bool:

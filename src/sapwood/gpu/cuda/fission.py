@@ -109,7 +109,7 @@ class _Cutter:
         writer = PartWriter(self._kernel, self._graph, self._variables, edits, self._parts)
         for part in self._parts:
             lost = part.declared & self._common_words
-            if lost:
+            if lost and (self._cuts or self._strides):
                 raise NotPossibleError(
                     f"line {_line(part.statements[0])}: {min(lost)} decides about a barrier"
                 )

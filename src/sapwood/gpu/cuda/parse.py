@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import itertools
 import re
@@ -171,7 +172,7 @@ class CudaSource:
         *,
         is_resolved: bool = False,
     ) -> None:
-        data = rewritten(data)
+        data = rewritten(data.removeprefix(codecs.BOM_UTF8))
         self.name = name
         known = self._conditions = conditions or Conditions({}, ())
         self.troubles: tuple[Trouble, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from sapwood.gpu.cuda.ptx import without_ptx
 
@@ -10,10 +11,6 @@ _REWRITTEN = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
     (re.compile(rb"\b(__shared__\s+)static\b"), lambda m: m[1] + b" " * 6),
-    (  # as before CUDA 9: all lanes that are there
-        re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\("),
-        lambda m: b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ",
-    ),
     (  # the grammar does not know __align__, nor any alignment behind a type
         re.compile(
             rb"(__shared__\s+)((?:[\w:]+(?:<[\w:, ]*>)?\s+)*)"
@@ -34,6 +31,12 @@ _REWRITTEN = (
 )
 
 
+_FORMER: Final = re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\(")
+"""Warp operations as before CUDA 9: they mean all lanes that are there."""
+
+_DEFINED: Final = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+__(\w+)", re.MULTILINE)
+
+
 def rewritten(data: bytes) -> bytes:
     """Return a source with other words, each on its line.
 
@@ -41,6 +44,10 @@ def rewritten(data: bytes) -> bytes:
         >>> rewritten(b"v = __shfl_down(v, 1); static __shared__ int s;")
         b'v = __shfl_down_sync(0xffffffffu, v, 1);        __shared__ int s;'
     """
+    own = set(_DEFINED.findall(data))  # a source may define them for newer versions by itself
+    data = _FORMER.sub(
+        lambda m: m[0] if m[1] in own else b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ", data
+    )
     for pattern, replacement in _REWRITTEN:
         data = pattern.sub(replacement, data)
     return without_ptx(data)

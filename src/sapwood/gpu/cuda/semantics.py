@@ -84,6 +84,7 @@ class Named(msgspec.Struct, frozen=True):
         is_shared: Whether it is ``__shared__``.
         is_static: Whether it is ``static`` or ``extern`` and not shared.
         has_value: Whether it is a number that has a first value.
+        size: Bytes of it; less than one where they are not known.
         type: Its type, without aliases; empty where it differs between instantiations.
         start: Where its declaration begins.
         at: Where its name stands.
@@ -96,6 +97,7 @@ class Named(msgspec.Struct, frozen=True):
     is_shared: bool
     is_static: bool
     has_value: bool
+    size: int
     type: str
     start: int
     at: int
@@ -286,10 +288,7 @@ class _Unit:
             if key in seen:
                 continue
             seen.add(key)
-            body, file = body_of(function), function.location.file
-            at = ("", 0)
-            if body is not None and file is not None:
-                at = os.path.normpath(file.name), int(body.extent.start.offset)
+            at = _body_place(function)
             if at in self._bodies:
                 self._kernels.setdefault(at, []).append(function)
             else:
@@ -323,7 +322,9 @@ class _Unit:
         known = self._code.get(key)
         if known is None:
             known = self._code[key] = _Code(Effect.NONE)
-            self._scan(self._cursors[key], known)
+            function = self._cursors[key]
+            if _body_place(function.get_definition() or function) not in self._bodies:
+                self._scan(function, known)  # what looks like a call of a kernel is a launch
         return known
 
     def _scan(self, function: Any, code: _Code) -> None:
@@ -475,6 +476,14 @@ class _Unit:
         return found
 
 
+def _body_place(function: Any) -> tuple[str, int]:
+    """Return where the body of a function begins."""
+    body, file = body_of(function), function.location.file
+    if body is None or file is None:
+        return "", 0
+    return os.path.normpath(file.name), int(body.extent.start.offset)
+
+
 def _named(node: Any) -> Named:
     kind = kind_of(node.type)
     shared = is_shared(node)
@@ -486,6 +495,7 @@ def _named(node: Any) -> Named:
         is_shared=shared,
         is_static=storage in {"STATIC", "EXTERN"} and not shared,
         has_value=kind is Kind.NUMBER and any(e.kind.is_expression() for e in children(node)),
+        size=int(node.type.get_size()),
         type=node.type.get_canonical().spelling,
         start=int(node.extent.start.offset),
         at=int(node.location.offset),

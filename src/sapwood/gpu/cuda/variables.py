@@ -42,6 +42,7 @@ class Variable:
         is_shared: Whether it belongs to the block.
         is_reference: Whether it is another name of something; of a constant it may be a copy.
         kind: What it is for the compiler.
+        size: Its bytes, as far as they are known.
         changes: Expressions that change it later, or let others change it.
     """
 
@@ -54,7 +55,7 @@ class Variable:
         self.scope = None
         self.is_array = self.is_shared = self.is_reference = False
         self.extents = ""
-        self.kind = Kind.OTHER
+        self.kind, self.size = Kind.OTHER, 0
         self.changes: list[Any] = []
         if declaration is None:
             return
@@ -130,7 +131,7 @@ class Variables:
                 raise NotPossibleError(f"{name} is declared in an unusual way")
             if not _agree(variable, named):
                 raise NotPossibleError(f"line {named.line}: {named.name} is not what it looks like")
-            variable.kind = named.kind
+            variable.kind, variable.size = named.kind, named.size
             if "auto" in variable.type.split() and named.kind is Kind.NUMBER and named.type:
                 variable.type = named.type.removeprefix("const ")
 

@@ -1,7 +1,10 @@
 // Code whose text does not say what it means: indices reached through classes, variables that look
 // like functions, members of parameters that each thread changes.
+#include <cooperative_groups.h>
 #include <cstdio>
+#include <cstring>
 #include <cuda_runtime.h>
+namespace cg = cooperative_groups;
 
 #define N 64
 int *out;
@@ -151,6 +154,35 @@ __global__ void ranged(int *o) {
   o[threadIdx.x] = all;
 }
 
+// More for each thread than a stack holds for all of them.
+__global__ void large(int *o, int n) {
+  unsigned char seen[32768];
+  memset(seen, 0, sizeof seen);
+  seen[threadIdx.x * 37] = threadIdx.x;
+  __syncthreads();
+  o[threadIdx.x] = seen[threadIdx.x * 37];
+}
+// A tile by reference, and conversions that round to one side.
+__device__ int total(cg::thread_block_tile<32> &warp, int v) {
+  for (int i = warp.size() / 2; i > 0; i /= 2) v += warp.shfl_down(v, i);
+  return warp.shfl(v, 0);
+}
+__global__ void tiles(int *o) {
+  cg::thread_block block = cg::this_thread_block();
+  cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
+  o[threadIdx.x] = threadIdx.x + total(warp, 2);
+}
+__global__ void conversions(int *o, long long large, unsigned long long most) {
+  int right = __ll2double_rz(large) < __ll2double_ru(large);
+  right += __ll2double_rd(large) < __ll2double_ru(large);
+  right += __ll2double_rz(-large) > __ll2double_rd(-large);
+  right += __ull2double_ru(most) > __ull2double_rz(most);
+  right += __ll2float_ru(16777217) == 16777218 && __ll2float_rd(16777217) == 16777216;
+  right += __ull2float_rz(16777219) == 16777218 && __ull2float_ru(5) == 5;
+  right += __int2float_rd(16777217) == 16777216 && __double2float_ru(0.1) > 0.1;
+  o[threadIdx.x] = threadIdx.x + right;
+}
+
 int main() {
   cudaMallocManaged(&out, 2 * N * sizeof(int));
   int *count;
@@ -185,6 +217,9 @@ int main() {
   pairs<<<1, N>>>(out, 3), check("pairs", 1, 6);
   tickets<<<1, N>>>(out, count), check("tickets", 1, 0);
   ranged<<<1, N>>>(out), check("ranged", 1, 3);
+  large<<<2, N>>>(out, 3), check("large", 1, 0);
+  tiles<<<1, N>>>(out), check("tiles", 1, 64);
+  conversions<<<1, N>>>(out, (1ll << 60) + 1, ~0ull), check("conversions", 1, 7);
   printf("%s\n", failures ? "FAILED" : "PASSED");
   return failures != 0;
 }

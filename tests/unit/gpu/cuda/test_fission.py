@@ -23,6 +23,9 @@ def kernel(body: str, before: str = "") -> tuple[KernelMode, str]:
         "int s = n; while (s > 0) { __syncthreads(); s /= 2; }",
         "if (blockIdx.x == 0) { __syncthreads(); }",
         "for (int d = n; ; d /= 2) { if (d == 0) break; __syncthreads(); }",
+        "float a, b; a = 0.2f; b = 1; if (threadIdx.x < n && n > 0) x[threadIdx.x] = a * x[0] + b;",
+        "auto v = x[threadIdx.x]; __syncthreads(); x[0] = v;",
+        "int v[2] = {n, 1}; __syncthreads(); x[0] = v[n & 1];",
     ],
 )
 def test_kernels_that_are_cut(body: str) -> None:
@@ -43,6 +46,7 @@ MEET = "__device__ int meet() { if (threadIdx.x) return 1; __syncthreads(); retu
         ("while (n) { if (x[threadIdx.x]) break; __syncthreads(); }", "some threads leave"),
         ("again:\n__syncthreads(); if (n) goto again;", "a label"),
         ("auto &v = x[threadIdx.x]; __syncthreads(); x[0] = v;", "v lives across a barrier"),
+        ("char a[5000]; a[n] = 1; __syncthreads(); x[0] = a[n];", "a is too large to be kept"),
         ("if (n) n = meet();", "meet waits for other threads (__syncthreads)"),
     ],
 )

@@ -65,3 +65,8 @@ def test_each_variable_of_a_kernel_gets_a_declaration_of_its_own_on_its_line() -
     assert b"const float *a = x; const float" in data
     assert data.splitlines()[2] == b"b[2]; const float *c;"
     assert data.splitlines()[4] == b"int p, q;"
+
+
+def test_a_byte_order_mark_is_left_out() -> None:
+    source = CudaSource("a.cu", b"\xef\xbb\xbf__global__ void k() {}\n")
+    assert source.data == b"__global__ void k() {}\n"

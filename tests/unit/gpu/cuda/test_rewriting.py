@@ -22,3 +22,8 @@ def test_words_that_compilers_take(text: str, wanted: str) -> None:
 def test_lines_stay() -> None:
     text = b"static\n__shared__ int s;\n__noinline__ void f();"
     assert rewritten(text).count(b"\n") == text.count(b"\n")
+
+
+def test_operations_that_a_source_defines_for_itself_stay() -> None:
+    code = b"#define __shfl(v, d) __shfl_sync(0xffffffff, v, d)\nx = __shfl(v, 3) + __any(w);"
+    assert rewritten(code) == code.replace(b"__any(", b"__any_sync(0xffffffffu, ")

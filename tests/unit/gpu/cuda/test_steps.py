@@ -183,3 +183,15 @@ def test_memory_of_one_thread_in_a_device_function_is_none() -> None:
     text = "__device__ int f(int *a, int i) { a[i] = 1; return a[a[i]]; }"
     source = CudaSource("a.cu", text.encode())
     assert not find_computed(source, CallGraph([source]))
+
+
+def test_values_that_come_from_each_other_are_followed_once() -> None:
+    body = "unsigned a0 = n; "
+    body += " ".join(
+        f"unsigned a{i} = (a{i - 1} << 3) ^ (a{i - 1} >> 5) ^ a{i - 1};" for i in range(1, 60)
+    )
+    code = (
+        f"__global__ void k(int *x, unsigned n) {{ __shared__ int s[64]; {body} s[a59 & 63] = 7; }}"
+    )
+    source = CudaSource("a.cu", code.encode())
+    assert find_steps(source, CallGraph([source])) == []

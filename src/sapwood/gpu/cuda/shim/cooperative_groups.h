@@ -114,7 +114,7 @@ class coalesced_group : public lane_group {
   public:
     using lane_group::lane_group;
 };
-template <unsigned N, class Parent = void> class thread_block_tile : public lane_group {
+template <unsigned N, class Parent = thread_block> class thread_block_tile : public lane_group {
   public:
     static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0, "a tile has 1, 2, 4, 8, 16 or 32 threads");
     using lane_group::lane_group;

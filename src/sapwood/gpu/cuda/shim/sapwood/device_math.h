@@ -142,22 +142,26 @@ static inline float __ull2float_rn(unsigned long long x) { return float(x); }
 static inline double __ll2double_rn(long long x) { return double(x); }
 static inline double __ull2double_rn(unsigned long long x) { return double(x); }
 static inline float __double2float_rn(double x) { return float(x); }
-namespace sapwood_cuda { // to one side of what float(x) is, where that is beyond x; `to` is where to go
-template <class From> float rounded(From x, float to) {
-    const float near = float(x);
-    const double exact = double(x); // types of 64 bits may lose some here
-    const bool beyond = to > near ? double(near) < exact : double(near) > exact;
-    return beyond && near - near == 0 ? nextafterf(near, to) : near;
+namespace sapwood_cuda { // to one side of what To(x) is, where that is beyond x; `to` is where to go
+template <class To, class From> To rounded(From x, To to) {
+    using Exact = std::conditional_t<std::is_integral_v<From>, __int128, double>;
+    const To near = To(x);
+    const bool beyond = to > near ? Exact(near) < Exact(x) : Exact(near) > Exact(x);
+    return beyond && near - near == 0 ? std::nextafter(near, to) : near;
 }
 }
-#define SAPWOOD_TO_FLOAT(name, From)                                                             \
-    static inline float name##_ru(From x) { return sapwood_cuda::rounded(x, CUDART_INF_F); }     \
-    static inline float name##_rd(From x) { return sapwood_cuda::rounded(x, -CUDART_INF_F); }    \
-    static inline float name##_rz(From x) { return sapwood_cuda::rounded(x, x < 0 ? CUDART_INF_F : -CUDART_INF_F); }
-SAPWOOD_TO_FLOAT(__int2float, int)
-SAPWOOD_TO_FLOAT(__uint2float, unsigned)
-SAPWOOD_TO_FLOAT(__double2float, double)
-#undef SAPWOOD_TO_FLOAT
+#define SAPWOOD_TO(name, To, From)                                                                        \
+    static inline To name##_ru(From x) { return sapwood_cuda::rounded<To>(x, To(CUDART_INF_F)); }        \
+    static inline To name##_rd(From x) { return sapwood_cuda::rounded<To>(x, -To(CUDART_INF_F)); }       \
+    static inline To name##_rz(From x) { return sapwood_cuda::rounded<To>(x, To(x < 0 ? CUDART_INF_F : -CUDART_INF_F)); }
+SAPWOOD_TO(__int2float, float, int)
+SAPWOOD_TO(__uint2float, float, unsigned)
+SAPWOOD_TO(__ll2float, float, long long)
+SAPWOOD_TO(__ull2float, float, unsigned long long)
+SAPWOOD_TO(__ll2double, double, long long)
+SAPWOOD_TO(__ull2double, double, unsigned long long)
+SAPWOOD_TO(__double2float, float, double)
+#undef SAPWOOD_TO
 
 namespace sapwood_cuda {
 template <class To, class From> To same_bits(From x) {
