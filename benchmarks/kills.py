@@ -9,9 +9,12 @@ undisturbed run, bit by bit. Nobody is attached meanwhile: the runs are detached
 
     python benchmarks/kills.py --seconds 300 --seed 1
     python benchmarks/kills.py --machines 4 --until 300 --stops 0.15     # network namespaces
+    python benchmarks/kills.py --seconds 0 --faults down disk quorum     # of whole clusters
+
+With ``--faults`` whole clusters are broken first, see ``cluster_faults.py``.
 
 It prints a line for each run, and in the end how many kills there were of each kind. The exit code
-is 1 if a result was wrong, or a run did not end.
+is 1 if a result was wrong, or a run or a fault did not end as documented.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ import msgspec
 import numpy as np
 
 import sapwood
+from cluster_faults import FAULTS, FaultError
 from machines import HEAD, Machines, machines
 from sapwood.activity.progress import Progress
 from sapwood.cli.head_connection import asked_head
@@ -403,11 +407,30 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=2, choices=(0, 1, 2))
     parser.add_argument("--machines", type=int, default=0, help="network namespaces as nodes")
     parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
+    parser.add_argument("--faults", nargs="+", default=[], choices=FAULTS)
     given = parser.parse_args()
+    wrong = break_clusters(given.faults, random.Random(given.seed))  # noqa: S311 - no secret
+    if wrong or not (given.seconds or given.until):
+        return int(wrong)
     if not given.machines:
         return torture(given, None)
     with machines(given.machines) as places:
         return torture(given, places if places.prefix else None)
+
+
+def break_clusters(names: Sequence[str], rng: random.Random) -> bool:
+    """Break a cluster in each of these ways; return whether one did not behave as documented."""
+    wrong = False
+    for name in names:
+        with tempfile.TemporaryDirectory(
+            prefix="sapwood-faults-", ignore_cleanup_errors=True
+        ) as folder:
+            try:
+                said = FAULTS[name](Path(folder), rng)
+            except (FaultError, subprocess.SubprocessError) as error:
+                said, wrong = f"WRONG: {error}", True
+        print(f"{name}: {said}", flush=True)
+    return wrong
 
 
 def torture(given: argparse.Namespace, places: Machines | None) -> int:

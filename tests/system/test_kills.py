@@ -26,3 +26,20 @@ def test_results_are_those_of_undisturbed_runs(where: tuple[str, str]) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no result was wrong" in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.row("D-3")
+@pytest.mark.parametrize("fault", ["down", "disk", "quorum"])
+def test_faults_of_whole_clusters_end_as_documented(fault: str) -> None:
+    words = ["--seconds", "0", "--faults", fault]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{fault}: ")

@@ -1,4 +1,4 @@
-"""A machine that has no IPv4 address, not even that of the loopback interface."""
+"""A machine without IPv4 addresses, also without the loopback address of IPv4."""
 
 from __future__ import annotations
 
