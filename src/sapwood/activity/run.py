@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, TimeoutError, wait  # noqa: A004 - the one that futures raise
+from concurrent.futures import TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -192,7 +192,7 @@ class Run(StaysHere):
         self._session = session
         self._cache = cache
         self._options = options
-        self._future: Future[Any] = CallerFuture()
+        self._future: CallerFuture[Any] = CallerFuture()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
         self._draining = ""
@@ -343,8 +343,8 @@ class Run(StaysHere):
         self._future.add_done_callback(lambda _: function(self))
 
     @property
-    def future(self) -> "Future[Any]":
-        """The run as a ``concurrent.futures.Future``, for ``asyncio.wrap_future``."""
+    def future(self) -> CallerFuture[Any]:
+        """The run as a ``concurrent.futures.Future``; coroutines can await it."""
         return self._future
 
     @property

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -469,6 +469,16 @@ class Cluster(TreeWork, Messaging, Submitting):
             self.shutdown()
         else:
             self.close()
+
+    async def __aenter__(self) -> Self:
+        """Return the cluster: it was started when it was made, which may have blocked the loop."""
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Do as at the end of ``with``, without blocking the loop."""
+        import asyncio  # noqa: PLC0415 - few programs have a loop
+
+        await asyncio.to_thread(self.__exit__, *exc)
 
     def close(self) -> None:
         """Cancel what runs, end all processes, leave nothing behind.

@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
 from functools import partial
@@ -79,11 +80,12 @@ class Submitting(Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[Any]:
         """Return the results of a function, called once for each tuple of items, in their order.
 
-        All calls are submitted at once; the iterator waits for the results. When it is closed,
-        or a call fails, the calls that are not done are cancelled.
+        All calls are submitted at once, or ``buffersize`` of them ahead; the iterator waits for the
+        results. When it is closed, or a call fails, the calls that are not done are cancelled.
 
         Args:
             fn: A Python function, or a native one.
@@ -91,6 +93,9 @@ class Submitting(Executor):
             timeout: Seconds from now until which a result must be there.
             chunksize: Calls that travel together: more is faster where calls take less than
                 a few milliseconds. Native functions travel alone.
+            buffersize: Calls, or chunks of calls, that are submitted before their results are
+                asked for, for long or endless iterables: the next items are taken as results are.
+                By default all.
 
         Raises:
             TimeoutError: A result is not there in time; the iterator raises it.
@@ -102,18 +107,36 @@ class Submitting(Executor):
         """
         if whole(chunksize, "chunksize", ConfigurationError) < 1:
             raise ConfigurationError(f"chunksize is {chunksize}", hint="give at least 1")
+        if buffersize is not None and whole(buffersize, "buffersize", ConfigurationError) < 1:
+            raise ConfigurationError(f"buffersize is {buffersize}", hint="give at least 1")
         timeout = wait_time(timeout)
         end = None if timeout is None else time.monotonic() + timeout
-        if chunksize == 1 or isinstance(fn, NativeFunctionRef):
-            return _results(self.submit_each(fn, *iterables), end)
         self._must_be_open()
-        each = partial(call_each, fn)
-        code = self._maker.code(each)
         items = zip(*iterables, strict=False)
+        if chunksize == 1 or isinstance(fn, NativeFunctionRef):
+            calls = ((item, dict[str, Any]()) for item in items)
+            return self._mapped(fn, calls, name_of(fn), buffersize, end)
         chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
-        calls = [((chunk,), dict[str, Any]()) for chunk in chunks]
-        futures = self._submit_all(each, code, calls, name_of(fn))
-        return itertools.chain.from_iterable(_results(futures, end))
+        calls = (((chunk,), dict[str, Any]()) for chunk in chunks)
+        each = partial(call_each, fn)
+        results = self._mapped(each, calls, name_of(fn), buffersize, end)
+        return itertools.chain.from_iterable(results)
+
+    def _mapped(
+        self,
+        function: Function,
+        calls: Iterator[tuple[tuple[Any, ...], dict[str, Any]]],
+        name: str,
+        buffersize: int | None,
+        end: float | None,
+    ) -> Iterator[Any]:
+        """Submit calls, at most so many ahead, and return an iterator of their results."""
+        code = self._maker.code(function)
+        futures = self._submit_all(function, code, itertools.islice(calls, buffersize), name)
+        if buffersize is None:
+            return _results(futures, end)
+        more = (self._submit_all(function, code, [call], name)[0] for call in calls)
+        return _buffered(deque(futures), more, end)
 
     def options(
         self, *, time_limit: float | None = None, retries: int | None = None
@@ -278,6 +301,22 @@ def _result_of(future: TaskFuture, timeout: float | None) -> Any:
             future.cancel()
     finally:
         del future  # no cycle through the traceback of what it raises
+
+
+def _buffered(
+    futures: deque[TaskFuture], more: Iterator[TaskFuture], end: float | None
+) -> Iterator[Any]:
+    """Yield results in order, and submit one more call before each is yielded."""
+    try:
+        while futures:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            result = _result_of(futures.popleft(), left)
+            futures.extend(itertools.islice(more, 1))
+            yield result
+            del result
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _results(futures: list[TaskFuture], end: float | None) -> Iterator[Any]:

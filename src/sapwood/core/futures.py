@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
@@ -91,6 +91,18 @@ class CallerFuture(Future[T]):
         timeout = wait_time(timeout)
         self._must_not_wait(timeout)
         return super().exception(timeout)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait in a coroutine, without blocking its loop; cancelling the wait cancels the future.
+
+        Example:
+            ::
+
+                total = await cluster.submit(sum, [1, 2, 3])
+        """
+        import asyncio  # noqa: PLC0415 - agents have no such loop
+
+        return asyncio.wrap_future(self).__await__()
 
     def _must_not_wait(self, timeout: float | None) -> None:
         if timeout != 0 and on_loop_thread() and not Future.done(self):

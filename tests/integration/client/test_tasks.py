@@ -8,6 +8,7 @@ import dataclasses
 import datetime as dt
 import functools
 import importlib
+import itertools
 import operator
 import os
 import resource
@@ -16,10 +17,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -637,3 +638,65 @@ def test_agents_and_runners_interrupt_nobody_when_they_wake(cluster: sapwood.Clu
     agents = [os.sched_getscheduler(agent.pid) for agent in cluster.agents]
     runners = [cluster.submit_to(agent.rank, os.sched_getscheduler, 0) for agent in cluster.agents]
     assert agents == [runner.result(TIMEOUT) for runner in runners] == [wanted] * TREE[0]
+
+
+def test_coroutines_await_futures_and_runs(cluster: sapwood.Cluster) -> None:
+    class Sums(sapwood.Program):
+        reduce: ClassVar[Any] = {"s": "sum"}
+
+        def map(self, slice: Any, state: Any) -> Any:  # noqa: A002 - its name
+            return {"s": float(slice.data.sum())}
+
+    async def work() -> tuple[int, Any]:
+        run = cluster.run(Sums, data=[1.0, 2.0, 4.0])
+        with pytest.raises(UserCodeError, match="ZeroDivisionError"):
+            await cluster.submit(divmod, 1, 0)
+        return await cluster.submit(pow, 2, 10), await run.future
+
+    power, result = asyncio.run(work())
+    assert power == 1024
+    assert result["s"] == 7.0
+
+
+def test_cancelling_a_coroutine_cancels_what_it_awaits(cluster: sapwood.Cluster) -> None:
+    async def work() -> concurrent.futures.Future[Any]:
+        future = cluster.submit(time.sleep, 60)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(future, 0.05)
+        return future
+
+    assert asyncio.run(work()).cancelled()
+
+
+def test_a_cluster_closes_at_the_end_of_an_async_block() -> None:
+    async def work() -> sapwood.Cluster:
+        async with sapwood.local(agents=1) as cluster:
+            assert await cluster.submit(pow, 2, 3) == 8
+        return cluster
+
+    assert asyncio.run(work()).closed
+
+
+@pytest.mark.parametrize("chunksize", [1, 2])
+def test_map_takes_from_an_endless_source_only_what_it_needs(
+    cluster: sapwood.Cluster, chunksize: int
+) -> None:
+    taken: list[int] = []
+
+    def endless() -> Iterator[int]:
+        for number in itertools.count():
+            taken.append(number)
+            yield number
+
+    results = cluster.map(abs, endless(), chunksize=chunksize, buffersize=3)
+    assert len(taken) == 3 * chunksize
+    assert list(itertools.islice(results, 10)) == list(range(10))
+    assert len(taken) <= 10 + 4 * chunksize
+    assert list(cluster.map(abs, [-1, -2, -3, -4], chunksize=chunksize, buffersize=2)) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    with pytest.raises(ConfigurationError, match="buffersize is 0"):
+        cluster.map(abs, [1], buffersize=0)
