@@ -24,12 +24,19 @@ from sapwood.comm.content import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.core.shown import shown
 from sapwood.data.tables import native_argument, native_arguments
+from sapwood.environment.logs import logger
 from sapwood.environment.tracing import Carrier
+from sapwood.environment.units import format_size
 
 MAX_PROGRAMS = 64
 """Programs with native functions that stay open; each holds descriptors of the build cache."""
 
+LARGE_FUNCTION = 2**24
+"""Bytes of a function from which a warning tells of what is in it."""
+
 Function = Callable[..., Any] | NativeFunctionRef
+
+_log = logger("tasks")
 
 
 class NativeProgram(msgspec.Struct, frozen=True):
@@ -70,6 +77,7 @@ class CodeMaker:
         self._offered = offered
         self.pickle = pickle
         self._programs: OrderedDict[tuple[str, str], NativeProgram] = OrderedDict()
+        self._warned = False
 
     def code(self, function: Function) -> bytes:
         """Return the code of a function.
@@ -203,6 +211,14 @@ class CodeMaker:
     def _pickled(self, function: Callable[..., Any]) -> bytes:
         pickled = _pickled(function)
         pickling.check_versions(pickled, name_of(function), self._pythons())
+        if len(pickled) > LARGE_FUNCTION and not self._warned:
+            self._warned = True
+            _log.warning(
+                "a function carries large data in its closure, its defaults or globals",
+                function=name_of(function),
+                size=format_size(len(pickled)),
+                hint="give them as arguments: arrays then travel in shared memory",
+            )
         return pickled
 
     def _native(self, program: Program) -> NativeProgram:

@@ -111,3 +111,20 @@ def test_programs_that_stay_open_are_bounded(
         use(name)
     assert built == ["a", "b", "c", "d", "b"]
     assert len(maker._programs) == 3
+
+
+def test_a_function_with_large_data_is_warned_of_once(
+    maker: CodeMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    log = SimpleNamespace(warning=lambda _what, **about: told.append(about))
+    monkeypatch.setattr(user_code, "_log", log)
+    monkeypatch.setattr(user_code, "LARGE_FUNCTION", 10_000)
+    small, large = bytes(100), bytes(20_000)
+    maker.code(lambda: small)
+    assert told == []
+    maker.code(lambda: large)
+    maker.code(lambda: large)
+    assert [one["hint"] for one in told] == [
+        "give them as arguments: arrays then travel in shared memory"
+    ]
