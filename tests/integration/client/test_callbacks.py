@@ -108,7 +108,7 @@ def test_a_bad_timeout_of_a_group_is_an_error_at_the_call(
 ) -> None:
     agents = cluster.group([1])
     not_a_name: Any = object()
-    with pytest.raises(sapwood.ConfigurationError, match="time-out"):
+    with pytest.raises(sapwood.ConfigurationError, match="timeout is"):
         agents.join(enter_timeout=timeout)
     with pytest.raises(sapwood.ConfigurationError, match="name of a group"):
         agents.join(name=not_a_name)
