@@ -26,7 +26,7 @@ from sapwood.core.shown import shown
 from sapwood.data.tables import native_argument, native_arguments
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import Carrier
-from sapwood.environment.units import format_size
+from sapwood.environment.units import describe_size
 
 MAX_PROGRAMS = 64
 """Programs with native functions that stay open; each holds descriptors of the build cache."""
@@ -216,7 +216,7 @@ class CodeMaker:
             _log.warning(
                 "a function carries large data in its closure, its defaults or globals",
                 function=name_of(function),
-                size=format_size(len(pickled)),
+                size=describe_size(len(pickled)),
                 hint="give them as arguments: arrays then travel in shared memory",
             )
         return pickled
