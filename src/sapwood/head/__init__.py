@@ -1,1 +1,1 @@
-"""The head of a long-lived cluster: a process of its own, which front ends and nodes come to."""
+"""The head of a long-lived cluster: a separate process to which clients and nodes connect."""

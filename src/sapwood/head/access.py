@@ -65,7 +65,7 @@ CALL_TIMEOUT = 30.0
 """Seconds that a head may take for what it does at once."""
 
 _MISSING = frozenset({"disconnected", "lost", "closed"})
-"""States of nodes that nobody has taken out of the cluster, and that are no use all the same."""
+"""States of nodes that belong to the cluster and cannot be used at present."""
 
 _PEER_CREDENTIALS = struct.Struct("3i")
 
@@ -75,7 +75,7 @@ _log = logger("head")
 class HeadAccess:
     """A connection to the head of a cluster, through which sessions use its nodes.
 
-    When the head is killed, sessions go on, and orders wait. When it was started again, this
+    When the head is killed, sessions continue, and orders wait. When it was started again, this
     connects to it, and the sessions have their nodes back.
 
     Args:
@@ -530,7 +530,7 @@ class HeadAccess:
     # --- a head that was killed ------------------------------------------------------------------
 
     def _head_gone(self, number: int, reason: str) -> None:
-        """What runs goes on; what is to begin waits for the next head, if there may be one."""
+        """Running work continues; new work waits for the next head, if there may be one."""
         with self._lock:
             if number != self._connection or self._away:
                 return  # it was not used yet, or counts as gone already
@@ -617,7 +617,7 @@ class HeadAccess:
         return found.cluster == self.facts.cluster and not same
 
     def _look_for_head(self) -> None:
-        """Look for the next head until this is closed, on a thread of its own."""
+        """Look for the next head until this is closed, on a separate thread."""
         pause = LOOK_PAUSE
         longest = MAX_LOOK_PAUSE_OF_SEVERAL if self._heads else MAX_LOOK_PAUSE
         with self._lock:
@@ -653,7 +653,7 @@ class HeadAccess:
         """Use another head from now on, and have the sessions use their nodes again.
 
         Returns:
-            Whether it is there still.
+            Whether it still exists.
         """
         with self._lock:
             if client.is_over:

@@ -21,7 +21,7 @@ SERVICE_PROTOCOL = "sapwood-service/1"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""
 
 GREET = "greet"
-"""Call: who are you, and what shall I sign? Anybody may call this. Answer: a :class:`Greeting`."""
+"""Call, without credential: who are you, what shall I sign? Answer: a :class:`Greeting`."""
 
 PRESENT = "present"
 """Call: this is my credential. Value: a ``Shown``. Answer: its ``Rights``, which count from now on.
@@ -58,7 +58,7 @@ LIST_TOKENS = "token.list"
 """Call: which tokens can be used? Answer: a list of :class:`TokenFacts`."""
 
 REVOKE_TOKEN = "token.revoke"  # noqa: S105 - a name
-"""Call: let nobody join by a token any more. Value: its id. Answer: whether it was there."""
+"""Call: revoke a join token. Value: its id. Answer: whether it existed."""
 
 CERTIFY = "certify"
 """Call: certify a front end. Value: its request, PEM. Answer: :class:`FrontEndCertificate`."""
@@ -98,7 +98,7 @@ RECORD_RUN = "run.ended"
 
 READ_RATES = "rates.read"
 """Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
-Answer: what was kept, bytes; None if nothing was."""
+Answer: the kept bytes; None if nothing was kept."""
 
 KEEP_RATES = "rates.keep"
 """Call: keep what a run has measured. Value: :class:`KeepRates`."""
@@ -114,7 +114,7 @@ POLICY_HISTORY = "policy.history"
 """Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
 
 CREATE_SESSION = "session.create"
-"""Call: begin a session in a process of its own. Value: :class:`CreateSession`. Answer:
+"""Call: start a session in a separate process. Value: :class:`CreateSession`. Answer:
 :class:`SessionRecord`."""
 
 CERTIFY_SESSION = "session.certify"
@@ -152,7 +152,7 @@ REPORT_FIGURES = "session.figures"
 """Call: of a session's root, what its agents have done. Value: :class:`SessionFigures`."""
 
 SESSION_TREES = "session.trees"
-"""Call: the trees of sessions that go on. Value: :class:`KnownTrees`. Answer:
+"""Call: the trees of active sessions. Value: :class:`KnownTrees`. Answer:
 :class:`SessionTrees`."""
 
 REPORT_REFUSED = "session.refused"
@@ -160,7 +160,7 @@ REPORT_REFUSED = "session.refused"
 :class:`FrontEndRefused`."""
 
 CREATE_RUN = "run.create"
-"""Call: begin a run in a process of its own. Value: :class:`CreateRun`. Answer:
+"""Call: start a run in a separate process. Value: :class:`CreateRun`. Answer:
 :class:`RunRecord`."""
 
 LIST_RUNS = "run.list"
@@ -187,8 +187,8 @@ OPEN_DASHBOARD = "http.open"
 """Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
 
 HTTP_URLS = "http.urls"
-"""Call: begin the HTTP server if it is not there yet. Answer, when it serves: where browsers reach
-it, those on this machine without TLS first."""
+"""Call: start the HTTP server if it is not running yet. Answer, when it serves: the
+URLs, first those on this machine without TLS."""
 
 REDEEM_TICKET = "http.redeem"
 """Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
@@ -216,7 +216,7 @@ NODES_CHANGED = "nodes"
 """Notice: nodes are not what they were. Value: :class:`NodesChanged`."""
 
 PROCESSES_REPORTED = "processes"
-"""Notice: what became of processes. Value: :class:`OfNode` of a ``ProcessesReported``."""
+"""Notice: state changes of processes. Value: :class:`OfNode` of a ``ProcessesReported``."""
 
 COMMAND_OUTPUT = "command.output"
 """Notice: a command wrote something. Value: :class:`OfNode` of a ``CommandOutput``."""
@@ -251,7 +251,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
         session: The session that they are for; empty for all.
         nodes: The nodes that they are for, folded; empty for all.
         not_after: When they end, seconds since 1970.
-        subject: Who has them.
+        subject: Name of the holder.
         id: Of the credential.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
         reserved: Whether it may use nodes that are reserved; see :class:`NodeRecord`.
@@ -296,7 +296,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
         session: The session that it is for; empty for all.
         nodes: The nodes that it is for, folded; empty for all.
         lifetime: For how many seconds; 0 for 7 days, or as long as the policy allows.
-        holder: Public key of whoever may show it; empty for anybody who has it.
+        holder: Public key of the only holder; empty for any holder.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
     """
 
@@ -353,13 +353,13 @@ class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a revocation.
+    """The outcome of a revocation.
 
     Attributes:
         id: Of the block.
-        known: Whether the head issued it; else somebody narrowed one to it.
+        known: Whether the head issued it; else a holder narrowed another one to it.
         nodes: Nodes that know by now.
-        missing: Nodes that have not said so yet; they are told as soon as they can be.
+        missing: Nodes that have not confirmed it yet; they receive it as soon as possible.
         front_ends: Front ends that were cut off.
         epoch: Of the list.
     """
@@ -410,7 +410,7 @@ class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: The key of the function, a SHA-256.
-        rates: What was measured; the head does not read it.
+        rates: The measurements; the head does not read them.
     """
 
     key: str
@@ -426,7 +426,7 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
         origin: Where it comes from: who set it and when, a file and line, or ``default``.
         expected: What it must look like.
         about: What it means.
-        counts: For what a change counts, where that is not everything that is there already.
+        counts: To what a change applies, if not to everything that exists already.
     """
 
     key: str
@@ -442,7 +442,7 @@ class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key: What.
-        value: Its value as text; empty: as if nobody had set it here.
+        value: Its value as text; empty to remove the value that was set here.
     """
 
     key: str
@@ -450,12 +450,12 @@ class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody changed the policy.
+    """A change of the policy.
 
     Attributes:
         time: When, seconds since 1970.
         key: What.
-        value: Its value as TOML; empty: as if nobody had set it.
+        value: Its value as TOML; empty if it was reset.
         before: Its value before that, as TOML.
         by: Who.
     """
@@ -573,7 +573,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedOf(msgspec.Struct, frozen=True):
-    """An agent that somebody else has started.
+    """An agent that joined by an invitation.
 
     Attributes:
         session: Handle of its session.
@@ -594,7 +594,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
         head: How the components of the head are.
         ready_seconds: How long it took the head and all nodes to become ready, with all of their
             components, the last time; None before.
-        joined: Agents of sessions that somebody else has started.
+        joined: Agents of sessions that joined by an invitation.
     """
 
     time: float
@@ -664,7 +664,7 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
         bytes_in: Bytes of what they were called with.
         bytes_out: Bytes of what they returned.
         buckets: How many of them took up to each of the bounds of
-            ``activity/agent_figures.py``, and longer; empty before anybody told of it.
+            ``activity/agent_figures.py``, and longer; empty before the first report.
     """
 
     agents: int = 0
@@ -939,7 +939,7 @@ class NodeOrder(msgspec.Struct, frozen=True):
 
     Attributes:
         host: Its number.
-        handler: What is wanted.
+        handler: The name of the request.
         value: What it is given.
         session: The session by whose right a command is to run on one of its nodes; empty for
             the right to begin processes on that node.
@@ -975,7 +975,7 @@ class OfNode(msgspec.Struct, frozen=True):
     Attributes:
         host: Its number.
         value: What it tells.
-        number: To be told when it was taken; 0 if nobody waits.
+        number: For the acknowledgement; 0 if none is wanted.
     """
 
     host: int
@@ -992,8 +992,8 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True):
         agents: How many; None for as many as there are cores.
         agents_per_node: The same for each node.
         fanout: Children of each junction, on one machine.
-        idle: Seconds after which it ends when nobody is attached; None for as the policy says.
-        settings: All settings, as plain values. Of those of a creator who is not the head's user,
+        idle: Seconds without attached clients after which it ends; None for the policy's value.
+        settings: All settings, as plain values. Of a creator who is not the head's user,
             some count, and others are refused; see ``head/session_settings.py``.
     """
 
@@ -1027,20 +1027,20 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         id: Of the session.
         state: See ``session/session_life.py``.
         reason: Why it has ended, or will.
-        since: Since when somebody is attached, or nobody, seconds since 1970.
+        since: When the first client attached or the last one detached, seconds since 1970.
         agents: How many it has.
-        owner: Who owns it now; empty while nobody does.
-        front_ends: Who is attached.
+        owner: Its present owner; empty without one.
+        front_ends: The attached clients.
         streams: Open streams.
-        kept: Bytes of output that wait for somebody.
+        kept: Bytes of retained output.
         dropped: Bytes of output that were left out.
         invitations: By which processes that others start may be agents, and are.
-        agent_events: What has happened to such agents, the last of it.
+        agent_events: The last events of such agents.
         nodes: The nodes that its agents are on, by name; none on the head's machine alone.
         pid: The process of the root; 0 where it does not say.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
-        idle: Seconds after which it ends when nobody is attached; 0 for never, None where it does
+        idle: Seconds without attached clients after which it ends; 0 for never, None where it does
             not say.
         policy: By which values of the policy it acts.
         waits: What it waits for before it begins; empty while it does not wait.
@@ -1095,7 +1095,7 @@ class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Of the session.
         places: Its places, by rank.
-        left_out: Places that are not among them: a tree may have more than are told.
+        left_out: Number of places that are not listed, because lists are bounded.
         name: What users call the session; the head says it.
         version: Another one when it has changed; the head says it.
     """
@@ -1120,7 +1120,7 @@ class SessionFigures(msgspec.Struct, frozen=True):
 
 
 class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):
-    """Which trees somebody has already.
+    """The trees that a client has already.
 
     Attributes:
         versions: Of each that it has, by the id of its session.
@@ -1224,14 +1224,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process of its root; 0 while there is none.
         started: When that process began, as the kernel counts: tells it from a later one.
         socket: Where front ends of this machine reach it.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        idle: Seconds without attached clients after which it ends; 0 for never.
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.
         creator: Whose credential made it; None for the head's user.
         machines: Nodes that it is on.
         tree: What these call its processes.
         folders: Folders of its sockets besides the one of ``socket``.
-        restarts: When its root was begun again after it was killed, seconds since 1970.
+        restarts: When its server was restarted after it was killed, seconds since 1970.
         shared: Whether it leaves out reserved nodes, because credentials that may not use such
             nodes work with its agents.
     """
@@ -1270,8 +1270,8 @@ class CreateRun(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         words: What ``sapwood run`` is given.
-        program: What is run, for lists.
-        session: On which session; empty for agents of its own.
+        program: Name of the program, for lists.
+        session: Its session; empty for separate agents.
         folder: The folder that relative paths are meant in.
     """
 
@@ -1286,19 +1286,19 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: No other run of this cluster ever has it.
-        program: What is run.
-        session: On which session; empty for agents of its own.
+        program: Name of the program.
+        session: Its session; empty for separate agents.
         state: ``running``, ``done``, ``failed`` or ``cancelled``.
         created: When it began, seconds since 1970.
-        ended: When it ended; 0 while it goes on.
+        ended: When it ended; 0 while it runs.
         pid: The process that drives it.
         started: When that began, as the kernel counts.
         folder: Where its progress, its output and its answer lie.
         words: What ``sapwood run`` was given.
-        cancelled: Whether somebody wanted it to end.
+        cancelled: Whether it was cancelled.
         machine: Where that process is; another head of the cluster may be on another one.
         directory: The folder that relative paths were meant in.
-        restarts: When its process was begun again after it was killed, seconds since 1970.
+        restarts: When its process was restarted after it was killed, seconds since 1970.
         reason: Why it has no result; empty while it is running, and if it has one.
     """
 

@@ -31,7 +31,7 @@ class HeadStore:
     """What the head must not forget. It is open from the beginning, and opened anew by a restart.
 
     Args:
-        folder: Of the head: it lies there if it has no address.
+        folder: Of the head: the socket is there if it has no address.
         address: Where else it lies; empty for the folder.
         leadership: That of this head, where several heads share the store.
 
@@ -130,7 +130,7 @@ class NodeTree:
     """The control tree: ready when each node is, with all of its components.
 
     Args:
-        control: It; whoever has it starts and closes it.
+        control: The control tree; its owner starts and closes it.
     """
 
     name = "tree"
@@ -161,13 +161,13 @@ class NodeTree:
         """Do nothing."""
 
     def stop(self) -> None:
-        """Do nothing: nodes that are there go on."""
+        """Do nothing: present nodes keep running."""
 
 
 class FrontEndService:
     """The socket at which front ends reach the head. Those that are there stay when it restarts.
 
-    A socket that somebody removes, for example by cleaning a temporary folder, is a failure: it is
+    A socket that was removed, for example by cleaning a temporary folder, is a failure: it is
     made anew, and front ends find the new one.
 
     Args:

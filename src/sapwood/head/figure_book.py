@@ -32,7 +32,7 @@ class FigureBook:
     def note(self, told: calls.SessionFigures) -> None:
         """Note what a root says.
 
-        Of a session that was there before this head, what it had done by then does not count.
+        Work that a session did before this head started does not count.
         """
         new, old = told.figures, self._last.get(told.id, told.figures)
         self._last[told.id] = new

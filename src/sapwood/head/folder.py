@@ -90,7 +90,7 @@ def remove_left_sockets(folder: Path) -> None:
 
 
 def remove_info(folder: Path, file: str = _INFO) -> None:
-    """Tell front ends that there is no head, if that was this process."""
+    """Remove the notice of a running head for clients, if this process wrote it."""
     info = read_info(folder, file)
     if info is not None and info.pid == os.getpid():
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Who may call what at a head: one table, and one place that looks at it."""
+"""The authorizer of a head: one table of calls and rights, and one place that checks it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
     stage_messages.FIND: r.SPAWN,
     stage_messages.READ: r.SPAWN,
 }
-"""The right that each order to a node needs, on that node; what ends one's own needs none more."""
+"""The right that each order to a node needs, on that node; ending one's own work needs none."""
 
 STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
 """The orders that are about staged files."""
@@ -361,7 +361,7 @@ class Gate:
         return calls.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
 
     def seconds_left(self, rights: Rights) -> float:
-        """Return for how long rights are good still."""
+        """Return for how long rights are still valid."""
         return max(rights.not_after - self._clock(), 0.0)
 
     def note_refused(self, session: str, told: calls.FrontEndRefused) -> None:
@@ -415,13 +415,13 @@ class Gate:
         self._note("credential.refused", error.what, facts=shown)
 
     def _tell_of_stranger(self, address: str, reason: str, left_out: int) -> None:
-        """Tell of some of those who show no good credential: anybody may be one."""
+        """Log refused credentials, rate-limited, because unauthenticated peers cause them."""
         others = {"others": str(left_out)} if left_out else {}
         self._note("credential.refused", reason, facts={"address": address, **others})
 
 
 def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.IssueCredential:
-    """Return which credential somebody may issue who wants one: nobody gives more than they have.
+    """Return the credential that a holder may issue: it cannot grant rights the holder lacks.
 
     Raises:
         SecurityError: It is for more than that.
@@ -445,7 +445,7 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
 
 
 def refuse_others(rights: Rights, what: str) -> None:
-    """Refuse what begins processes of the head's user to a credential for those of another one.
+    """Refuse to start processes of the head's user with a credential for another user.
 
     Args:
         rights: Of whoever asks.
@@ -476,7 +476,7 @@ def refuse_staging(rights: Rights) -> None:
 
 
 def secret_for(rights: Rights, secret: str, session: str) -> str:
-    """Return what somebody is to show to a session's root: it allows no more than these rights.
+    """Return the proof for a session's server: it allows no more than these rights.
 
     Args:
         rights: What they may do; to attach is among it.

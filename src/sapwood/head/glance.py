@@ -1,6 +1,6 @@
 """A glance at all nodes: what many viewers may ask for twice a second, with a thousand nodes.
 
-A status asks every node how it is, and waits. A glance waits for nobody: it tells what nodes said
+A status polls every node, and waits. A snapshot does not wait: it contains what nodes reported
 last, and asks those again whose word is the oldest, a bounded number at a time.
 """
 

@@ -1,7 +1,7 @@
 """The head of a long-lived cluster: nodes join it, and front ends use them.
 
 It has the root of the control tree, the authority and what both must not forget, in a store. It
-ends when it is told so, and all nodes end with it. When it is killed, it can be started again: it
+ends on request, and all nodes end with it. When it is killed, it can be started again: it
 has the same authority then, and machines join it again.
 """
 
@@ -155,7 +155,7 @@ MOST_USES = 100_000
 """How often a join token may be used at most."""
 
 MAX_REMOVED = 100
-"""Nodes that were removed and are listed still; of more, the last ones are."""
+"""The most removed nodes that are still listed, the last ones."""
 
 MAX_LOST = 1000
 """Nodes that joined and are lost that a head keeps; of more, the one lost longest is removed."""
@@ -176,7 +176,7 @@ DENIED_FOR = 30 * 24 * 3600.0
 """Seconds for which a node that was removed may not come again, or longer, as its certificate."""
 
 DENIAL_WAIT = 1.0
-"""Seconds that somebody who revokes a credential waits for the nodes to know."""
+"""Seconds that a revocation waits for the confirmations of nodes."""
 
 AWAY = "it is away; it is taken back if it comes again"
 
@@ -190,7 +190,7 @@ _log = logger("head")
 
 
 class _KeptAuthority(msgspec.Struct, frozen=True):
-    """How an authority lies in the store."""
+    """An authority in the store."""
 
     key: bytes
     certificate: bytes
@@ -201,7 +201,7 @@ class Head:
 
     Args:
         name: What the user calls the cluster.
-        folder: What it keeps lies there; see :func:`~sapwood.head.folder.head_folder`.
+        folder: Folder of its files; see :func:`~sapwood.head.folder.head_folder`.
         options: How its control tree is made.
         settings: How machines become nodes.
         launcher: What starts nodes that belong to the head itself; None for none.
@@ -215,9 +215,9 @@ class Head:
     Attributes:
         ended: Set when it is to end.
         ledger: What happened.
-        policy: What it does by itself.
+        policy: Its automatic actions.
         office: Its credentials.
-        gate: Who may call what.
+        gate: The authorizer of calls.
 
     Raises:
         StoreInUseError: The cluster is up already.
@@ -226,7 +226,7 @@ class Head:
     Raises (from :meth:`start`):
         CommunicationError: It cannot listen.
         ConfigurationError: It cannot be announced.
-        NodeLostError: The nodes of its own did not come.
+        NodeLostError: Its own nodes did not join.
     """
 
     def __init__(  # noqa: PLR0913, PLR0915 - a head is made in one place, of things that have little in common
@@ -418,7 +418,7 @@ class Head:
     # --- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen, and start the nodes of its own."""
+        """Listen, and start its own nodes."""
         self._keeping.enter_context(kept_lines(self._lines))
         self._commands.serve()
         self.control.session.subscribe(self._places_changed)
@@ -466,7 +466,7 @@ class Head:
                 self.ledger.note("node.lost", text, node=name)
 
     def wait(self) -> None:
-        """Wait until somebody ends it."""
+        """Wait until it is ended."""
         self.ended.wait()
 
     def close(self) -> None:
@@ -477,8 +477,8 @@ class Head:
     def step_down(self, reason: str) -> None:
         """End without the nodes that joined: they and front ends look for the next head."""
         if self._leadership is not None:
-            self._leadership.lose()  # nobody is answered from now on
-        self._store.stop()  # nobody waits for it from now on
+            self._leadership.lose()  # no call is answered from now on
+        self._store.stop()  # no call waits for it from now on
         self._close("head.replaced", f"another head may serve: {reason}", dismiss=False)
 
     def _close(self, kind: str, text: str, *, dismiss: bool) -> None:
@@ -608,7 +608,7 @@ class Head:
         return self._store.opened.get(_DENIED + node) is not None
 
     def _deny(self, node: str) -> None:
-        """Let a node not come again; forget those whose certificates have ended by now."""
+        """Deny a node; forget denied nodes whose certificates have expired."""
         now = time.time()
         self._store.opened.put(_DENIED + node, str(now + max(self._life, DENIED_FOR)).encode())
         for entry in list(self._store.opened.entries(_DENIED)):
@@ -757,7 +757,7 @@ class Head:
             if view.facts is not None:
                 self._joined.setdefault(view.host, time.time())
                 if state == "starting" and view.host > len(self.control.hosts):
-                    state = "lost"  # nobody here starts it again: it may come back by itself
+                    state = "lost"  # it is not started from here: it may come back
             if state == "ready" and view.host in self._draining:
                 state = "draining"
             if view.state == "ready" and view.closed:
@@ -785,7 +785,7 @@ class Head:
         return self.remove_node(wanted)
 
     def remove_node(self, wanted: calls.RemoveNode) -> Future[Any]:
-        """Let a node go for good, when what runs there is done or its time is over.
+        """Remove a node, when its work is done or its time is over.
 
         Raises:
             ConfigurationError: There is no such node, or it is the head's own.
@@ -805,7 +805,7 @@ class Head:
         until = time.monotonic() + wanted.drain
         with self._lock:
             under_way = self._removals.get(record.host)
-            if under_way is not None:  # who comes second may be in more of a hurry
+            if under_way is not None:  # a second request may have a shorter time
                 self._draining[record.host] = min(self._draining[record.host], until)
                 return under_way.done
             self._draining[record.host] = until
@@ -884,7 +884,7 @@ class Head:
         return self.control.revoke_token(_read(value, str))
 
     def _certify(self, caller: ServiceCaller, value: Any) -> Any:
-        # Those that a former head certified are there still.
+        # Processes that a former head certified may still run.
         name = f"f{self._generation}-{caller.number}-{next(self._front_ends)}"
         rights = caller.rights or ALL_RIGHTS
         request, left = _read(value, bytes), self.gate.seconds_left(rights)
@@ -959,7 +959,7 @@ class Head:
                 with self._lock:
                     owned = any(one == name for one, _ in self._sessions)
                 if owned or not caller.is_local:
-                    return _done(None)  # it is closed, was never open, or is somebody else's
+                    return _done(None)  # it is closed, was never open, or belongs to another client
                 # A front end of the head's user clears what a killed one has left.
         elif order.handler == messages.COMMAND_START:
             starting = messages.from_value(order.value, messages.StartCommand)
@@ -999,7 +999,7 @@ class Head:
         return answer
 
     def _check_order(self, caller: ServiceCaller, order: calls.NodeOrder) -> None:
-        """Refuse what a front end has no right for, and what is about somebody else's processes.
+        """Refuse calls that a client has no right for, or that concern processes of other clients.
 
         Raises:
             SecurityError: It has no right for it on that node, or for that session.
@@ -1272,7 +1272,7 @@ class Head:
         return self._shown_at_root(record, secret)
 
     def _shown_at_root(self, record: calls.SessionRecord, secret: str) -> Any:
-        """Return what somebody needs to reach the root of a session who shows a secret there."""
+        """Return what the holder of a session's secret needs to reach its server."""
         made = calls.SessionCredential(
             record.id,
             record.name,
@@ -1377,7 +1377,7 @@ class Head:
         """Refuse a credential everywhere; wait a moment for the nodes to say that they know.
 
         Raises:
-            SecurityError: It is no id of a credential.
+            SecurityError: It is not an id of a credential.
             StoreError: It cannot be kept; then nothing is revoked.
         """
         update, known = self.office.revoke(block, by)
@@ -1555,7 +1555,7 @@ class Head:
         self._thread.loop.call_soon(self.ended.set)
         return {"nodes": len(self.control.nodes)}
 
-    # --- what front ends are told ----------------------------------------------------------------
+    # --- notices to clients ----------------------------------------------------------------------
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed; on the loop of the control tree."""

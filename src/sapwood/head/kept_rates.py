@@ -47,7 +47,7 @@ class RateKeeper:
             owner: See :class:`~sapwood.security.rights.Rights`; empty for the head's user.
 
         Raises:
-            ProtocolError: It is no key.
+            ProtocolError: It is not a key.
         """
         entry = self._store().get(_folder(owner) + _checked(key))
         return None if entry is None else entry.value
@@ -61,7 +61,7 @@ class RateKeeper:
             owner: See :class:`~sapwood.security.rights.Rights`; empty for the head's user.
 
         Raises:
-            ProtocolError: It is no key, or too much.
+            ProtocolError: It is not a key, or too much.
         """
         folder = _folder(owner)
         name = folder + _checked(key)

@@ -5,7 +5,7 @@ head that also wrote ``leader`` on its lease serves; the others stand by. When t
 key vanishes, and the first head that writes it again serves.
 
 Two heads never serve at once. A head counts its lease from before it asked for it, so by its own
-clock the lease ends no later than in the store; from then on it answers nobody. And each write of
+clock the lease ends no later than in the store; from then on it answers no call. And each write of
 a head has the condition that ``leader`` is as that head wrote it.
 """
 
@@ -81,7 +81,7 @@ class HeadEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def here(cls, places: Sequence[str]) -> HeadEntry:
-        """Return that of this process."""
+        """Return the identity of this process."""
         return cls(host=socket.gethostname(), pid=os.getpid(), places=list(places))
 
 
@@ -89,7 +89,7 @@ _read: Callable[[bytes], HeadEntry] = typed.unpacker(HeadEntry)
 
 
 class Outcome(enum.Enum):
-    """What came of standing by."""
+    """The outcome of standing by."""
 
     SERVES = "it serves from now on"
     ENDED = "the cluster was ended"
@@ -97,7 +97,7 @@ class Outcome(enum.Enum):
 
 
 def lease_time() -> float:
-    """Return the time that leases are counted by, seconds; it goes on while a machine sleeps."""
+    """Return the clock of leases, seconds; it runs while a machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -279,7 +279,7 @@ class Leadership:
             self.lose()
 
     def end_cluster(self) -> None:
-        """Let the heads end that stand by."""
+        """End the heads that stand by."""
         self._store.transact([Put(_ENDED, b"")], when=[self.mark])
 
     def _begin_renewals(self) -> None:
@@ -288,7 +288,7 @@ class Leadership:
         self._thread.start()
 
     def _keep(self, leads: int) -> None:
-        """Renew the lease as long as this head serves; on a thread of its own.
+        """Renew the lease as long as this head serves; on a separate thread.
 
         Args:
             leads: The revision since which it does; it may lose its lease and serve again later.
@@ -297,7 +297,7 @@ class Leadership:
             try:
                 self._renew()
                 leader = self._store.get(LEADER)
-                if leader is None or leader.modified != leads:  # somebody deleted it
+                if leader is None or leader.modified != leads:  # it was deleted
                     self._lose(leads)
                 self._look_at_others()
             except LeaseLostError:
@@ -381,7 +381,7 @@ class LeaderStore(Store):
         return self._store.grant(seconds)
 
     def keep_alive(self, lease: int) -> None:
-        """Let a lease have its whole time again."""
+        """Renew a lease for its whole time."""
         self._store.keep_alive(lease)
 
     def revoke(self, lease: int) -> None:

@@ -1,7 +1,7 @@
 """The ledger of a cluster: what happened, in the order in which the head heard of it.
 
-It is an SQLite file of its own beside the store, because it may be lost and the store may not.
-Nobody who notes an event waits for the disk: a thread writes. When the disk is full or the file
+It is a separate SQLite file beside the store, because it may be lost and the store may not.
+Recording an event does not wait for the disk: a thread writes. When the disk is full or the file
 cannot be used, the last events are kept in memory, the ledger says so, and tries again.
 """
 
@@ -27,36 +27,36 @@ from sapwood.environment.logs import logger
 from sapwood.store.file_system import is_local
 
 KINDS: Final = {
-    "head.started": "the head began, or began again",
-    "head.ended": "somebody ended the cluster",
-    "head.replaced": "a head serves no more, so that another one may",
+    "head.started": "the head started, or restarted",
+    "head.ended": "the cluster was ended",
+    "head.replaced": "a head stopped serving, so that another one may",
     "node.joined": "a machine became a node",
     "node.back": "a node came back",
-    "node.lost": "a node is gone, or ended by itself, and may come back",
-    "node.removed": "somebody removed a node",
-    "machine.refused": "somebody was not let in",
+    "node.lost": "a node was lost, or ended unasked, and may come back",
+    "node.removed": "a node was removed",
+    "machine.refused": "a machine was refused",
     "certificate.renewed": "a node got a new certificate",
-    "credential.issued": "somebody issued a credential",
+    "credential.issued": "a credential was issued",
     "credential.refused": "a credential was refused, or did not give the right that was needed",
-    "credential.revoked": "somebody revoked a credential",
-    "credential.cut_off": "a front end was cut off: its credential was revoked, or has ended",
+    "credential.revoked": "a credential was revoked",
+    "credential.cut_off": "a client was disconnected: its credential was revoked or has expired",
     "request.refused": "the HTTP server refused a request",
     "session.created": "a session took nodes",
     "session.delayed": "a session waits for machines that were asked for",
     "session.allocated": "a session got the machines that it waited for",
-    "session.restarted": "the root of a session was killed, and begun again",
+    "session.restarted": "the server of a session was killed, and restarted",
     "session.ended": "a session gave its nodes back",
-    "agent.joined": "a process that somebody else had started became an agent of a session",
-    "agent.lost": "such an agent is gone unasked",
-    "agent.left": "such an agent left, or was removed",
-    "agent.refused": "a process was not let in as an agent",
+    "agent.joined": "an invited process became an agent of a session",
+    "agent.lost": "an invited agent was lost",
+    "agent.left": "an invited agent left, or was removed",
+    "agent.refused": "a process was refused as an agent",
     "session.merged": "a session was merged with another one",
     "session.split": "two merged sessions were split",
     "process.lost": "a process of a session ended unasked",
     "process.replaced": "another process took its place",
-    "run.restarted": "the process of a run was killed, and begun again",
+    "run.restarted": "the process of a run was killed, and restarted",
     "run.ended": "a run ended",
-    "policy.changed": "somebody changed the policy",
+    "policy.changed": "the policy was changed",
     "ledger.gap": "events were lost, or the disk was full",
 }
 """Every kind of event."""
@@ -216,7 +216,7 @@ def kinds_of(texts: Iterable[str]) -> frozenset[str]:
 
 
 class Ledger:
-    """A ledger; any thread may use it, and nobody but :meth:`find` waits for the disk.
+    """A ledger; any thread may use it, and only :meth:`find` waits for the disk.
 
     Args:
         folder: Where its file lies.
@@ -523,7 +523,7 @@ class Ledger:
         return file.execute(text, [*values, query.limit]).fetchall()
 
     def _known_nodes(self, file: sqlite3.Connection, query: EventQuery) -> list[str]:
-        """Return those of the wanted nodes of which there are events."""
+        """Return the wanted nodes that have events."""
         rows = file.execute(
             "SELECT value FROM json_each(?) WHERE EXISTS"
             " (SELECT 1 FROM events WHERE node = value AND node != '' AND time >= ?)",

@@ -1,7 +1,7 @@
 """The credentials of a cluster at its head: issued, listed, revoked, and told to everybody.
 
-What must outlive the head lies in its store: the issuer's key, what was issued (without keys), and
-what was revoked. A revocation is in the store before anybody is told; then the front ends that use
+The store of the head keeps the issuer's key, issued credentials (without keys), and
+revocations. A revocation is in the store before it is announced; then the clients that use
 the credential are cut off, and all nodes and the other front ends get the new epoch of the list.
 """
 
@@ -56,11 +56,11 @@ class CredentialOffice:
         clock: The time, seconds since 1970.
 
     Attributes:
-        denials: What was revoked.
+        denials: Revoked credentials.
 
     Raises:
         StoreError: The store fails.
-        msgspec.MsgspecError: What is kept there was not written by a head.
+        msgspec.MsgspecError: The stored data were not written by a head.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CredentialOffice:
 
         Args:
             wanted: Which.
-            by: The rights of who wants it: nobody gives more than that.
+            by: The rights of the requester, which bound the new ones.
             places: Where the head is reached.
             longest: Seconds that it may live at most.
 
@@ -203,10 +203,10 @@ class CredentialOffice:
         """Refuse what has a block of an id from now on; the store knows when this returns.
 
         Returns:
-            What everybody is to be told, and whether the head issued that block.
+            The announcement, and whether the head issued that block.
 
         Raises:
-            SecurityError: It is no id, or too many were revoked.
+            SecurityError: It is not an id, or too many were revoked.
             StoreError: It cannot be kept; then nothing is revoked.
         """
         block = check_id(text)
@@ -250,7 +250,7 @@ class CredentialOffice:
         return update, facts is not None
 
     def _forget_ended(self, now: float) -> None:
-        """Forget what nobody can use any more; with the lock held."""
+        """Forget expired entries; with the lock held."""
         ended = [one for one, facts in self._issued.items() if facts.not_after < now]
         gone = [one for one, until in self._revoked.items() if until < now]
         keys = [_ISSUED + one for one in ended] + [_REVOKED + one for one in gone]

@@ -1,4 +1,4 @@
-"""The policy of a cluster: what its head and sessions do by themselves, changed while they run.
+"""The policy of a cluster: automatic actions of its head and sessions, changed while they run.
 
 The policy is the table ``[policy]`` of the settings. Files and variables give it when the head
 starts, as they give all settings. What somebody sets at the head counts more, lies in the head's
@@ -52,7 +52,7 @@ _log = logger("policy")
 
 
 class _KeptValue(msgspec.Struct, frozen=True):
-    """How a value lies in the store.
+    """A value in the store.
 
     Attributes:
         value: As TOML.
@@ -122,7 +122,7 @@ class PolicyKeeper:
 
     @property
     def settings(self) -> Settings:
-        """All settings of the head, as they were when it started but for the policy."""
+        """All settings of the head at its start, with the present policy."""
         return self._shown.settings
 
     def rights_of(self, role: str) -> list[str]:
@@ -130,7 +130,7 @@ class PolicyKeeper:
 
         Raises:
             ConfigurationError: There is no such role.
-            SecurityError: The role names what is no right.
+            SecurityError: The role names something that is not a right.
         """
         own = self.current.roles
         if role in own:
@@ -186,15 +186,15 @@ class PolicyKeeper:
 
         Args:
             key: Its dotted name.
-            text: The value, as in a variable; empty: what counted before anybody set it here.
-            by: Who wants it.
+            text: The value, as in a variable; empty to remove the value that was set here.
+            by: Name of the requester.
 
         Returns:
             The lines that are others now.
 
         Raises:
             ConfigurationError: There is no such key, or the value is wrong; it says what is right.
-            SecurityError: A role names what is no right.
+            SecurityError: A role names something that is not a right.
             StoreError: It cannot be kept; then nothing has changed.
         """
         parts = _parts(key)

@@ -1,4 +1,4 @@
-"""How often a head begins again what was killed: roots of sessions, and the processes of runs."""
+"""Limits of restarts by a head after kills: session servers, and the processes of runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KEPT = 100
 def begun_again(
     former: Sequence[float], policy: RestartPolicy, now: float
 ) -> tuple[float, ...] | None:
-    """Return when something was begun again, now among them; None if it was too often.
+    """Return the times of restarts, including now; None if there were too many.
 
     Args:
-        former: When it was begun again so far, seconds since 1970.
+        former: Times of former restarts, seconds since 1970.
         policy: How often it may be.
         now: The time.
 

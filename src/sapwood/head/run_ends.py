@@ -11,7 +11,7 @@ nobody knows            again      a former head had begun it
 it failed, no answer    over       it would fail again
 ======================  =========  ================================================
 
-``restarts.limit`` and ``restarts.run`` of the policy bound what is begun again, and a run that was
+``restarts.limit`` and ``restarts.run`` of the policy bound restarts, and a run that was
 cancelled is over in any case.
 """
 
@@ -27,10 +27,10 @@ from sapwood.environment.settings import RestartPolicy
 from sapwood.head.restarts import begun_again
 
 SESSION_LOST: Final = 75
-"""Exit code of a driver whose session was lost: it is to be begun again."""
+"""Exit code of a driver whose session was lost: it is restarted."""
 
 INTERRUPTED: Final = 130
-"""Exit code of a driver that SIGTERM has ended: it is begun again, unless the run was cancelled."""
+"""Exit code of a driver that SIGTERM has ended: it is restarted, unless the run was cancelled."""
 
 
 class DriverEnd(enum.Enum):
@@ -68,7 +68,7 @@ def how_ended(status: int | None, *, answered: bool) -> DriverEnd:
     """Return how a driver has ended.
 
     Args:
-        status: What ``waitpid`` says; None where somebody else is its parent.
+        status: Result of ``waitpid``; None for a process with another parent.
         answered: Whether it has written an answer.
 
     Example:
@@ -89,14 +89,14 @@ def how_ended(status: int | None, *, answered: bool) -> DriverEnd:
 def restarts_after(
     end: DriverEnd, former: Sequence[float], policy: RestartPolicy, now: float, *, cancelled: bool
 ) -> tuple[float, ...] | None:
-    """Return when the run was begun again, now among them; None where it is over.
+    """Return the times of the run's restarts, including now; None where it is over.
 
     Args:
         end: How its process has ended.
-        former: When it was begun again so far, seconds since 1970.
+        former: Times of former restarts, seconds since 1970.
         policy: How often it may be.
         now: The time.
-        cancelled: Whether somebody has cancelled it.
+        cancelled: Whether it was cancelled.
     """
     if cancelled or FOLLOWS[end] is Follows.OVER or policy.run == "end":
         return None

@@ -1,9 +1,9 @@
-"""The runs of a head that go on without the user: each is driven by a process of its own.
+"""The detached runs of a head: each is driven by a separate process.
 
 The driver is ``sapwood run``, which attaches to a session like any front end, or starts agents of
 its own. It writes its progress, what agents print, checkpoints and its answer into a folder. So a
 run needs neither the user's process nor the head. A driver that ends without an answer was killed,
-or its session was lost: it is begun again, and goes on from the last checkpoint.
+or its session was lost: it is restarted, and continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sapwood.store.base import Store
 RUNNING, DONE, FAILED, CANCELLED = "running", "done", "failed", "cancelled"
 
 OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
-"""Files of a run: what was printed, what it gave or why it failed, how far it has come."""
+"""Files of a run: its output, its result or error, its progress."""
 
 MAX_OUTPUT_LOG = 64 * 2**20
 """Bytes of what a run prints that are kept."""
@@ -53,19 +53,19 @@ WAIT = "wait.txt"
 """File of a run that waits for its machines: for what; it is there as long as the run waits."""
 
 CHECKPOINT = "checkpoint"
-"""File of a run from which it goes on when it is begun again."""
+"""File of a run from which it continues after a restart."""
 
 LOCK = "driver.lock"
 """File of a run that its driver has locked: there is one at a time."""
 
 MAX_RUNNING = 256
-"""Runs that may go on at a time."""
+"""Runs that may be active at a time."""
 
 MAX_OVER = 200
 """Runs that are over and are kept; of more, those that ended last are."""
 
 CANCEL_TIMEOUT = 15.0
-"""Seconds that a run gets to end by itself when it is cancelled."""
+"""Seconds that a cancelled run may take to end before it is killed."""
 
 MAX_REASON = 200
 """Characters of the reason of a failure that are kept of a run."""
@@ -134,7 +134,7 @@ class HeadRuns:
     def close(self) -> None:
         """Cancel all runs, at the same time."""
         with self._lock:
-            self._closing = True  # nothing is begun again
+            self._closing = True  # nothing is restarted
             watched = dict(self._watched)
             for run in watched:
                 self._keep(msgspec.structs.replace(self._records[run], cancelled=True))
@@ -163,7 +163,7 @@ class HeadRuns:
         """Begin a run.
 
         Raises:
-            ConfigurationError: Too many go on.
+            ConfigurationError: Too many runs are active.
             ResourceError: Its process cannot be started.
             StoreError: It cannot be noted.
         """
@@ -349,7 +349,7 @@ def _kill(record: calls.RunRecord) -> None:
     """Kill the process of a run that this process has just begun, if there is one."""
     if record.pid:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(record.pid, signal.SIGKILL)  # it is the first of a session of its own
+            os.killpg(record.pid, signal.SIGKILL)  # it leads its own process session
         with contextlib.suppress(ChildProcessError):
             os.waitpid(record.pid, 0)
 

@@ -71,7 +71,7 @@ STRANGER_PATIENCE = 10.0
 """Seconds that a front end has to show one."""
 
 MAX_STRANGE_MESSAGE = 64 * 1024
-"""Bytes of a message of somebody who has not."""
+"""Bytes of a message of a peer that has not."""
 
 FAREWELL = 1.0
 """Seconds that a front end has to read why it is cut off."""
@@ -98,7 +98,7 @@ class ServiceCall(msgspec.Struct, frozen=True, tag="call"):
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
-    """What came of a call."""
+    """The outcome of a call."""
 
     number: int
     value: Any = None
@@ -231,7 +231,7 @@ class ServiceCaller:
 
 
 class Handler(Protocol):
-    """What does what a call asks for, on the loop's thread."""
+    """A handler of calls, on the loop's thread."""
 
     def __call__(self, caller: ServiceCaller, value: Any, /) -> Any:
         """Return the answer, or a future that gets it.
@@ -245,10 +245,10 @@ class ServiceServer:
     """Answers front ends; what a listener gives their connections to.
 
     Args:
-        handlers: What does what, by name.
+        handlers: Handlers by name.
         thread: Its loop watches the connections.
         gate: Says who may call what; without one, only front ends at a Unix socket may.
-        serves: Says whether anybody is answered; who is not, is cut off.
+        serves: Whether calls are answered; otherwise peers are disconnected.
     """
 
     def __init__(
@@ -358,7 +358,7 @@ class ServiceServer:
             caller.connection.close()
 
     def _admit(self, caller: ServiceCaller, call: ServiceCall, gate: Gate) -> None:
-        """Let somebody show a credential."""
+        """Ask the peer for a credential."""
         if call.name == GREET:
             self._reply(caller, Reply(call.number, plain(gate.greet(caller))))
             return
@@ -500,11 +500,11 @@ class ServiceClient:
 
     Args:
         way: How it is reached.
-        noticed: Told of notices, on a thread of its own: ``noticed(name, value)``.
+        noticed: Receives notices, on a separate thread: ``noticed(name, value)``.
         ended: Told why the connection ended, if it was not closed here.
 
     Raises:
-        CommunicationError: Nobody answers there, or not in time.
+        CommunicationError: No process answers there in time.
     """
 
     def __init__(
@@ -561,7 +561,7 @@ class ServiceClient:
         """ServiceCall and return the answer.
 
         Raises:
-            CommunicationError: The head is gone, or there was no answer in so many seconds.
+            CommunicationError: The head is gone, or did not answer in time.
             SapwoodError: What the head says.
         """
         try:
@@ -660,7 +660,7 @@ class ServiceClient:
             self._thread.post(work)
 
     def later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Have a function called on the connection's thread, if it is there still."""
+        """Call a function on the connection's thread, if it still runs."""
         with contextlib.suppress(ClosedError):
             self._thread.post(self._thread.loop.call_later, seconds, function)
 

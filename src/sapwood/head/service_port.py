@@ -18,7 +18,7 @@ class ServiceTlsPort:
     """Serves front ends that come over TLS; ALPN tells them from nodes.
 
     Args:
-        control: Its port is that of the head.
+        control: The control tree, whose port the head shares.
         thread: Its loop serves front ends.
     """
 

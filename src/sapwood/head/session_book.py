@@ -1,8 +1,8 @@
 """What a head knows of its sessions, and what it has done about them. No I/O but its store.
 
 A session is written down before its root begins, and again with each step. So the next head finds
-it as it was before a step or as it was after: it looks for the root, and goes on or clears up. What
-roots are made of is elsewhere: see :class:`RootProcesses`.
+it as it was before a step or as it was after: it looks for the root, and continues or clears up.
+What roots are made of is elsewhere: see :class:`RootProcesses`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MAX_SESSIONS = 256
 """Sessions that may be there at a time."""
 
 MAX_ENDED = 100
-"""Sessions that have ended and are listed still; of more, the last ones are."""
+"""The most ended sessions that are still listed, the last ones."""
 
 STORE_RETRY = 1.0
 """Seconds between two tries to record that a root restarts, such as on a full disk."""
@@ -64,15 +64,15 @@ _log = logger("head")
 
 
 class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process of a root is told when it begins.
+    """The configuration of a session server.
 
     Attributes:
         id: Of its session.
         cluster: What the user calls the cluster of the head.
         wanted: What the session is to be.
         secret: What front ends on other machines must know.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
-        disconnect: What becomes of what comes while nobody is attached.
+        idle: Seconds without attached clients after which it ends; 0 for never.
+        disconnect: Treatment of results that arrive without an attached client.
         user: The user of nodes as whom its processes run; empty for that of their daemons.
         machines: Nodes that the one before it was on, which are waited for a while.
         former: What nodes call the processes of the one before it, which are ended.
@@ -97,7 +97,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         pid: The process.
         socket: Where front ends reach it; empty while it waits.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        idle: Seconds without attached clients after which it ends; 0 for never.
         report: How it is.
         machines: Nodes that it is on.
         tree: What these call its processes.
@@ -117,7 +117,7 @@ class RootWatch(Protocol):
     """The process of a root, as a head has it."""
 
     def end(self) -> Future[Any]:
-        """Have it end, by force if it does not; the future is done when its end was told."""
+        """Stop it, by force if needed; the future is done when its end was reported."""
 
     def forget(self) -> None:
         """Hear no more of it."""
@@ -139,7 +139,7 @@ class RootProcesses(Protocol):
         """Begin the root of a session not again; the future gets a ``CancelledError``."""
 
     def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
-        """Hear of the end of a root: ``ended`` is told in words how it ended.
+        """Subscribe to the end of a root: ``ended`` receives how it ended, as text.
 
         Raises:
             ProcessLookupError: It has ended.
@@ -149,7 +149,7 @@ class RootProcesses(Protocol):
         """Return when a process began; 0 if there is none."""
 
     def notices(self) -> Sequence[SessionNotice]:
-        """Return what roots have told by themselves; some may have been killed."""
+        """Return the notices that roots have written; some may have been killed."""
 
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left: its notice, and the folders of its sockets."""
@@ -234,7 +234,7 @@ class SessionBook:
             ends = record.state == SessionState.DRAINING.value
             state = record.state if ends else SessionState.DETACHED.value
             record = msgspec.structs.replace(record, state=state, socket=told.socket)
-        if record.pid and told is None:  # a root that ends by itself takes its notice along
+        if record.pid and told is None:  # a root that ends normally removes its notice
             self._keep(self._after(record, SessionStep.ENDS))
             self._over(record, "it ended while there was no head")
             return
@@ -267,7 +267,7 @@ class SessionBook:
         ends: list[Future[Any]] = []
         if not keep:
             with self._lock:
-                self._closing = True  # what is beginning ends itself
+                self._closing = True  # starting sessions end themselves
             for record in self.records():
                 if not SessionState(record.state).is_over:
                     with contextlib.suppress(SapwoodError):
@@ -314,7 +314,7 @@ class SessionBook:
     def root_begins(self, session: str) -> bool:
         """Whether the root of a session is there, or will be soon; by the session's id.
 
-        It waits for nobody: the loop of the head's port asks.
+        It does not wait, because the loop of the head's port calls it.
         """
         record = self._records.get(session)
         if record is None or record.machine != self._machine:
@@ -323,7 +323,7 @@ class SessionBook:
         return not state.is_over and state is not SessionState.DRAINING
 
     def joined(self) -> list[calls.JoinedOf]:
-        """Return the agents of sessions that somebody else has started."""
+        """Return the agents of sessions that joined by an invitation."""
         living = (one for one in self.records() if not SessionState(one.state).is_over)
         return [
             calls.JoinedOf(record.handle, agent)
@@ -396,7 +396,7 @@ class SessionBook:
 
         Raises:
             ClosedError: It has ended already.
-            ResourceError: It is starting still, or on another machine.
+            ResourceError: It is still starting, or on another machine.
         """
         record = self.find(text)
         if SessionState(record.state).is_over:
@@ -424,9 +424,9 @@ class SessionBook:
                 self._keep(msgspec.structs.replace(known, shared=True))
 
     def report(self, report: calls.SessionReport) -> bool:
-        """Note what a root says; return whether it is to go on.
+        """Record a report of a root; return whether it may continue.
 
-        A root whose session is over for the head has nobody left who would find it.
+        No client would find a root whose session is over for the head.
 
         Raises:
             ProtocolError: Its session cannot be in the state that it says.
@@ -439,7 +439,7 @@ class SessionBook:
                 return record.machine != self._machine
             _check_state(record, report.state)
             if record.pid and report.pid and report.pid != record.pid:
-                return True  # the last word of a root that was killed
+                return True  # the last message of a root that was killed
             if not record.pid:  # it is ready, and has told this before that
                 self._early[report.id] = report
                 return True
@@ -548,7 +548,7 @@ class SessionBook:
                     self._note_wait(known, ready.report)
                 early = self._early.pop(record.id, None)
                 if early is not None and early.pid in {0, record.pid}:
-                    self.report(early)  # each change is told, so it is the later one
+                    self.report(early)  # each change is reported, so it is the later one
             self._watch(record)
         except BaseException as error:  # noqa: BLE001 - handed to who waits
             try:
@@ -559,7 +559,7 @@ class SessionBook:
             finally:
                 answer.set_exception(error)
             return
-        if ends:  # somebody has ended it meanwhile
+        if ends:  # it was ended meanwhile
             with contextlib.suppress(SapwoodError):
                 when_done(self._end(record, known.reason), partial(_pass_on, answer))
                 return
@@ -571,7 +571,7 @@ class SessionBook:
         answer.set_result(_plain(record))
 
     def _disown(self, ready: RootReady) -> None:
-        """Have a root end that nobody waits for any more."""
+        """Stop a root that is no longer awaited."""
         with contextlib.suppress(OSError):
             watch = self.processes.watch(
                 ready.pid, self.processes.began(ready.pid), lambda _how: None
@@ -579,11 +579,11 @@ class SessionBook:
             watch.end()
 
     def _not_begun(self, record: calls.SessionRecord, reason: str) -> None:
-        """There is no root, or one that cannot be written down, which nobody would find."""
+        """Handle a missing root, or one that cannot be recorded and so would not be found."""
         with self._lock:
             watch = self._watched.get(record.id)
             if watch is None and record.pid:
-                with contextlib.suppress(OSError):  # it is gone, or nobody can look after it
+                with contextlib.suppress(OSError):  # it is gone, or cannot be watched
                     watch = self.processes.watch(
                         record.pid, record.started, partial(self._ended, record.id)
                     )
@@ -618,7 +618,7 @@ class SessionBook:
             report = known.report or calls.SessionReport(id=record.id, state="")
             report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(draining, report=report))
-            if watch is None:  # its root is begun again at this moment
+            if watch is None:  # its root is being restarted
                 self._ending.setdefault(record.id, []).append(answer)
         if watch is None:
             self.processes.give_up(record.id)
@@ -720,7 +720,7 @@ class SessionBook:
         when_done(beginning, partial(self._begun, record, answer))
 
     def _restarted(self, record: calls.SessionRecord) -> tuple[RootPlan, tuple[float, ...]] | None:
-        """Return how a root is begun again, and when it was, now among it; None if it is not."""
+        """Return how a root is restarted, and all times of restarts; None if it is not."""
         if self._closing or SessionState(record.state) is SessionState.DRAINING:
             return None
         policy = self._policy().restarts
@@ -779,7 +779,7 @@ class SessionBook:
                 )
                 for one in old:
                     self._opened().delete(_SESSIONS + one)
-            except SapwoodError as error:  # the next head sees by itself that it is over
+            except SapwoodError as error:  # the next head finds out that it is over
                 _log.warning("end not written down", session=record.handle, reason=error.what)
         for waiting in self._ending.pop(record.id, ()):
             waiting.set_result(_plain(after))

@@ -1,4 +1,4 @@
-"""Where the roots of sessions are, for front ends that come while there is no head.
+"""Addresses of session servers, for clients that connect while the head is down.
 
 Each root has a small file in the folder of its head. The head knows more, and is asked first.
 """

@@ -1,4 +1,4 @@
-"""Which settings of a session count that come from somebody who is not the head's own user.
+"""The settings that a creator who is not the head's user may give a session.
 
 The root of a session is a process of the head's user. Its settings name programs, files and
 arguments of commands, so whoever chose them all could have that user do anything. The head's own
@@ -69,14 +69,14 @@ _SHAPES: Final = frozenset({"cluster.shape", "nodes.topology"})
 
 
 def allowed_settings(wanted: Any, own: Settings) -> Any:
-    """Return the settings of a session that somebody else than the head's user makes.
+    """Return the settings of a session whose creator is not the head's user.
 
     Args:
-        wanted: All settings as its creator has them, as plain values; None for those of the head.
+        wanted: All settings as its creator has them, as plain values; None for the head's.
         own: Those of the head.
 
     Raises:
-        ConfigurationError: They are no settings.
+        ConfigurationError: They are not settings.
         SecurityError: One is not for others to choose, and is neither the default nor the head's.
 
     Example:

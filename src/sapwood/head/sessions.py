@@ -1,7 +1,7 @@
-"""The sessions of a head whose roots are processes of their own: begun, found, listed, ended.
+"""The sessions of a head with separate session servers: started, found, listed, ended.
 
-A root outlives the head. What the head knows of it lies in the store, so the next head finds it. A
-root that was killed is begun again, under the same handle, as often as the policy allows.
+A root outlives the head. The store keeps the head's record of it, so the next head finds it. A
+root that was killed is restarted, under the same handle, as often as the policy allows.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ RESTART_PATIENCE = 120.0
 """Seconds in which a root that was killed must be there again."""
 
 MAX_RESTARTS = 4
-"""Roots that are begun again at a time."""
+"""Roots that are restarted at a time."""
 
 RESTART_PAUSE = 0.5
 """Seconds between two tries to begin it."""
 
 END_TIMEOUT = 40.0
-"""Seconds that a root gets to end by itself."""
+"""Seconds that a root may take to end before it is killed."""
 
 _read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
 
@@ -63,7 +63,7 @@ class RootsHere:
 
     Args:
         cluster: What the user calls the cluster.
-        folder: Logs of roots lie there.
+        folder: Folder of the logs of roots.
         thread: Its loop watches their processes.
         pool: Does what takes long.
     """
@@ -163,7 +163,7 @@ class RootsHere:
         return started(pid)
 
     def notices(self) -> list[SessionNotice]:
-        """Return what roots have told by themselves."""
+        """Return the notices that roots have written."""
         return notices(self._cluster)
 
     def clear(self, session: str, sockets: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ class _WatchedRoot:
         return self._over
 
     def forget(self) -> None:
-        """Hear no more of it; who waits for its end is told so."""
+        """Stop watching it; callers that wait for its end get an error."""
         self._process.forget()
         with contextlib.suppress(InvalidStateError):
             self._over.set_exception(ClosedError("the head ends"))
@@ -230,7 +230,7 @@ class HeadSessions(SessionBook):
     Args:
         store: Returns what keeps what outlives the head.
         cluster: What the user calls the cluster.
-        folder: Logs of roots lie there.
+        folder: Folder of the logs of roots.
         thread: Its loop watches their processes.
         pool: Does what takes long.
         policy: Returns the policy of the moment.

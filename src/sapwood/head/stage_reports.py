@@ -1,4 +1,4 @@
-"""What people are told of staged files."""
+"""Reports of staged files for people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was staged.
+    """A report of staged files.
 
     Attributes:
         name: What it is called.
@@ -68,7 +68,7 @@ class EnvironmentReport(StageReport, frozen=True, kw_only=True):
 
 
 class CollectReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was collected.
+    """A report of collected files.
 
     Attributes:
         path: Where it is now.

@@ -2,7 +2,7 @@
 
 Content goes to few nodes from here, through the head; each node passes it on to others while it
 arrives (:func:`sources_of`). What a node has already is not sent, and where it has a part of it,
-the rest is. When a node ends, those that fetch from it go on elsewhere, from their byte on.
+the rest is. When a node ends, nodes that fetch from it continue elsewhere, from the same byte.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WINDOW: Final = 4
 """Pieces that were sent to one node and not confirmed."""
 
 SMALL: Final = 64 * 1024
-"""Bytes up to which all nodes get their content from here: it is there before others are asked."""
+"""Bytes up to which all nodes get their content from here: it arrives before others are asked."""
 
 MAX_ATTEMPTS: Final = 8
 """Sources that a node tries."""
@@ -138,7 +138,7 @@ class Staging:
             name: What it is called there, if it is one only; empty: as here.
 
         Returns:
-            What came of each, and what went wrong on which nodes.
+            The outcome of each, and the errors by node.
 
         Raises:
             DataMissingError: One is not here, or cannot be read.
@@ -179,13 +179,13 @@ class Staging:
             name: What the environment is called there; empty: as the lock's project or file.
 
         Returns:
-            What came of it for each kind of nodes, and what went wrong on which nodes.
+            The outcome for each kind of nodes, and the errors by node.
 
         Raises:
             DataMissingError: The lock cannot be read.
             InputError: It cannot be installed, the name is taken, or there is no such node.
             CommunicationError: No index is reached.
-            ResourceError: There is no uv, or the disk is full.
+            ResourceError: The program uv is missing, or the disk is full.
             NodeLostError: A node that was named is not there.
         """
         lock = PackageLock(path)
@@ -231,7 +231,7 @@ class Staging:
         return found
 
     def _check_free(self, name: str, wanted: Mapping[int, str]) -> dict[str, SapwoodError]:
-        """Refuse a name that files have which are no environment; return who does not answer."""
+        """Refuse a name that is not of an environment; return the nodes that do not answer."""
         answers = {host: self._head.ask(host, sm.LIST, None) for host in wanted}
         facts, failed = _answers(answers, wanted, sm.StageFacts)
         taken = [
@@ -250,7 +250,7 @@ class Staging:
     def _delivered(
         self, tree: FileTree, path: Path, wanted: Mapping[int, str]
     ) -> tuple[StageReport, dict[str, SapwoodError]]:
-        """Have a tree on nodes; return what came of it, and what went wrong."""
+        """Copy a tree to nodes; return the outcome and the errors."""
         tree.check()
         with contextlib.closing(
             _Delivery(self._head, tree, path, wanted, self._listen)
@@ -263,8 +263,8 @@ class Staging:
     ) -> tuple[list[CollectReport], dict[str, SapwoodError]]:
         """Collect a file or a folder from nodes.
 
-        What is equal on all of them is in the folder by its name, else each node's is in a folder
-        with the node's name. Equal files come once, and share their place on the disk.
+        A file that is equal on all of them is in the folder by its name, else each node's is in a
+        folder with the node's name. Equal files come once, and share their place on the disk.
 
         Args:
             remote: A path on the nodes; it may begin with ``~`` or a variable.
@@ -354,7 +354,7 @@ def staged_files(facts: Mapping[str, sm.StageFacts]) -> list[StagedFiles]:
 
 
 def folded(failed: Mapping[str, SapwoodError]) -> SapwoodError:
-    """Return one error for what went wrong on some nodes: equal ones are told once.
+    """Return one error for the errors of nodes: equal ones are listed once.
 
     Example:
         >>> failed = {"n1": InputError("no file"), "n2": InputError("no file")}
@@ -383,7 +383,7 @@ class _NodeState:
         missing: What it has not.
         source: From where it gets that: a number, 0 for the front end, None for nowhere yet.
         attempt: Counts its sources; answers to former ones mean nothing.
-        pieces: What comes next, where its source is the front end.
+        pieces: The next pieces, where its source is the client.
         under_way: Pieces that it has not confirmed.
         unanswered: Questions that it has not answered.
         trouble: What went wrong with its last source.
@@ -431,7 +431,7 @@ class _Delivery:
         self._unsubscribe()
 
     def report(self) -> StageReport:
-        """Return what came of it."""
+        """Return the outcome."""
         return StageReport(
             name=self._tree.name,
             digest=self._tree.digest,
@@ -520,7 +520,7 @@ class _Delivery:
             self._move(state)
 
     def _move(self, state: _NodeState) -> None:
-        """Let a node go on with another source: that of its former one, or the front end."""
+        """Continue a node with another source: its source's source, or the client."""
         former = self._states.get(state.source or 0)
         state.begin_anew()
         above = former.source if former is not None else 0
@@ -535,7 +535,7 @@ class _Delivery:
             self._ask(state, sm.LOOK, messages.to_value(self._tree), self._looked)
 
     def _fail(self, state: _NodeState, error: SapwoodError) -> None:
-        """Give a node up; those that get content from it go on elsewhere."""
+        """Give a node up; nodes that get content from it continue elsewhere."""
         name = self._nodes[state.host]
         if name in self.failed or state.done:
             return
@@ -598,7 +598,7 @@ class _Delivery:
         answered: Callable[[_NodeState, Any], None],
         refused: Callable[[_NodeState, SapwoodError], None] | None = None,
     ) -> None:
-        """Ask a node; what comes of it is taken in by :meth:`_work`, unless it is too late."""
+        """Ask a node; :meth:`_work` handles the answer, unless it is too late."""
         attempt = state.attempt
         state.unanswered += 1
 
@@ -631,7 +631,7 @@ class _Delivery:
         self._feed(state)
 
     def _not_written(self, state: _NodeState, error: SapwoodError) -> None:
-        if type(error) is ProtocolError:  # another one has gone on with it meanwhile
+        if type(error) is ProtocolError:  # another one has continued it meanwhile
             state.trouble = error
             self._move(state)
         else:
@@ -765,7 +765,7 @@ def _place(
     key = (entry.sha256, entry.executable)
     known = ready.get(key)
     if known is not None:
-        with contextlib.suppress(OSError):  # where there are no hard links
+        with contextlib.suppress(OSError):  # without hard links
             path.hardlink_to(known)
             return
     shutil.copyfile(files[entry.sha256], path)

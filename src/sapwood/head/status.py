@@ -32,7 +32,7 @@ class NodeCause(msgspec.Struct, frozen=True):
     Attributes:
         reason: In words; empty for one that is there.
         since: Since when, seconds since 1970.
-        former: Why it was not there before.
+        former: Why it was missing before.
         former_time: When that was.
     """
 

@@ -40,7 +40,7 @@ class TreeBook:
     def changed(
         self, known: calls.KnownTrees, sessions: Sequence[calls.SessionRecord]
     ) -> calls.SessionTrees:
-        """Return the trees that are others than somebody has; forget those of what is over.
+        """Return the trees that differ from a client's; forget trees of ended sessions.
 
         Args:
             known: What it has.

@@ -57,7 +57,7 @@ class WatchedProcess:
                     signal.pidfd_send_signal(self._watch, number)
 
     def end(self, first: signal.Signals, patience: float) -> bool:
-        """Have it end, by force if it does not in time; return whether it did by itself."""
+        """Stop it, by force if it does not end in time; return whether it ended without force."""
         return end_all([self], first, patience)
 
     def forget(self) -> None:

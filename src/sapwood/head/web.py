@@ -1,8 +1,8 @@
-"""The HTTP server of a head: a process of its own, begun when somebody first asks for it.
+"""The HTTP server of a head: a separate process, started at the first request for it.
 
 It may die, hang or be overwhelmed, and neither the head nor a run notices. Connections that speak
 HTTP reach it through the head's port, which hands them over before a byte is read, and, where the
-user says so, over a listener of its own on this machine.
+user says so, over a separate listener on this machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_WAITING: Final = 64
 """Connections that wait while the process begins; of more, the oldest are closed."""
 
 END_PATIENCE: Final = 2.0
-"""Seconds that the process gets to end by itself."""
+"""Seconds that the process may take to end before it is killed."""
 
 BEGIN_PATIENCE: Final = 60.0
 """Seconds until a process that has begun must serve."""
@@ -56,7 +56,7 @@ SHOWN_REASON: Final = 300
 """Characters of the last words of a process that are shown."""
 
 MAX_TICKETS: Final = 32
-"""Tickets for browsers that nobody has shown yet; of more, the last ones are good."""
+"""The most unused tickets for browsers; older ones expire."""
 
 TICKET_LIFE: Final = 300.0
 """Seconds for which a ticket is good."""
@@ -80,7 +80,7 @@ class HttpListen(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what others could reach.
 
         Raises:
-            ConfigurationError: It is no address of this machine only.
+            ConfigurationError: It is not an address of this machine only.
         """
         if not self.address:
             if self.no_token:
@@ -121,7 +121,7 @@ class HttpService:
 
     Args:
         cluster: What the user calls the cluster.
-        folder: Its log lies there.
+        folder: Folder of its log.
         control: Its port hands connections over.
         thread: That of the service.
         listen: Where it listens besides.
@@ -172,7 +172,7 @@ class HttpService:
             ResourceError: It has ended, or hangs.
         """
         if self._process is None:
-            return State.READY  # nobody has asked for anything yet
+            return State.READY  # no request has come yet
         status = self._process.poll()
         if status is not None:
             raise self._failed(status)

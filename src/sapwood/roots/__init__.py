@@ -1,1 +1,1 @@
-"""Roots of sessions as processes of their own, and the ports of front ends to them."""
+"""Session servers: separate processes with the roots of sessions; and clients' ports to them."""

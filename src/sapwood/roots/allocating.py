@@ -1,7 +1,7 @@
 """The machines that a session brings along: asked for by its root, waited for, given back.
 
 The process of the root asks for them, so they are there as long as the session is, whatever becomes
-of the front end and of the head. The nodes are those of a control tree of the session's own.
+of the front end and of the head. The nodes belong to a separate control tree of the session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GONE_LOOK = 0.5
 """Seconds between two looks whether they are."""
 
 CLOSE_TIMEOUT = 5.0
-"""Seconds in which the thread that asks for machines notices that nobody wants them any more."""
+"""Seconds in which the thread that asks for machines notices that they are not wanted any more."""
 
 _log = logger("session")
 
@@ -51,7 +51,7 @@ class SessionMachines:
     Attributes:
         launcher: What gets the machines.
         settings: The settings that count on these machines.
-        reason: Why nobody wants them any more; empty while somebody does.
+        reason: Why they are not wanted any more; empty while they are.
 
     Raises:
         ConfigurationError: There can be no such machines.
@@ -76,7 +76,7 @@ class SessionMachines:
         self._closed = False
 
     def completed(self, wanted: calls.CreateSession) -> calls.CreateSession:
-        """Return what the session is to be, with an agent for each CPU if nobody said how many.
+        """Return the plan of the session, by default with an agent for each CPU.
 
         That is for clusters that give CPUs instead of machines; else the nodes know how many cores
         they have.
@@ -93,7 +93,7 @@ class SessionMachines:
             on_wait: Told, on this thread, what is waited for.
 
         Raises:
-            CancelledError: Somebody called :meth:`end` meanwhile.
+            CancelledError: :meth:`end` was called meanwhile.
             SapwoodError: There are no such machines, or they do not become nodes.
         """
         self._asking.start()
@@ -113,7 +113,7 @@ class SessionMachines:
             raise
 
     def end(self, reason: str) -> None:
-        """Let nobody wait any more; from any thread, and from a signal handler."""
+        """End all waits; from any thread, and from a signal handler."""
         self.reason = self.reason or reason
         self._heard.put(None)
 
@@ -161,10 +161,10 @@ class SessionMachines:
             self._heard.put(what)
 
     def _must_be_wanted(self, control: ControlTree | None = None) -> None:
-        """Refuse to go on where all is given back; else note what is to be closed.
+        """Fail if all is given back already; else record what is to be closed.
 
         Raises:
-            CancelledError: Nobody wants the machines any more.
+            CancelledError: The machines are not wanted any more.
         """
         with self._lock:
             if not self._closed:
@@ -177,7 +177,7 @@ class SessionMachines:
     # --- the end of the machines ---------------------------------------------------------------
 
     def watch(self, control: ControlTree, gone: Callable[[str], None]) -> None:
-        """Have a function told why all machines are gone, when they are; on a thread of its own."""
+        """Call a function with the reason when all machines are gone; on a separate thread."""
         control.session.subscribe(self._places_changed)
         start_thread("sapwood-machines", self._watch, control, gone)
 
@@ -197,7 +197,7 @@ class SessionMachines:
                 return
 
     def _fate(self, control: ControlTree) -> str:
-        """Return what became of the machines, now that a node is lost; empty if they are there."""
+        """Return why the machines are gone, after a node was lost; empty if they are available."""
         hosts = range(1, len(control.hosts) + 1)
         reasons = [control.given_up(host) for host in hosts]
         if all(reasons):

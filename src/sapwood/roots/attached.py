@@ -98,12 +98,12 @@ class AdoptedStream:
 
     Args:
         handle: The hold on it.
-        waves: What comes of its waves, in their order.
-        dropped: What came meanwhile and was left out.
-        paced: Whether agents send of themselves no faster than somebody reads.
+        waves: Futures of its waves, in their order.
+        dropped: Number of results that were dropped meanwhile.
+        paced: Whether agents push no faster than the client reads.
 
     Attributes:
-        early: What came before somebody took it; on the session's thread.
+        early: Results that arrived before they were awaited; on the session's thread.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class AttachedSession:
         return self._welcome
 
     def detach(self) -> None:
-        """Leave the session, which goes on; what this front end waits for ends with an error."""
+        """Leave the session, which continues; this client's pending calls fail."""
         self._finish(ClosedError("this front end has left the session"), root_calls.DETACH)
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class AttachedSession:
 
     def _part(self, reason: SapwoodError) -> None:
         with self._lock:
-            self._over = self._over or reason  # from now on the root is told nothing
+            self._over = self._over or reason  # from now on nothing is sent to the root
         self._fail_calls(reason)
         self._abandon(reason)
 
@@ -311,7 +311,7 @@ class AttachedSession:
 
     @property
     def tree(self) -> Tree:
-        """The tree, as it is now."""
+        """The present tree."""
         return self._tree
 
     @property
@@ -321,7 +321,7 @@ class AttachedSession:
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Versions of the Pythons of all processes, as they were when this side attached."""
+        """Versions of the Pythons of all processes when this client attached."""
         return self._facts.pythons
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
@@ -354,7 +354,7 @@ class AttachedSession:
         return not (any(hosts) or some_joined or self.invitations.used)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
-        """Have a function told of lost and replaced places; what is returned ends that."""
+        """Call a function for lost and replaced places, until the returned function is called."""
         self._listeners.append(listener)
 
         def end() -> None:
@@ -562,7 +562,7 @@ class AttachedSession:
                 self._write(wire.MemoryTaken(ref.fd))
 
     def _lent_block(self, ref: SharedRef) -> Any:
-        """Return what owns memory that the root gives back; None for that of the root."""
+        """Return the owner of memory that the root gives back; None for the root's own."""
         if ref.pid != os.getpid():
             return None
         payload = self._lent.pop(ref.fd, None)
@@ -583,7 +583,7 @@ class AttachedSession:
         self._write(event)
 
     def _used(self, event: ev.Event, payload: Payload) -> None:
-        """What has been written need not be kept."""
+        """Release messages that have been written."""
         if isinstance(event, ev.Broadcast):
             self._handlers[ev.Released](ev.Released(payload))
         elif isinstance(event, gev.CallGroup):
@@ -671,12 +671,12 @@ class AttachedSession:
 
     def _dropped(self, message: wire.OutputDropped) -> None:
         for rank, nbytes in sorted(message.nbytes.items()):
-            text = f"[{nbytes} bytes were left out while nobody was attached]\n"
+            text = f"[{nbytes} bytes were dropped while no client was attached]\n"
             self._wrote(wire.PlaceWrote(rank, text.encode()))
 
     def _news(self, message: wire.TreeNews) -> None:
         self._places |= {one.rank: one for one in message.places}
-        if message.tree is not None:  # after its places: who knows of one asks what it is
+        if message.tree is not None:  # after its places, because a receiver of one asks for it
             self._tree = message.tree
         if message.failure is not None:
             self._failure = SapwoodError.from_record(message.failure)
@@ -712,7 +712,7 @@ class AttachedSession:
             fail("a change of places", listener, change)
 
     def _fail_calls(self, error: SapwoodError) -> None:
-        """Nobody will answer what was wanted of the root."""
+        """Fail calls that the root will not answer."""
         with self._lock:
             calls, self._calls = list(self._calls.values()), {}
         for future in calls:
@@ -747,17 +747,17 @@ class AttachedInvitations:
         return typed.convert(found.result(CALL_TIMEOUT), list[str])
 
     def views(self) -> list[InvitationView]:
-        """Return all invitations, as they are now."""
+        """Return snapshots of all invitations."""
         found = self._session.ask_root(root_calls.INVITATIONS)
         return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
 
     def revoke(self, invitation: str) -> bool:
-        """Let nobody in by an invitation any more; return whether it was there."""
+        """Revoke an invitation; return whether it existed."""
         found = self._session.ask_root(root_calls.REVOKE_INVITATION, invitation)
         return typed.convert(found.result(CALL_TIMEOUT), bool)
 
     def close(self) -> None:
-        """Do nothing: the agents belong to the root, which goes on."""
+        """Do nothing: the agents belong to the root, which continues."""
 
 
 class AttachedContent:

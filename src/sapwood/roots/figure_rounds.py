@@ -1,4 +1,4 @@
-"""The root of a session asks its agents now and then what they have done, by one wave."""
+"""The root of a session polls the statistics of its agents periodically, by one wave."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ INTERVAL: Final = 15.0
 """Seconds between two rounds."""
 
 PATIENCE: Final = 5.0
-"""Seconds that agents have to answer; what comes later counts in the next round."""
+"""Seconds that agents have to answer; late answers count in the next round."""
 
 
 class FigureRounds:
-    """Asks by waves of a stream of its own; all on the loop's thread.
+    """Asks by waves of a separate stream; all on the loop's thread.
 
     Args:
         session: Whose agents.
@@ -82,7 +82,7 @@ class FigureRounds:
 
     def _came(self, done: Future[WaveResult]) -> None:
         if done.cancelled() or done.exception() is not None:
-            return  # what was counted meanwhile comes with the next round, or is lost
+            return  # increments of this round come with the next one, or are lost
         total = done.result().total
         if isinstance(total, Mapping):
             self._sum = added(self._sum, total)
@@ -90,7 +90,7 @@ class FigureRounds:
 
 
 def added(before: WorkFigures, came: Mapping[str, float]) -> WorkFigures:
-    """Return what was done so far; gauges are those of the last round."""
+    """Return the sums so far, with the gauges of the last round."""
     return WorkFigures(
         agents=int(came["agents"]),
         busy=int(came["busy"]),

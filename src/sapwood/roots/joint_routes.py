@@ -40,7 +40,7 @@ class JointRoutes(EffectRoutes):
             joint.take(event)
 
     def emit(self, effect: Any) -> None:
-        """Tell what came of a stream over several sessions."""
+        """Report the results of a stream over several sessions."""
         if isinstance(effect, ev.Released):
             self._returned({ev.Released: self.freed}, effect)
             return

@@ -2,7 +2,7 @@
 
 The front end has one stream. Its root opens one at each session, sends each wave to both, and puts
 the two partial results together when both are there. The members of the other session have ranks
-of their own here: ``first`` is added to those that they have in their session. No I/O.
+that are different here: ``first`` is added to the ranks in their session. No I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StreamPart:
 
     Args:
         spec: The stream as that session has it.
-        first: What is added to its ranks.
+        first: Offset that is added to its ranks.
         post: Gives it events.
 
     Attributes:
@@ -126,8 +126,8 @@ class JointStream:
 
     Args:
         spec: The stream as the front end's root calls it.
-        parts: What the sessions do of it; that of this session comes last.
-        emit: Takes what comes of it.
+        parts: The parts of the sessions; this session's is the last.
+        emit: Receives its results.
         filters: Calls own filters.
         closed: Told that it was closed.
 
@@ -209,7 +209,7 @@ class JointStream:
             taken = not part.first
             part.post(msgspec.structs.replace(event, stream=part.spec.stream))
         if not taken:
-            self._release(event.payload)  # nobody gives it back who has copied it
+            self._release(event.payload)  # copies of it are not given back
         self._complete_if_ready(number)
 
     def _release(self, payload: Payload | None) -> None:
@@ -388,7 +388,7 @@ class JointStream:
 
     @property
     def _puts_together(self) -> bool:
-        """Whether there is anything to put together: what waits for nobody goes on by itself."""
+        """Whether results are combined; an unsynchronised stream passes contributions on alone."""
         return self.spec.sync.kind != NO_WAIT
 
     def _reduced(self, wave: _JointWave) -> Any:
@@ -511,7 +511,7 @@ def _name_at_top(spec: StreamSpec, filters: tuple[FilterAt, ...]) -> str:
 
 
 def _contribution(effect: ev.WaveCompleted, rank: int) -> ev.PartialContribution | None:
-    """Return what a part comes to, in memory of its own."""
+    """Return the result of a part, in separate memory."""
     if not effect.body:
         if effect.total is None:
             return None

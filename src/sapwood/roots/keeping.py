@@ -1,8 +1,8 @@
-"""What a root keeps for front ends: output and answers while nobody is attached. No I/O.
+"""The detached buffer of a root: output and answers while no client is attached. No I/O.
 
-What was kept is handed over to the next front end, and is kept still until that says that it has
+The buffer is sent to the next client, and kept until the client confirms that it has
 it. If it is gone before, the one after it gets the same. So a connection that breaks while
-somebody attaches loses nothing.
+a client attaches loses nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EFFECT_COST = 256
 
 
 class KeptOutput:
-    """What agents have printed while nobody was attached: the last of it, and how much is gone.
+    """Output of agents without an attached client: the last of it, and the size of the rest.
 
     Args:
         limit: Bytes that are kept of each agent.
@@ -100,13 +100,13 @@ class KeptOutput:
 class ServedStream:
     """A stream that a front end has opened.
 
-    A paced stream needs to be told what somebody has read. The root says so itself for what it
+    A paced stream needs reports of reads. The root sends them itself for values that it
     keeps (``owed``), and for what was on its way to a front end that is gone (``unread``).
 
     Attributes:
         number: What the root calls it.
         spec: What it is, under the front end's number.
-        paced: Whether agents send of themselves no faster than somebody reads.
+        paced: Whether agents push no faster than the client reads.
         begun: Waves that were broadcast.
         waiting: Those that are not over.
         owed: What the front end will read and the root has read before, by agent.
@@ -130,11 +130,11 @@ class ServedStream:
             self.waiting.discard(effect.wave)
 
     def source_of(self, effect: Any) -> int:
-        """Return which agent waits for somebody to read this; 0 for none."""
+        """Return the agent that waits until this is read; 0 for none."""
         return effect.ranks[0][0] if self.paced and _is_pushed(effect) else 0
 
     def told(self, effect: Any, *, read: bool = False) -> None:
-        """Note what the front end is told; ``read`` says whether the root has read it before."""
+        """Record what is sent to the client; ``read`` says whether the root has read it before."""
         source = self.source_of(effect)
         if source:
             (self.owed if read else self.unread)[source] += 1
@@ -158,7 +158,7 @@ class _Kept(msgspec.Struct):
     """Something that came of a stream.
 
     Attributes:
-        effect: What came.
+        effect: The result.
         nbytes: What it costs.
         read: Whether the root has said that it was read.
     """
@@ -169,7 +169,7 @@ class _Kept(msgspec.Struct):
 
 
 class KeptResults:
-    """What came of a stream that nobody has: the last of it.
+    """The last results of a stream without an owner.
 
     Attributes:
         kept: It, in order.
@@ -184,14 +184,14 @@ class KeptResults:
 
 
 class KeptStreams:
-    """The streams of a session that nobody owns now, and what comes of them.
+    """The streams of a session without an owner, and their results.
 
     Args:
         keeping: How much of it is kept.
         post: Gives the core of the root an event.
 
     Attributes:
-        streams: The streams that nobody owns, by the number that their last owner gave them.
+        streams: The streams without an owner, by the number that their last owner gave them.
     """
 
     def __init__(self, keeping: DisconnectPolicy, post: Callable[[ev.Event], None]) -> None:
@@ -208,13 +208,13 @@ class KeptStreams:
 
     @property
     def dropped(self) -> int:
-        """How many results were left out, of those that nobody has yet."""
+        """How many undelivered results were dropped."""
         return sum(one.dropped for one in self._results.values())
 
     def change(self, keeping: DisconnectPolicy) -> None:
         """Act by another policy from now on, also with what is kept.
 
-        Agents that wait with what they have sent go on if they need not wait any more.
+        Agents that wait after a push continue if they need not wait any more.
         """
         self._keeping = keeping
         for mine, stream in self.streams.items():
@@ -231,7 +231,7 @@ class KeptStreams:
             again = list(self._results[mine].kept)
             unread = Counter(stream.source_of(one.effect) for one in again if not one.read)
             for rank, count in stream.left().items():
-                if count > unread[rank]:  # it was on its way to the owner: nobody will read it
+                if count > unread[rank]:  # it was on its way to the owner, and will not be read
                     self._post(ev.Read(stream.number, rank, count - unread[rank]))
             for one in again:
                 self._read_by_root(stream, one)
@@ -268,7 +268,7 @@ class KeptStreams:
         self._handed = {}
 
     def also_told(self, mine: int, effect: Any) -> None:
-        """Keep what the new owner is told before it says that it has the rest."""
+        """Keep results for the new owner until it confirms the rest."""
         stream = self._handed.get(mine)
         if stream is not None and _is_kept(stream, effect):
             self._add(self._results[mine], effect)
@@ -285,14 +285,14 @@ class KeptStreams:
             results.nbytes -= one.nbytes
 
     def refused(self, effect: Any) -> None:
-        """Nobody is there who has asked for a sweep."""
+        """Handle a sweep whose requester is gone."""
 
     def served(self, stream: int) -> ServedStream:
         """Return a stream, by the number that its last owner gave it."""
         return self.streams[stream]
 
     def hear(self, stream: int, effect: Any) -> None:
-        """Keep what came of a stream, as the policy says; count what is left out."""
+        """Keep results of a stream by the policy; count dropped ones."""
         served, results = self.streams[stream], self._results[stream]
         served.over(effect)
         if not _is_kept(served, effect):
@@ -315,14 +315,14 @@ class KeptStreams:
         return kept
 
     def _read_by_root(self, stream: ServedStream, kept: _Kept) -> None:
-        """Let the agent go on whose value waits, unless it is to wait with it."""
+        """Let the agent of a waiting value continue, unless the policy makes it wait."""
         source = stream.source_of(kept.effect)
         if source and not kept.read and self._keeping.output != "block":
             kept.read = True
             self._post(ev.Read(stream.number, source, 1))
 
     def _leave_out(self, stream: ServedStream, results: KeptResults) -> None:
-        """Drop what is too much: nobody will read it any more."""
+        """Drop the oldest results beyond the bound."""
         for one in self._trim(stream, results) if results.kept else ():
             if not one.read and (source := stream.source_of(one.effect)):
                 self._post(ev.Read(stream.number, source, 1))

@@ -1,6 +1,6 @@
 """How the sessions of clusters are made: from settings and machines to options.
 
-A session is made the same way in a user's process and in a process of its own.
+A session is made the same way in a user's process and in a separate process.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def let_agents_join(
     name: str = "",
     on_event: Callable[[AgentEvent], None] = lambda _event: None,
 ) -> None:
-    """Let processes that somebody else starts become agents, once somebody invites them.
+    """Admit invited processes as agents.
 
     Args:
         session: The session.
@@ -401,7 +401,7 @@ def _shares(
 
 
 def _interpreters(cluster: ClusterSettings, size: int) -> dict[int, tuple[str, ...]]:
-    """Return the command that starts Python for the places that have one of their own."""
+    """Return the command that starts Python for places with a different one."""
     found: dict[int, tuple[str, ...]] = {}
     for text, place in cluster.places.items():
         command = place.interpreter

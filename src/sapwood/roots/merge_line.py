@@ -1,4 +1,4 @@
-"""The line from the root of a session to that of another one, which takes part in its streams.
+"""The connection from the root of a session to another root, which takes part in its streams.
 
 To the other root this is one more front end, which may do nothing but work with streams. All of it
 happens on the loop of this root.
@@ -101,7 +101,7 @@ class MergeLine:
 
     @property
     def tree(self) -> Tree:
-        """The tree of the other session, as it is now."""
+        """The present tree of the other session."""
         assert self._tree is not None  # noqa: S101 - it is there from the admission on
         return self._tree
 
@@ -113,7 +113,7 @@ class MergeLine:
     # --- what this root says -------------------------------------------------------------------
 
     def new_stream(self, take: TakeEffect) -> int:
-        """Return a number for a stream; what comes of it is given to a function."""
+        """Return a number for a stream; a function receives its results."""
         number = next(self._numbers)
         self._streams[number] = take
         return number
@@ -216,7 +216,7 @@ class MergeLine:
         self._ready()
 
     def _look(self) -> None:
-        """Ask now and then: a machine that is gone says nothing."""
+        """Poll periodically, because a lost machine sends nothing."""
         now = self._loop.time()
         if self._asked is None:
             self._asked, self._asked_at = next(self._calls), now

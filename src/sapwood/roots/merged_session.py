@@ -7,8 +7,8 @@ import msgspec
 from sapwood.core.rankset import Ranges
 
 FIRST = 2_000_000
-"""What is added to the ranks of the first session that is merged into another; more than any rank
-of its own. The next one gets twice that, and so on."""
+"""Offset of the ranks of the first session that is merged into another; more than any rank
+of the other session. The next one gets twice that, and so on."""
 
 
 class MergeOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,8 +45,8 @@ class MergedSession(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: Its id.
         name: Its name.
-        first: What is added to its ranks, so that they are different from all others here.
-        agents: The ranks of its agents, as they are in that session.
+        first: Offset of its ranks, so that they are different from all others here.
+        agents: The ranks of its agents in that session.
         platforms: Architecture and C library of each kind of its processes.
         pythons: Versions of their Pythons.
         since: Since when, seconds since 1970.

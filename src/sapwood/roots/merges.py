@@ -168,10 +168,10 @@ class Merges:
         return asked
 
     def split(self, order: SplitOrder) -> Future[Any]:
-        """Let a session go, when the waves that are open with it are over, or soon.
+        """Split off a session when its open waves are over, or after a time.
 
         Raises:
-            ConfigurationError: It is not merged into this one, or that is no time.
+            ConfigurationError: It is not merged into this one, or the time is not valid.
         """
         if not 0 <= order.seconds <= LONGEST_SPLIT:
             raise ConfigurationError(
@@ -192,7 +192,7 @@ class Merges:
         return done
 
     def close(self) -> None:
-        """Let all of them go; this session ends."""
+        """Split off all of them, because this session ends."""
         for key in list(self._merges):
             self._part(key, ClosedError("the session has ended"))
 
@@ -332,7 +332,7 @@ class Merges:
 
 
 class _Taker:
-    """Takes what comes of one part of a stream."""
+    """Receives the results of one part of a stream."""
 
     def __init__(self) -> None:
         self.joint: JointStream | None = None

@@ -17,7 +17,7 @@ LONGEST_LOOK = 0.5
 """Seconds between two looks at most."""
 
 LONGEST = 3600.0
-"""Seconds after which nobody looks any more."""
+"""Seconds after which waiting ends."""
 
 
 class OpenWork:

@@ -61,13 +61,13 @@ from sapwood.session.options import PlacesChanged
 from sapwood.session.port import AgentEvent
 
 TREE_INTERVAL = 0.5
-"""Seconds that pass before the head is told how a tree is that has changed."""
+"""Seconds before a changed tree is reported to the head."""
 
 KEPT_INTERVAL = 2.0
-"""Seconds between two looks at how much waits for somebody."""
+"""Seconds between two checks of the detached buffer."""
 
 NODES_PATIENCE = 20.0
-"""Seconds for which a root that is begun again waits for nodes that its session was on."""
+"""Seconds for which a restarted root waits for nodes of its session."""
 
 _read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
 
@@ -282,7 +282,7 @@ class RootProcess:
         self._reports.tell(self.report())
 
     def _tell_kept(self, told: tuple[int, int]) -> None:
-        """Tell the head now and then how much waits for somebody."""
+        """Report the size of the detached buffer to the head periodically."""
         report = self.report()
         kept = (report.kept, report.dropped)
         if kept != told:
@@ -290,7 +290,7 @@ class RootProcess:
         self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
     def _told_of_agent(self, _event: AgentEvent) -> None:
-        """Something happened to an agent that somebody else has started."""
+        """Report an event of an invited agent."""
         self._reports.tell(self.report())
 
     def _filter_wrote(self, rank: int, data: bytes) -> None:
@@ -381,7 +381,7 @@ def main(words: list[str] | None = None) -> None:
     """Be the root of a session until it ends.
 
     Args:
-        words: ``--ready-descriptor`` and a number; by default those of the command line.
+        words: ``--ready-descriptor`` and a number; by default the command line's.
     """
     first = FirstWord(int((sys.argv[1:] if words is None else words)[1]))
     os.umask(0o077)
@@ -413,7 +413,7 @@ def _run_on_own_machines(given: RootPlan, settings: Settings, first: FirstWord) 
     """Get the machines of a session, and be its root on them until it ends.
 
     Raises:
-        SapwoodError: It cannot begin; the head was told why.
+        SapwoodError: It cannot start; the reason was sent to the head.
     """
     machines = SessionMachines(given.wanted, settings)
     waiting = WaitingRoot(given, machines.end)
@@ -448,7 +448,7 @@ def _run(root: RootProcess, first: FirstWord, ended: Callable[[], str] = lambda:
     Args:
         root: The root.
         first: Says that it is ready.
-        ended: Returns why somebody has ended it meanwhile; empty if nobody has.
+        ended: Returns why it was ended meanwhile; empty if it was not.
     """
     ready = root.start()
     try:

@@ -108,7 +108,7 @@ class RemotePort:
         session: The id of the session.
         handler: Hears of the connections, on the session's loop.
         loop: That loop.
-        folder: The sockets of the session lie there.
+        folder: Folder of the sockets of the session.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
 ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE, calls.REPORT_FIGURES)
-"""In which order a head is told what it does not know."""
+"""The order of reports to a head."""
 
 _log = logger("session")
 
@@ -47,7 +47,7 @@ class HeadReports:
         announce: Called with the connection to each head that there is, and again after as many
             seconds as it returns.
         denials: Gets what was revoked.
-        disowned: Told why the session is to end: the head has it as ended, so nobody finds it.
+        disowned: Receives why the session must end: for the head it is over, so no client finds it.
         policy: Told what the policy of the cluster says, by each head and after each change.
     """
 
@@ -102,7 +102,7 @@ class HeadReports:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End, after what was to be told has been, if there is a head."""
+        """End, after all reports were sent, if the head runs."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -123,7 +123,7 @@ class HeadReports:
                 _log.warning("the head was not told", cluster=self._cluster, reason=error.what)
             except SapwoodError as error:
                 _log.debug("no head", reason=error.what)
-            except Exception:  # noqa: BLE001 - a head that says what nobody expects
+            except Exception:  # noqa: BLE001 - an unexpected answer of a head
                 _log.exception("the head cannot be told how the session is", cluster=self._cluster)
             else:
                 return
@@ -138,7 +138,7 @@ class HeadReports:
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
-        self._take_denials(client)  # before anybody comes who may show one of them
+        self._take_denials(client)  # before a client may show one of them
         self._take_policy(client)
         due = time.monotonic() + self._announce(client)
         while True:
@@ -202,7 +202,7 @@ class HeadReports:
                 self._changed.notify_all()
 
     def _head_gone(self, reason: str) -> None:
-        """Wake the thread: what it tells now says that there is no head."""
+        """Wake the thread, whose reports now say that the head is gone."""
         del reason
         with self._changed:
             self._untold.update(self._last)

@@ -1,4 +1,4 @@
-"""The root of a session in a process of its own: it serves front ends, and outlives them.
+"""The root of a session in a session server: it serves clients, and outlives them.
 
 A front end's events go into the protocol core as those of an embedded session do, under numbers of
 this root's; the effects that belong to a front end go back to it. So nothing of the tree is done
@@ -110,14 +110,14 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         agents: How many it has.
-        owner: Who owns it now; empty while nobody does.
-        front_ends: Who is attached, with its role.
+        owner: Its present owner; empty without one.
+        front_ends: The attached clients, with their roles.
         streams: Open streams.
         since: Since when it is attached or detached, seconds since 1970.
-        kept: Bytes of output that wait for somebody.
+        kept: Bytes of retained output.
         dropped: Bytes of output that were left out.
         invitations: By which processes that others start may be agents, and are.
-        agent_events: What has happened to such agents, the last of it.
+        agent_events: The last events of such agents.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
     """
@@ -373,7 +373,7 @@ class ServedFrontEnd:
         """
         if not self.allowed.credential and FrontEndRole.MERGER in self.allowed.roles:
             return
-        if self._session.streams.filters is None:  # nobody calls any there
+        if self._session.streams.filters is None:  # none can run there
             return
         found = [one.where for one in filters if one.where in _AT_ROOT and (one.up or one.down)]
         if found:
@@ -429,11 +429,11 @@ class ServedFrontEnd:
             self.tell(effect)
 
     def served(self, stream: int) -> ServedStream:
-        """Return a stream of its own."""
+        """Return a stream of this client."""
         return self._streams[stream]
 
     def hear(self, stream: int, effect: Any) -> None:
-        """Tell it what came of a stream of its own."""
+        """Send it results of its stream."""
         served = self._streams[stream]
         served.over(effect)
         served.told(effect)
@@ -442,7 +442,7 @@ class ServedFrontEnd:
         self.tell(effect)
 
     def refused(self, effect: wire.SweepRefused) -> None:
-        """Tell it that a sweep of a stream of its own cannot be."""
+        """Send it that a sweep of its stream is impossible."""
         self.tell(effect)
 
     # --- requests and messages -----------------------------------------------------------------
@@ -544,7 +544,7 @@ class ServedFrontEnd:
     # --- what it hears -------------------------------------------------------------------------
 
     def tell(self, message: msgspec.Struct) -> None:
-        """Send it something, with memory of its own to read it from; a payload is copied."""
+        """Send it a message, with memory for a copy of the payload."""
         if not self._there:
             return
         if isinstance(message, ev.WaveCompleted) and not message.body and message.total is not None:
@@ -561,7 +561,7 @@ class ServedFrontEnd:
         self._write(message)
 
     def give_back(self, effect: ev.Released | gev.Discarded) -> None:
-        """Give back memory of its own."""
+        """Release its memory."""
         if self._there and self._sharing and effect.payload.ref is not None:
             self._write(effect)
 
@@ -628,7 +628,8 @@ class ServedFrontEnd:
         self._offers.clear()
         self._leave_streams()
         self._leave_groups()
-        # What has not left is taken back at once, and then it is not in the table any more.
+        # A message that has not left is withdrawn at once, and then it is not in the table any
+        # more.
         for number in tuple(self.asked.values()):
             post(mev.CancelRequest(number))
         for number in tuple(self.sends.values()):
@@ -657,7 +658,7 @@ class ServedFrontEnd:
         streams, self._streams = self._streams, {}
         if self.role is FrontEndRole.OWNER:
             kept = self._server.kept_streams
-            # Nobody can go on with a run: its state was in the front end.
+            # No client can continue a run: its state was in the client.
             left = {m: s for m, s in streams.items() if s.spec.handler != agent_requests.MAP}
             kept.take(left)
             for mine, stream in left.items():
@@ -698,7 +699,7 @@ class RootServer:
         verify: Says what a front end may be.
         changed: Told on the loop's thread that front ends have come or gone.
         end: Has the session ended; given why.
-        keeping: What becomes of what comes while nobody is attached.
+        keeping: Treatment of results that arrive without an attached client.
         refused: Told on the loop's thread of front ends that were not let in, or cut off.
         largest: Bytes of the largest message and payload of a front end: the root has it in memory.
         clock: The time, seconds since 1970.
@@ -757,7 +758,7 @@ class RootServer:
 
     @property
     def attached(self) -> bool:
-        """Whether somebody is attached who does more than watch."""
+        """Whether a client is attached that does more than watch."""
         return any(one.role in WORKING for one in self._admitted())
 
     @property
@@ -914,7 +915,7 @@ class RootServer:
             self._note_change()
 
     def leave(self, front_end: ServedFrontEnd) -> None:
-        """Let a front end go that has said so: what comes from now on is for the next one."""
+        """Detach a client that has asked for it: later results are for the next one."""
         front_end.owned = False
         front_end.connection.close()
         self.session.loop.call_later(FAREWELL, front_end.connection.abort)
@@ -1158,7 +1159,7 @@ class RootServer:
                 hint="is it of another version of Sapwood?",
             )
 
-    # --- what front ends are told --------------------------------------------------------------
+    # --- messages to clients -------------------------------------------------------------------
 
     def wrote(self, rank: int, data: bytes) -> None:
         """Pass on what a place has printed, or keep it; on the loop's thread."""

@@ -1,10 +1,10 @@
 """What a front end may want of the root of its session: names of calls."""
 
 DETACH = "detach"
-"""Leave: the session goes on."""
+"""Leave: the session continues."""
 
 TAKEN = "taken"
-"""What was kept while nobody was attached is here now; no answer."""
+"""The detached buffer has arrived; no answer."""
 
 END = "end"
 """End the session."""
@@ -19,13 +19,13 @@ MACHINES = "machines"
 """Answer: the machine of each place, by rank, and those on which processes can begin now."""
 
 INVITE = "agents.invite"
-"""Invite processes that somebody else starts: how many, seconds, where to listen. Answer: lines."""
+"""Invite processes: how many, seconds, where to listen. Answer: lines."""
 
 INVITATIONS = "agents.invitations"
 """Answer: a list of ``InvitationView``."""
 
 REVOKE_INVITATION = "agents.revoke"
-"""Let nobody in by an invitation any more: its id. Answer: whether it was there."""
+"""Revoke an invitation: its id. Answer: whether it existed."""
 
 CANCEL_RECEIVE = "receive.cancel"
 """Take a receive back: its number. Answer: whether that was in time."""

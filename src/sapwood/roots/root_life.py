@@ -19,7 +19,7 @@ class RootLife:
 
     Args:
         session: Its id.
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
+        idle: Seconds without attached clients after which it ends; 0 for never.
         later: ``later(seconds, function, *args)`` has a function called.
         clock: The time in seconds by which ``later`` counts.
         over: Told that it is to end; from any thread.
@@ -59,7 +59,7 @@ class RootLife:
         """Front ends have come or gone, or sessions that are merged with this one.
 
         Args:
-            attached: Whether somebody is there who does more than watch.
+            attached: Whether a client is attached that does more than watch.
             merged: Whether it is merged with another session: then it is not idle.
             abandoned: Whether it belonged to an owner that is gone without having left it.
         """
@@ -75,7 +75,7 @@ class RootLife:
             self._wait_for_somebody()
 
     def change_idle(self, seconds: float) -> None:
-        """Count another time for which nobody may be attached, from when the last one left."""
+        """Change the time without attached clients, from when the last one left."""
         self.idle = seconds
         if self.state is SessionState.DETACHED:
             self._count()
@@ -91,14 +91,14 @@ class RootLife:
         self._over()
 
     def draining(self) -> None:
-        """It lets nobody in any more."""
+        """Admit no more clients."""
         self._move(SessionStep.ENDS)
 
     def _move(self, step: SessionStep) -> None:
         self.state = TRANSITIONS.after(self.state, step, self._session)
 
     def _wait_for_somebody(self) -> None:
-        """Count the time for which nobody is attached; who watches in it changes nothing."""
+        """Count the time without attached clients; watchers do not count."""
         self._left_at = self._clock()
         self._count()
 
@@ -119,4 +119,4 @@ class RootLife:
                 f"its owner ended without detaching, and no program attached within {waited:g} s"
             )
         else:
-            self.end(f"nobody was attached for {self.idle:g} s")
+            self.end(f"no client was attached for {self.idle:g} s")

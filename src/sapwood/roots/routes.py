@@ -1,6 +1,6 @@
 """Which front end hears of what the core of a root wants done. No I/O.
 
-A front end has numbers of its own for streams, requests and messages; the root has others. Here
+A client has its own numbers for streams, requests and messages; the root has others. Here
 are the tables between both, and the way back of each effect.
 """
 
@@ -41,7 +41,7 @@ class EffectHearer(Protocol):
         """Send it something."""
 
     def give_back(self, effect: ev.Released | gev.Discarded) -> None:
-        """Give back memory of its own."""
+        """Release its memory."""
 
 
 class StreamServed(Protocol):
@@ -57,10 +57,10 @@ class StreamServed(Protocol):
 
 
 class StreamHearer(Protocol):
-    """Who hears what comes of a stream."""
+    """A receiver of the results of a stream."""
 
     def hear(self, stream: int, effect: Any) -> None:
-        """Take in what came of a stream, by its own number of it."""
+        """Receive a result of a stream, with its own number of it."""
 
     def refused(self, effect: Any) -> None:
         """Take in that a sweep of a stream cannot be."""
@@ -70,7 +70,7 @@ class StreamHearer(Protocol):
 
 
 class FrontEndMemory:
-    """The owner of a payload that lies in the memory of a front end."""
+    """The owner of a payload in the memory of a client."""
 
     __slots__ = ("front_end",)
 
@@ -86,12 +86,12 @@ class EffectRoutes:
 
     Attributes:
         of_stream: Of each stream who hears of it, and what that calls it.
-        of_part: Of each part of a stream over several sessions, what takes what comes of it.
+        of_part: Receivers of the results of parts of streams over several sessions.
         of_request: Of each request, likewise, and the place that is asked.
         of_send: Of each message on its way, likewise, and who has not taken it yet.
-        of_receive: Of each message that somebody waits for, likewise.
+        of_receive: Of each awaited message, likewise.
         entering: Who enters each group.
-        of_group: Who is in each group, and which one it is.
+        of_group: Members of each group, and its number.
     """
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ class SessionPolicy:
     """The values of one session. No I/O.
 
     Args:
-        idle: Seconds after which it ends when nobody is attached; 0 for never.
-        disconnect: What becomes of what comes while nobody is attached.
+        idle: Seconds without attached clients after which it ends; 0 for never.
+        disconnect: Treatment of results that arrive without an attached client.
         chosen: Whether its creator has chosen ``idle``; then it stays.
 
     Attributes:
@@ -49,12 +49,12 @@ class SessionPolicy:
 
     @property
     def idle(self) -> float:
-        """Seconds after which it ends when nobody is attached; 0 for never."""
+        """Seconds without attached clients after which it ends; 0 for never."""
         return float(self._values[IDLE])
 
     @property
     def disconnect(self) -> DisconnectPolicy:
-        """What becomes of what comes while nobody is attached."""
+        """Treatment of results that arrive without an attached client."""
         return typed.convert(
             {"output": self._values[OUTPUT], "buffer": self._values[BUFFER]}, DisconnectPolicy
         )

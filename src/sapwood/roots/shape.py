@@ -59,7 +59,7 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
 
 
 def agents_of_shape(shape: str) -> int:
-    """Return how many agents a shape has: those of its file; 0 for any number.
+    """Return how many agents a shape has, from its file; 0 for any number.
 
     Raises:
         ConfigurationError: The file cannot be read, or is wrong.

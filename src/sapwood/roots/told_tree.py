@@ -10,7 +10,7 @@ from sapwood.head import calls
 from sapwood.session.embedded import EmbeddedSession
 
 MAX_PLACES: Final = 10_000
-"""Places of a session that are told: those with the lowest ranks."""
+"""Most places of a session that are reported: the lowest ranks."""
 
 
 def tree_of(

@@ -22,11 +22,11 @@ REVOKED: Final = "the credential that made it was revoked"
 
 
 class WaitingRoot:
-    """A root that is no session yet: it is found and listed, and heads may come and go.
+    """A root whose session waits for machines: it is found and listed, and heads may come and go.
 
     Args:
         given: What it is to be.
-        end: Told why nobody wants it any more; from any thread.
+        end: Receives why it is not wanted any more; from any thread.
     """
 
     def __init__(self, given: RootPlan, end: Callable[[str], None]) -> None:
@@ -56,7 +56,7 @@ class WaitingRoot:
         return report
 
     def failed(self, error: SapwoodError) -> None:
-        """Tell the head why there is no session, if it takes it for one that begins."""
+        """Report to the head why the session does not start, if the head expects it."""
         if self._has_waited:
             self._told().tell(self._report(SessionState.STARTING, reason=error.what))
 

@@ -2,11 +2,11 @@
 
 Both speak the events and effects of the protocol core: a front end gives the root events, as if
 the root were in its own process, and gets the effects that are its own. Numbers of streams,
-requests and messages are those of the front end; the root translates them. Besides there are some
+requests and messages are the client's; the root translates them. Besides there are some
 messages about the session itself.
 
 A frame is its kind (1 byte), the size of its message (4 bytes), the size of its payload (8 bytes),
-all little-endian, then the message in msgpack and the payload. A payload that lies in memory which
+all little-endian, then the message in msgpack and the payload. A payload in memory that
 both can map is named in the message, and does not travel.
 """
 
@@ -87,7 +87,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         platforms: Architecture and C library of each kind of processes.
         pythons: Versions of their Pythons.
         places: All its places.
-        hosts: The machine of each place, by rank, 0 for that of the root; none for one machine.
+        hosts: The machine of each place, by rank, 0 for the root's; none for one machine.
         shares_memory: Whether both map each other's memory.
         failure: Why places stay lost.
         number: Which front end of the session this is.
@@ -123,7 +123,7 @@ class CallOfRoot(msgspec.Struct, frozen=True):
 
 
 class AnswerOfRoot(msgspec.Struct, frozen=True):
-    """What came of a call."""
+    """The outcome of a call."""
 
     number: int
     value: Any = None
@@ -145,10 +145,10 @@ class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         spec: What it is, under the number that the last owner gave it.
-        paced: Whether agents send of themselves no faster than somebody reads.
+        paced: Whether agents push no faster than the client reads.
         begun: Waves that were broadcast so far.
         waiting: Waves that are not over, or whose results follow, by number.
-        dropped: What came meanwhile and was left out.
+        dropped: Number of results that were dropped meanwhile.
     """
 
     spec: StreamSpec
@@ -159,13 +159,13 @@ class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamsKept(msgspec.Struct, frozen=True):
-    """The streams that were open when the last owner left; what came of them meanwhile follows."""
+    """The streams that were open when the last owner left; their results since then follow."""
 
     streams: tuple[KeptStream, ...]
 
 
 class AllHandedOver(msgspec.Struct, frozen=True):
-    """All that was kept while nobody was attached has been said; the front end confirms that.
+    """The whole detached buffer was sent; the client confirms that.
 
     Attributes:
         streams: How many streams it was.
@@ -190,7 +190,7 @@ class PlaceWrote(msgspec.Struct, frozen=True):
 
 
 class OutputDropped(msgspec.Struct, frozen=True):
-    """What places have printed was left out, as nobody took it.
+    """Output of places was dropped, because no client received it.
 
     Attributes:
         nbytes: How much, by rank.
@@ -216,7 +216,7 @@ class TreeNews(msgspec.Struct, frozen=True):
 
 
 class RootEnds(msgspec.Struct, frozen=True):
-    """The session ends, or goes on without this front end.
+    """The session ends, or continues without this client.
 
     Attributes:
         reason: Why the session ends.
@@ -319,7 +319,7 @@ def pack(message: msgspec.Struct, *, sharing: bool) -> list[bytes | memoryview]:
     """Return the buffers of a frame.
 
     Args:
-        message: What is said.
+        message: The message.
         sharing: Whether the other side can map memory of this machine.
 
     Raises:

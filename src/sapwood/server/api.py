@@ -119,7 +119,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         record: What the head knows.
         progress: How far it has come; None before it has said so.
-        answer: What it gave, or its error; None while it goes on, or where that is too large.
+        answer: Its result or error; None while it runs, or if that is too large.
     """
 
     record: calls.RunRecord
@@ -142,7 +142,7 @@ class ProgramView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What it is called.
-        path: Where it lies on the head's machine.
+        path: Its path on the head's machine.
         runs: Its runs.
         last: The id of the run that began last.
     """
@@ -183,10 +183,10 @@ class LogView(msgspec.Struct, frozen=True, kw_only=True):
     """Lines of the log of a daemon, or of the head.
 
     Attributes:
-        ring: Names what the numbers count: that of another process has another name.
+        ring: Name of the numbered lines: another process has another one.
         lines: Each line, with its fields.
         next: What to ask for next.
-        dropped: Lines that came after those that were asked for, and are not there any more.
+        dropped: Lines after the requested position that were overwritten.
         more: Whether there are more.
     """
 
@@ -442,7 +442,7 @@ async def run(asked: ApiRequest) -> RunView:
 
 
 async def run_work(asked: ApiRequest) -> WorkRecord:
-    """Who did what in a detached run."""
+    """Which agent did which work in a detached run."""
     record = await _run(asked)
     found = await asyncio.to_thread(_work, record)
     if found is None:
@@ -483,7 +483,7 @@ async def programs(asked: ApiRequest) -> ProgramList:
 
 
 def _seen(record: calls.RunRecord, *, whole: bool = False) -> RunView:
-    """Return a run with what it has written of itself, which lies on this machine."""
+    """Return a run with the files that it has written on this machine."""
     folder = Path(record.folder)
     progress: Progress | None = None
     try:
@@ -639,7 +639,7 @@ _ENDPOINTS: Final = (
         method="GET",
         path=f"{PREFIX}/sessions",
         handler=sessions,
-        about="The sessions that have a process of their own, those that ended lately, too.",
+        about="The sessions with a session server, including those that ended lately.",
         answer=SessionList,
     ),
     Endpoint(
@@ -691,7 +691,7 @@ _ENDPOINTS: Final = (
         method="GET",
         path=f"{PREFIX}/runs/{{run}}/work",
         handler=run_work,
-        about="Who did what in a detached run, and why its slices moved.",
+        about="Which agent did which work in a detached run, and why its slices moved.",
         answer=WorkRecord,
         right="observe",
         parts=_RUN_PART,
@@ -761,7 +761,7 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
             path=f"{PREFIX}/events/stream",
             handler=live,
             about="What happens, as server-sent events: `event` has an event of the ledger, "
-            "`nodes` how nodes are now. `Last-Event-ID` goes on where a client was cut off.",
+            "`nodes` how nodes are now. `Last-Event-ID` continues where a client was disconnected.",
             answer=str,
             query=LiveFilter,
             right="observe",

@@ -1,4 +1,4 @@
-"""The application that the HTTP server of a head runs: who asks, whether they may, and what for."""
+"""The application that the HTTP server of a head runs: authentication, rights and routing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HEADERS: Final[Mapping[str, str]] = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Headers of each answer: pages load nothing from elsewhere, and nobody frames them."""
+"""Headers of each answer: pages load nothing from elsewhere, and cannot be framed."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

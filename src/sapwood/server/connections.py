@@ -1,4 +1,4 @@
-"""An HTTP server with bounds: connections that come late, slowly or in great numbers harm nobody.
+"""An HTTP server with bounds: late, slow or many connections do not harm others.
 
 uvicorn speaks HTTP/1.1 and calls the application (ASGI). It has no time limits for headers, bodies
 and readers, and none on idle connections besides one for keep-alive; those are here. Connections
@@ -42,7 +42,7 @@ _LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-le
 _log = logger("http")
 
 Refused = Callable[[str, str], None]
-"""``refused(address, reason)`` is told of clients that were turned away, and of bad requests."""
+"""``refused(address, reason)`` receives refused clients and bad requests."""
 
 
 class HttpServer:
@@ -110,7 +110,7 @@ class HttpServer:
         self._listeners.append(made)
 
     def take(self, sock: socket.socket, context: ssl.SSLContext | None, peer: str) -> None:
-        """Serve a connection that somebody else has accepted.
+        """Serve a connection that was accepted elsewhere.
 
         Args:
             sock: On which nothing was read yet.
@@ -323,7 +323,7 @@ class _HttpConnection(H11Protocol):
                 return "the body of its request does not come"
         elif self._request is not None and self.conn.their_state is h11.SEND_BODY:
             if now - self._since > limits.linger_seconds:
-                return "it goes on with a body that was refused"
+                return "it continues with a body that was refused"
         elif self._began is not None:
             if now - self._began > limits.header_seconds:
                 return "the headers of its request do not come"

@@ -1,4 +1,4 @@
-"""Metrics are exported now and then, where the variables of OpenTelemetry ask for it."""
+"""Periodic export of metrics, where the variables of OpenTelemetry ask for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logger("http")
 async def export(sink: FigureSink, own: Line, server: Callable[[], ServerFigures]) -> None:
     """Export the metrics of the cluster until this is cancelled.
 
-    A collector that does not answer holds a thread of its own, and the next export comes later.
+    A collector that does not answer blocks a separate thread only, and the next export comes later.
 
     Args:
         sink: Exports them.

@@ -25,13 +25,13 @@ from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ADMIN
 
 MAX_LINES: Final = 48
-"""Lines that are kept; of more, one that nobody uses goes."""
+"""Connections that are kept; of more, an idle one is closed."""
 
 MAX_OPENING: Final = 8
 """Lines that are opened at a time; more wait."""
 
 IDLE: Final = 60.0
-"""Seconds until a line that nobody uses goes."""
+"""Seconds until an idle connection is closed."""
 
 CALL_TIMEOUT: Final = 30.0
 """Seconds in which the head answers."""
@@ -43,11 +43,11 @@ REFUSED_FOR: Final = 10.0
 """Seconds for which they are."""
 
 Heard = Callable[[str, Any], None]
-"""``heard(name, value)`` is told of a notice of the head; no name: the line has ended."""
+"""``heard(name, value)`` receives a notice of the head; no name: the connection has ended."""
 
 
 class UnauthorizedError(SecurityError):
-    """Who asks has shown no credential, or none that is good."""
+    """The client has shown no valid credential."""
 
 
 class Line:
@@ -207,7 +207,7 @@ class Lines:
         return line
 
     def sweep(self) -> None:
-        """Close lines that nobody uses: those that are idle, have ended, or are too many."""
+        """Close connections that are idle, have ended, or are too many."""
         late = time.monotonic() - IDLE
         for key, line in list(self._lines.items()):
             if line.users:
@@ -243,7 +243,7 @@ def open_line(
         loop: The loop of the server.
         client: Credential and address of the client that it is to speak for; None for the server
             itself.
-        ended: Told why it ended, on a thread of its own.
+        ended: Receives why it ended, on a separate thread.
 
     Raises:
         UnauthorizedError: The head refuses the credential.

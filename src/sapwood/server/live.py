@@ -94,7 +94,7 @@ class EventStreams:
 
 
 class _Told:
-    """What a client is told: first what it has missed, then what happens."""
+    """The events for a client: first the missed ones, then new ones."""
 
     def __init__(
         self, queue: asyncio.Queue[bytes | None], query: EventQuery, *, nodes: bool
@@ -174,7 +174,7 @@ def message_of(name: str, value: Any, number: int | None = None) -> bytes:
 
 
 def _put(queue: asyncio.Queue[bytes | None], message: bytes) -> None:
-    """Queue a message; who is too far behind is cut off, and comes again by itself."""
+    """Queue a message; a client too far behind is disconnected, and reconnects."""
     try:
         queue.put_nowait(message)
     except asyncio.QueueFull:
@@ -188,14 +188,14 @@ def _end(queue: asyncio.Queue[bytes | None]) -> None:
 
 
 def resumed_after(header: str | None, after: int) -> int:
-    """Return the number behind which a stream goes on.
+    """Return the number behind which a stream continues.
 
     Args:
         header: ``Last-Event-ID``, which browsers send when they come again.
         after: What the parameter says.
 
     Raises:
-        HttpError: The header is no number.
+        HttpError: The header is not a number.
     """
     if not header:
         return after

@@ -2,7 +2,7 @@
 
 They are made of what the head knows in any case: heartbeats, links, and what nodes said last. So a
 scrape asks a bounded number of nodes, however many there are. What agents of sessions do is added
-up in the trees of these sessions, and a head gets one message of it from each root now and then.
+up in the trees of these sessions, and a head gets one message of it from each root periodically.
 Names follow Prometheus' rules: one prefix, base units, `_total` for what only grows. Labels are
 nodes and states, never runs or users.
 """
@@ -23,7 +23,7 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The media type of the text."""
 
 MAX_NODES: Final = 2000
-"""Nodes that have series of their own; of a larger cluster there are sums only."""
+"""Most nodes with separate series; a larger cluster has sums only."""
 
 NODE_STATES: Final = (
     "ready", "starting", "draining", "closed", "disconnected", "lost", "removed",

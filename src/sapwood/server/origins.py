@@ -1,4 +1,4 @@
-"""Which requests come from pages of this server, and which from those of other sites.
+"""The origin of requests: pages of this server or of other sites.
 
 A browser sends its cookie with each request to this server, whichever page makes it. So a request
 that changes something must say that it comes from a page of this server.
@@ -56,5 +56,5 @@ def check_origin(method: str, scheme: str, headers: Mapping[str, str], *, by_coo
 
 
 def _is_visit(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether somebody follows a link to here: a page may be shown, and its cookie is not sent."""
+    """Whether a user follows a link to here: a page may be shown, and its cookie is not sent."""
     return method in SAFE and headers.get("sec-fetch-mode") == "navigate"

@@ -70,7 +70,7 @@ class TreePicture(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         glance: The nodes in short.
-        trees: The places of each session that goes on, the newest session first.
+        trees: The places of each active session, the newest session first.
     """
 
     glance: calls.ClusterGlance
@@ -99,7 +99,7 @@ class Pictures:
         return self._live.followed
 
     def close(self) -> None:
-        """Tell nobody anything any more."""
+        """Send no more updates."""
         self._live.close()
 
     def endpoints(self, prefix: str) -> list[Endpoint]:
@@ -121,7 +121,7 @@ class Pictures:
                 method="GET",
                 path=f"{prefix}/glance",
                 handler=self._glance,
-                about="The nodes in short, as they said last: nobody is waited for.",
+                about="The nodes in short, from their last reports, without waiting.",
                 answer=calls.ClusterGlance,
                 right="observe",
             ),
@@ -146,7 +146,7 @@ class Pictures:
                 method="GET",
                 path=f"{prefix}/sessions/{{session}}/tree",
                 handler=self._session,
-                about="The places of one session: who is below whom, on which node, and how it is.",
+                about="The places of one session: parents, nodes and states.",
                 answer=calls.SessionTree,
                 right="observe",
                 parts={"session": "The name of a session, its id, or `name#id`."},

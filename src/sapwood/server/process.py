@@ -208,7 +208,7 @@ class HttpProcess:
 
 
 def _quiet(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what nobody handles on one line: clients cause much of it."""
+    """Log unhandled errors on one line, because clients cause many of them."""
     _log.debug("connection failed", reason=str(context.get("exception") or context["message"]))
 
 

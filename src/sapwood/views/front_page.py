@@ -13,7 +13,7 @@ from typing import Final
 from sapwood.views.page import STATIC, bundled, digest, inside_script
 
 FIRST: Final = "{}"
-"""What is inside when nothing is known, or who asks may not see it."""
+"""The content without data, or without the right to see them."""
 
 LEVEL: Final = 5
 """Of compression: a page with 1,000 nodes takes 3 ms."""

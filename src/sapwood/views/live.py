@@ -1,8 +1,8 @@
-"""What viewers are told while they look.
+"""Live updates for viewers.
 
-Each thing is looked at once for all of them, and only while somebody looks. A thing that is
-followed is a :class:`Feed`; it tells what has changed since the last look. Who comes later gets all
-of it first. A viewer that does not take what it is told is cut off, and comes back.
+Each source is polled once for all viewers, and only while one looks. A source that is
+followed is a :class:`Feed`; it sends the changes since the last poll. A later viewer gets all
+of it first. A viewer that does not read its updates is disconnected, and reconnects.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sapwood.views.run_picture import RunPicture, of_detached, output_tail, prog
 _log = logger("views")
 
 Message = tuple[str, bytes]
-"""What a viewer is told: which kind of thing it is, and JSON."""
+"""An update: the kind of its source, and JSON."""
 
 Ask = Callable[[str, Any], Awaitable[Any]]
 """Calls the head."""
@@ -61,13 +61,13 @@ FIRST_EVENTS: Final = 100
 """Events that a new viewer gets."""
 
 QUIET: Final = 15.0
-"""Seconds after which a viewer is told that nothing is new."""
+"""Seconds after which a viewer gets a keep-alive."""
 
 KEEP: Final = ("", b"")
 """The message that nothing is new."""
 
 TOPICS: Final = ("overview", "nodes", "node", "trees", "sessions", "runs", "run", "events")
-"""What can be followed."""
+"""The sources that can be followed."""
 
 
 class Feed(Protocol):
@@ -79,7 +79,7 @@ class Feed(Protocol):
         """Look, and return what has changed."""
 
     def whole(self) -> list[Message]:
-        """Return all of it, for somebody who comes now; none before the first look."""
+        """Return all of it, for a new viewer; none before the first poll."""
 
 
 class NodesFeed:
@@ -148,7 +148,7 @@ class TreesFeed:
 
 
 class SnapshotFeed:
-    """Something that is small enough to be told as a whole when it has changed.
+    """A source that is small enough to be sent as a whole when it has changed.
 
     Args:
         seconds: Between two looks, at least.
@@ -231,7 +231,7 @@ class Live:
         return len(self._followed)
 
     async def messages(self, topics: Iterable[str], about: str = "") -> AsyncIterator[Message]:
-        """Yield what a viewer is told, for as long as it takes it; :data:`KEEP` now and then.
+        """Yield the updates for a viewer, as long as it reads them, and :data:`KEEP` periodically.
 
         Args:
             topics: What it follows, of :data:`TOPICS`.
@@ -326,10 +326,10 @@ class Live:
 
 
 class _Viewer:
-    """Somebody who looks.
+    """A viewer.
 
     Attributes:
-        late: Whether it did not take what it was told.
+        late: Whether it did not read its updates.
     """
 
     def __init__(self, queue: asyncio.Queue[Message]) -> None:
@@ -358,7 +358,7 @@ class _Followed:
         self._viewers.add(viewer)
 
     def remove(self, viewer: _Viewer) -> bool:
-        """Take a viewer out; return whether nobody is left."""
+        """Remove a viewer; return whether it was the last one."""
         self._viewers.discard(viewer)
         return not self._viewers
 
@@ -475,7 +475,7 @@ async def run_of(ask: Ask, run: str, version: str) -> tuple[RunPicture, str]:
 
 
 class _NodeLook:
-    """Looks at one node: in short each time, and now and then at what exactly runs there."""
+    """Polls one node: in short each time, and its processes periodically."""
 
     def __init__(self, ask: Ask, name: str) -> None:
         self._ask = ask

@@ -17,16 +17,16 @@ from sapwood.session.session_life import SessionState
 from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
 
 MAX_SKEW: Final = 1.0
-"""Seconds of difference between clocks from which people are told of it."""
+"""Difference between clocks that causes an alert, seconds."""
 
 CERTIFICATE_LEFT: Final = 600.0
-"""Seconds before its end from which people are told that a certificate was not renewed."""
+"""Seconds before its end at which an unrenewed certificate causes an alert."""
 
 OVERLOAD: Final = 4.0
-"""Processes that want to run, for each core, from which people are told of it."""
+"""Runnable processes for each core that cause an alert."""
 
 FREE_MEMORY: Final = 256 * 2**20
-"""Bytes below which people are told that a node has little memory."""
+"""Free bytes of a node below which an alert is caused."""
 
 UNREACHED: Final = frozenset({"starting", "lost", "disconnected"})
 """States of nodes whose cores cannot be used now; their last report is old."""
@@ -66,7 +66,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         started: When the head began, seconds since 1970.
         health: ``good``, or the level of the worst alert.
         sentence: The same in words.
-        alerts: What is wrong, the worst first.
+        alerts: Problems, the worst first.
         nodes: How many there are in each state.
         cores: Of all nodes that can be reached, together.
         load: Processes that run or want to, on all these nodes together.
@@ -75,7 +75,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
         agents: Of all these sessions and of connected users together.
         runs: How many there are in each state, among the runs that the head keeps and the runs of
             connected programs.
-        items_per_second: Of all runs that go on together.
+        items_per_second: Sum over all active runs.
         connected: The programs that use nodes without a named session, the newest first.
     """
 

@@ -28,17 +28,17 @@ class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
     """A run, for dashboard and report; fields are only ever added.
 
     Attributes:
-        program: What is run.
+        program: Name of the program.
         state: Where it is in its life.
         id: Of a detached run; empty for others.
-        session: On which session; empty for agents of its own.
+        session: Its session; empty for separate agents.
         created: When it began, seconds since 1970; 0 if that is not known.
-        ended: When it ended; 0 while it goes on.
-        restarts: When its process was begun again.
+        ended: When it ended; 0 while it runs.
+        restarts: Times when its process was restarted.
         progress: How far it has come; None before it has said so.
-        record: Who did what; None before anybody did.
+        record: Which agent did which work; None before the first.
         statistics: What it cost; None before it is over.
-        answer: What ``sapwood run --json`` prints; None while it goes on.
+        answer: What ``sapwood run --json`` prints; None while it runs.
         error: Why it failed; None if it has not.
         elsewhere: Why the rest is not known here; empty if it is.
         written: When this was made, seconds since 1970.

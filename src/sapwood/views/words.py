@@ -1,4 +1,4 @@
-"""What is said of nodes, in the same words on the command line, in dashboards and by programs."""
+"""Texts about nodes, the same on the command line, in dashboards and in programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.nodes.control import RefusedMachine
 
 RECENT: Final = 3600.0
-"""Seconds for which people are told of what went wrong; events and ``--json`` have all."""
+"""Seconds for which problems are shown; events and ``--json`` have all."""
 
 
 def moment_shown(moment: float, now: float) -> str:

@@ -237,7 +237,7 @@ def test_a_session_in_use_by_another_one_is_not_idle(night: str, head: Head, unt
             merged.stream(waits, reduce="sum") as stream,
         ):
             assert stream.broadcast(0.8).result(PATIENCE).total == 3
-        until(lambda: "nobody was attached" in report_of(head, handle).reason)
+        until(lambda: "no client was attached" in report_of(head, handle).reason)
 
 
 @pytest.mark.parametrize("policy", ["fail", pytest.param("partial", marks=pytest.mark.nightly)])

@@ -429,7 +429,7 @@ def test_a_session_does_not_wait_long_when_its_creator_was_killed(
 def test_an_idle_session_ends(head: Head, until: Until) -> None:
     sapwood.create_session(1, name="idle", on="local", idle=0.2).detach()
     until(lambda: head.sessions.find("idle").state == "ended")
-    assert head.sessions.find("idle").reason == "nobody was attached for 0.2 s"
+    assert head.sessions.find("idle").reason == "no client was attached for 0.2 s"
 
 
 def test_what_agents_print_is_shown(

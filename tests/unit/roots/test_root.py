@@ -205,7 +205,7 @@ def test_who_may_own_a_session_changes_its_agents_also_beside_its_owner() -> Non
         (root_calls.CONTRACT, [[1], 1.0, "gone\x1b[2J"]),
     ):
         call = wire.CallOfRoot(1, name, value)
-        with pytest.raises(SecurityError, match="may own"):
+        with pytest.raises(SecurityError, match="only an owner"):
             root.server.answer(user, call)
         root.server.answer(beside, call).result(5.0)
     assert changed == [[NewAgent()], ([1], 1.0, "gone?[2J")]

@@ -36,7 +36,7 @@ def test_who_only_watches_does_not_keep_a_session() -> None:
         life.changed(attached=False)  # somebody who watches has come, or left
     assert not ended
     wait(10.0)
-    assert ended == ["nobody was attached for 100 s"]
+    assert ended == ["no client was attached for 100 s"]
 
 
 def test_the_first_front_end_has_more_time() -> None:
@@ -77,7 +77,7 @@ def test_a_session_that_is_merged_is_not_idle() -> None:
     wait(0.9)
     assert not ended
     wait(0.1)
-    assert ended == ["nobody was attached for 1 s"]
+    assert ended == ["no client was attached for 1 s"]
 
 
 def test_another_idle_time_counts_from_when_the_last_one_left() -> None:
@@ -94,7 +94,7 @@ def test_another_idle_time_counts_from_when_the_last_one_left() -> None:
     assert not ended
     life.change_idle(60.0)
     wait(0.0)
-    assert ended == ["nobody was attached for 60 s"]
+    assert ended == ["no client was attached for 60 s"]
 
 
 @pytest.mark.parametrize("idle", [3600.0, 0.0])
