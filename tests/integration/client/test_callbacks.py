@@ -110,6 +110,6 @@ def test_a_bad_timeout_of_a_group_is_an_error_at_the_call(
     not_a_name: Any = object()
     with pytest.raises(sapwood.ConfigurationError, match="timeout is"):
         agents.join(enter_timeout=timeout)
-    with pytest.raises(sapwood.ConfigurationError, match="name of a group"):
+    with pytest.raises(sapwood.ConfigurationError, match="name is <object"):
         agents.join(name=not_a_name)
     assert by_stream(cluster) == 5
