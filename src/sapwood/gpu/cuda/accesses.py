@@ -312,30 +312,46 @@ class Accesses:
                 return plain(right.text), operator, plain(left.text)
         return (plain(index.text), "", "") if self._counts(index) else ("", "", "")
 
-    def _counts(self, node: Any, depth: int = 0) -> bool:
-        """Whether an expression is one more for each next lane."""
+    def _counts(self, node: Any) -> bool:
+        """Whether an expression is one more for each next lane of a warp."""
+        return self._slope(node) == 1
+
+    def _slope(self, node: Any, depth: int = 0) -> int | None:
+        """Return how much more an expression is for each next lane; None if that is not known."""
         text = plain(node.text)
         if text == "threadIdx.x" or _RANK.match(text):
-            return True
+            return 1
         if depth > _MOST_STEPS:
-            return False
+            return None
         if node.type == "parenthesized_expression":
-            return self._counts(node.named_children[0], depth + 1)
+            return self._slope(node.named_children[0], depth + 1)
         if node.type == "identifier":
             value = self._values.get(text)
             given = text in self._parameters and not self._function.is_kernel
-            return given if value is None else self._counts(value, depth + 1)
-        return node.type == "binary_expression" and self._sum_counts(node, depth + 1)
+            return int(given) if value is None else self._slope(value, depth + 1)
+        if node.type == "binary_expression":
+            return self._slope_of_two(node, depth + 1)
+        return None if self._mentions_lane(node) else 0
 
-    def _sum_counts(self, node: Any, depth: int) -> bool:
+    def _slope_of_two(self, node: Any, depth: int) -> int | None:
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-        operator = plain(node.children[1].text)
-        if operator in {"&", "%"}:
-            lanes = _LANES.match(operator + plain(right.text)) is not None
-            return lanes and self._counts(left, depth)
+        operator, behind = plain(node.children[1].text), plain(right.text)
+        first = self._slope(left, depth)
+        if operator in {"&", "%"} and _LANES.match(operator + behind):
+            return first
+        second = self._slope(right, depth)
+        if first is None or second is None:
+            return None
         if operator == "+":
-            return self._counts(left, depth) != self._counts(right, depth)
-        return operator == "-" and self._counts(left, depth)
+            return first + second
+        if operator == "-":
+            return first - second
+        if operator == "*":
+            for number, slope in ((plain(left.text), second), (behind, first)):
+                match = _NUMBER.match(number)
+                if match is not None:
+                    return int(match[1]) * slope
+        return 0 if first == second == 0 else None
 
 
 def _joined(cases: list[Any]) -> Iterator[list[Any]]:

@@ -183,6 +183,24 @@ __global__ void conversions(int *o, long long large, unsigned long long most) {
   o[threadIdx.x] = threadIdx.x + right;
 }
 
+// Lanes in step, by an index that counts by several terms and is moved.
+__device__ int warp_scan(int v, volatile int *s) {
+  int i = 2 * threadIdx.x - (threadIdx.x & 31);
+  s[i] = 0;
+  i += 32;
+  s[i] = v;
+  s[i] += s[i - 1];
+  s[i] += s[i - 2];
+  s[i] += s[i - 4];
+  s[i] += s[i - 8];
+  s[i] += s[i - 16];
+  return s[i];
+}
+__global__ void in_step(int *o) {
+  __shared__ int s[2 * N];
+  o[threadIdx.x] = warp_scan(1, s) + threadIdx.x / 32 * 32;
+}
+
 int main() {
   cudaMallocManaged(&out, 2 * N * sizeof(int));
   int *count;
@@ -220,6 +238,7 @@ int main() {
   large<<<2, N>>>(out, 3), check("large", 1, 0);
   tiles<<<1, N>>>(out), check("tiles", 1, 64);
   conversions<<<1, N>>>(out, (1ll << 60) + 1, ~0ull), check("conversions", 1, 7);
+  in_step<<<1, N>>>(out), check("in step", 1, 1);
   printf("%s\n", failures ? "FAILED" : "PASSED");
   return failures != 0;
 }

@@ -195,3 +195,13 @@ def test_values_that_come_from_each_other_are_followed_once() -> None:
     )
     source = CudaSource("a.cu", code.encode())
     assert find_steps(source, CallGraph([source])) == []
+
+
+def test_an_index_that_counts_by_several_terms_and_is_moved() -> None:
+    code = (
+        "__device__ int scan(int v, volatile int *s) {\n"
+        "int i = 2 * threadIdx.x - (threadIdx.x & 31); s[i] = 0; i += 32; s[i] = v;\n"
+        "s[i] += s[i - 1];\ns[i] += s[i - 2];\nreturn s[i]; }"
+    )
+    source = CudaSource("a.cu", code.encode())
+    assert [each.line for each in find_steps(source, CallGraph([source]))] == [3, 4]
