@@ -1,4 +1,4 @@
-"""Machines that one run has one after the other: it goes on where the last ones left it."""
+"""Consecutive allocations of one run: it resumes where the last one stopped."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class AllocationChain:
         return run
 
     def goes_on(self, error: SapwoodError) -> str:
-        """Return why a run that ended with an error can go on; empty where it cannot."""
+        """Return why a run that ended with an error can be resumed; empty if it cannot."""
         end = self.cluster.allocation
         if end is None or self.count >= self._most:
             return ""
@@ -116,7 +116,7 @@ class AllocationChain:
         return self.cluster
 
     def _ask(self) -> None:
-        """Begin the next cluster, if nobody has."""
+        """Start the next cluster, if it was not started."""
         with self._lock:
             if self._next is not None or self._over:
                 return

@@ -1,4 +1,4 @@
-"""The end of the machines of a cluster: what is to happen before they go."""
+"""The end of the machines of a cluster, and callbacks before it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Alarm(NamedTuple):
 
     Attributes:
         seconds: Before the end.
-        function: Called with the seconds that are left, on a thread of its own.
+        function: Called with the seconds that are left, on a separate thread.
     """
 
     seconds: float
@@ -38,13 +38,13 @@ class _Alarm(NamedTuple):
 
 
 class AllocationEnd:
-    """For how long the machines of a cluster are there, and who is told before they go.
+    """The remaining time of the machines of a cluster, and callbacks before its end.
 
-    Time is counted by who gives the machines and by a clock that only goes on: it does not matter
+    The launcher and a monotonic clock count the time: it does not matter
     what the clock of a machine shows, nor that it jumps.
 
     Args:
-        launcher: Who gives them; None where nobody says how long they are there.
+        launcher: Their launcher; None if their time is unknown.
         settings: How long before the end runs stop, and how long machines are there at most.
         clock: Returns seconds; it never goes back.
     """
@@ -66,7 +66,7 @@ class AllocationEnd:
         self._thread: threading.Thread | None = None
 
     def seconds_left(self) -> float | None:
-        """Return for how long the machines are there still; None where nobody knows.
+        """Return how long the machines stay available; None if unknown.
 
         Where the launcher does not say at the moment, what it said last counts.
         """
@@ -88,13 +88,13 @@ class AllocationEnd:
 
     @property
     def may_be_followed(self) -> bool:
-        """Whether other machines can be had after these: not those of a job that we are in."""
+        """Whether other machines can be had after these, which is not so in the current job."""
         return self._launcher is None or self._launcher.owns_job
 
     def gone(self) -> str:
-        """Return what became of the machines; empty where they are there still.
+        """Return why the machines are gone; empty while they are available.
 
-        Whoever has lost agents hears of that before the launcher hears why, so this waits for a
+        The loss of agents is noticed before the launcher knows the reason, so this waits for a
         while.
         """
         if self._launcher is None:
@@ -136,7 +136,7 @@ class AllocationEnd:
         run.add_done_callback(lambda _: self._forget(alarm))
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Call no more callbacks."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

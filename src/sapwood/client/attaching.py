@@ -1,4 +1,4 @@
-"""Clusters whose root is a process of its own: made, left, and attached to again."""
+"""Clusters with a session server: created, detached, and attached again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ END_PAUSE = 1.0
 """Seconds between two of these attempts."""
 
 
-def create_session(  # noqa: PLR0913 - each is an option of its own, by name
+def create_session(  # noqa: PLR0913 - each is a separate option, by name
     agents: int | None = None,
     *,
     name: str = "",
@@ -67,10 +67,11 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
 ) -> Cluster:
     """Start a session at a head that is up here (``sapwood up``); it can outlive this process.
 
-    Its root is a process of its own. :meth:`Cluster.detach` leaves it, :func:`attach` comes back to
-    it. It ends when it is closed here, by ``sapwood session delete``, with the cluster, or when no
-    program was attached for some time; one that brings machines along also with these. Without
-    ``idle``, it ends a minute after this process is gone without having detached.
+    Its root is a separate process, the session server. :meth:`Cluster.detach` leaves it,
+    :func:`attach` returns to it. It ends when it is closed here, by ``sapwood session delete``,
+    with the cluster, or when no program was attached for some time; one that brings machines along
+    also with these. Without ``idle``, it ends a minute after this process is gone without having
+    detached.
 
     Args:
         agents: Agents altogether; by default one for each core.
@@ -89,7 +90,8 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
         settings: All settings; by default those of configuration files and variables.
         environment: Environment variables for the agents, in addition to their own;
             the head keeps them with the session.
-        on_wait: Told what a session waits for whose machines are not there yet, and since how many
+        on_wait: Receives what a session waits for whose machines are not available yet, and since
+        how many
             seconds; :func:`request_session` does not wait for them.
 
     Raises:
@@ -97,14 +99,14 @@ def create_session(  # noqa: PLR0913 - each is an option of its own, by name
             be such machines.
         NodeLostError: No such head is up here, or machines did not come.
         ResourceError: Its processes cannot be started, or machines are refused.
-        ClosedError: Somebody has ended it while it waited.
+        ClosedError: It was ended while it waited.
 
     Example:
         ::
 
             with sapwood.create_session(agents=16, name="night") as cluster:
                 cluster.submit(prepare).result()
-                handle = cluster.detach()  # it goes on
+                handle = cluster.detach()  # it continues
 
             cluster = sapwood.attach(handle)  # later, from another process
     """
@@ -154,8 +156,8 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
 ) -> str:
     """Ask for a session as :func:`create_session` does, and return its handle at once.
 
-    Where its machines are not there yet, it begins when they are, whether anybody waits or not.
-    :func:`attach` waits for it.
+    If its machines are not available yet, it starts when they are, with or without a waiting
+    client. :func:`attach` waits for it.
 
     Args:
         agents: See :func:`create_session`, as for all others.
@@ -163,7 +165,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
         on: Where its agents are.
         agents_per_node: Agents on each node.
         fanout: Children of each junction, with ``"local"``.
-        idle: Seconds after which it ends when nobody is attached; it is not idle while it waits.
+        idle: Seconds without attached clients after which it ends; it is not idle while it waits.
         cluster: What ``sapwood up --name`` was given.
         settings: All settings.
         environment: Environment variables for the agents, in addition to their own.
@@ -181,7 +183,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
             with sapwood.attach(handle, on_wait=print) as cluster:  # from any process
                 print(cluster.submit(pow, 2, 10).result())
     """
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
 
     chosen = chosen_settings(settings, environment)
     wanted = calls.CreateSession(
@@ -293,7 +295,7 @@ def attach(
         )
     chosen = chosen_settings(settings)
     if text(handle, "handle").startswith("sws1."):
-        from sapwood.roots.remote import (  # noqa: PLC0415 - here nobody needs cryptography
+        from sapwood.roots.remote import (  # noqa: PLC0415 - cryptography is not needed here
             connect_by,
             read_credential,
         )

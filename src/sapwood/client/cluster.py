@@ -95,7 +95,7 @@ def _home_on_a_machine(tree: Tree, hosts: Sequence[int], ready: Sequence[int]) -
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """One agent, as it is now.
+    """A snapshot of one agent.
 
     Attributes:
         rank: Its place in the tree, from 1.
@@ -226,12 +226,12 @@ class Cluster(TreeWork, Messaging, Submitting):
     def task_statistics(self, timeout: float = 5.0) -> tuple[FunctionStatistics, ...]:
         """Return what submitted calls cost so far: the figures of each function on each machine.
 
-        They are those of the agents' processes that live: an agent that was replaced begins anew.
+        They are statistics of the running processes: a replaced agent starts from zero.
         A call that failed counts as an error, and not into the times. The statistics of a run are
         its own: ``run.statistics``.
 
         Args:
-            timeout: Seconds that agents get to answer; who does not is left out.
+            timeout: Seconds that agents get to answer; others are left out.
 
         Raises:
             ClosedError: The cluster is closed.
@@ -327,7 +327,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         """Add agents while the cluster works, and wait until they are ready.
 
         They take tasks at once and part in what begins from now on: runs, groups, streams to all
-        agents. What is open keeps its agents, except streams that say ``follow=True``. Of several
+        agents. Open streams keep their agents, unless opened with ``follow=True``. Of several
         machines, those with the fewest agents get them; also such as came after the cluster began.
 
         Args:
@@ -337,7 +337,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             Their ranks, which no other agent ever had.
 
         Raises:
-            ConfigurationError: It is no number of agents, or more than ``limits.agents``.
+            ConfigurationError: It is not a number of agents, or more than ``limits.agents``.
             ResourceError: They cannot be started, or are not ready in time.
             ClosedError: The cluster is closed.
 
@@ -362,8 +362,8 @@ class Cluster(TreeWork, Messaging, Submitting):
     def contract(self, agents: Iterable[int], timeout: float = 10.0) -> None:
         """Remove agents while the cluster works; what they were asked for is done first.
 
-        Their ranks are never used again. What needs them fails from then on, and says so, unless it
-        may be partial; a stream with ``follow=True`` goes on without them.
+        Their ranks are never used again. Work that needs them fails with a clear error, unless it
+        may be partial; a stream with ``follow=True`` continues without them.
 
         Args:
             agents: Their ranks.
@@ -379,16 +379,16 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._session.contract(ranks, wait_time(timeout) or 0.0)
 
     def invite(self, agents: int = 1, *, lifetime: float = DAY, listen: str = "") -> list[str]:
-        """Invite processes that somebody else starts to become agents.
+        """Invite other processes to become agents.
 
         Each line that this returns lets in one agent at a time: ``sapwood agent join LINE`` on any
         machine that reaches this one, or :func:`join_as_agent` in a program. What begins then has
         it as one more agent, as after :meth:`expand`. If it ends, its place is removed, and the
-        line lets in another process, which gets a rank of its own.
+        line admits another process, which gets a separate rank.
 
         Args:
             agents: How many lines.
-            lifetime: Seconds for which they let processes in; who is in stays.
+            lifetime: Seconds for which they admit processes; admitted ones stay.
             listen: Where processes reach this machine, ``host:port``; port 0 takes a free one. By
                 default ``nodes.listen``. The first call decides.
 
@@ -413,12 +413,12 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     @property
     def invitations(self) -> tuple[InvitationView, ...]:
-        """The invitations, as they are now, and who is there by them."""
+        """Snapshots of the invitations, and the agents that joined by them."""
         self._must_be_open()
         return tuple(self._session.invitations.views())
 
     def revoke_invitation(self, invitation: str) -> None:
-        """Let nobody in by an invitation any more; an agent that is there by it stays.
+        """Revoke an invitation; an agent that joined by it stays.
 
         Args:
             invitation: Its id, which is the second part of the line.
@@ -436,7 +436,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     @property
     def agents(self) -> tuple[AgentView, ...]:
-        """The agents, as they are now."""
+        """Snapshots of the agents."""
         records = self._session.places()
         if self.closed:
             return tuple(
@@ -526,7 +526,7 @@ class Cluster(TreeWork, Messaging, Submitting):
     def create_session(
         self, agents: int | None = None, *, name: str = "", **options: Any
     ) -> "Cluster":
-        """Start a session of its own on the nodes of the same head, which outlives this process.
+        """Start a separate session on the nodes of the same head, which outlives this process.
 
         Args:
             agents: Agents altogether; by default one for each core.
@@ -553,9 +553,9 @@ class Cluster(TreeWork, Messaging, Submitting):
         return self.new_session(agents, name=name, **options)
 
     def detach(self) -> str:
-        """Leave the session, which goes on without this process; return its handle.
+        """Leave the session, which continues without this process; return its handle.
 
-        Only for sessions whose root is a process of its own: :func:`sapwood.create_session`. Runs
+        Only for sessions with a session server: :func:`sapwood.create_session`. Runs
         and tasks that this cluster has under way are cancelled.
 
         Returns:
@@ -588,7 +588,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
         Both have to agree. You do by this call, as who may own this session; the owner of the other
         one does by a credential with the right ``merge``. Sessions of the same user at heads on the
-        same machine need none. The other session goes on as before, with its own front ends.
+        same machine need none. The other session continues as before, with its own clients.
 
         Args:
             handle: The other session: its name, id or ``name#id``; of a head on another machine
@@ -635,7 +635,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     @property
     def merged(self) -> tuple[Merged, ...]:
-        """The sessions that are merged into this one, by this cluster or anybody else.
+        """The sessions that are merged into this one, by this cluster or another client.
 
         Raises:
             ConfigurationError: The root of this cluster is in this process.
@@ -655,7 +655,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         )
 
     def _attached(self, what: str) -> AttachedSession:
-        """Return the session, whose root is a process of its own.
+        """Return the session, which has a session server.
 
         Raises:
             ConfigurationError: It is not.

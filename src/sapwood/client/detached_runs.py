@@ -1,4 +1,4 @@
-"""Runs that go on without the user (``sapwood run --detach``), as programs see them."""
+"""Detached runs (``sapwood run --detach``) as programs see them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def runs(
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> DetachedRuns:
-    """Return the runs that go on without their user at a head, as ``sapwood runs`` shows them.
+    """Return the detached runs of a head, as ``sapwood runs`` shows them.
 
     Args:
         cluster: What ``sapwood up --name`` was given, or ``sapwood://host:port``.
@@ -67,7 +67,7 @@ def runs(
                 print(run.id, run.program, run.progress)
             total = sapwood.runs().find("3f2a").attach()["total"]
     """
-    from sapwood.security.credential_file import (  # noqa: PLC0415 - not where nobody needs it
+    from sapwood.security.credential_file import (  # noqa: PLC0415 - rarely needed
         find_credential,
         find_holder_key,
     )
@@ -88,7 +88,7 @@ def runs(
 
 
 class DetachedRuns:
-    """The runs of a head that go on without their user; made by :func:`runs`.
+    """The detached runs of a head; made by :func:`runs`.
 
     Each call asks the head.
 
@@ -100,7 +100,7 @@ class DetachedRuns:
         self._ask = ask
 
     def list(self) -> tuple[DetachedRun, ...]:
-        """Return the runs that go on, in the order in which they began.
+        """Return the active runs, in the order of their start.
 
         Raises:
             NodeLostError: No such head is up here.
@@ -135,9 +135,9 @@ class DetachedRuns:
 
 
 class DetachedRun:
-    """A run that goes on without its user.
+    """A detached run.
 
-    What it has written lies on the machine of its head, so all but its state can be read there
+    Its files are on the machine of its head, so everything except its state can be read there
     only.
 
     Args:
@@ -161,12 +161,12 @@ class DetachedRun:
 
     @property
     def program(self) -> str:
-        """What is run."""
+        """Name of the program."""
         return self._record.program
 
     @property
     def session(self) -> str:
-        """On which session; empty for agents of its own."""
+        """Its session; empty for separate agents."""
         return self._record.session
 
     @property
@@ -176,18 +176,18 @@ class DetachedRun:
 
     @property
     def seconds(self) -> float:
-        """For how long it goes on, or went on."""
+        """Its duration so far, seconds."""
         return (self._record.ended or time.time()) - self._record.created
 
     @property
     def restarts(self) -> tuple[float, ...]:
-        """When its process was begun again after it was killed, seconds since 1970."""
+        """When its process was restarted after it was killed, seconds since 1970."""
         return tuple(self._record.restarts)
 
     @property
     def waits(self) -> str:
         """For what machines it waits; empty while it does not, and on other machines."""
-        from sapwood.head.runs import WAIT  # noqa: PLC0415 - not where nobody needs it
+        from sapwood.head.runs import WAIT  # noqa: PLC0415 - rarely needed
 
         try:
             return "" if self.state.final else (self._folder / WAIT).read_text("utf-8")
@@ -197,7 +197,7 @@ class DetachedRun:
     @property
     def progress(self) -> Progress | None:
         """How far it has come; None before it has said so, and on other machines."""
-        from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - not where nobody needs it
+        from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - rarely needed
 
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return typed.json_reader(Progress)((self._folder / PROGRESS).read_bytes())
@@ -205,8 +205,8 @@ class DetachedRun:
 
     @property
     def work(self) -> WorkRecord | None:
-        """Who did what, and why it moved; None before it has said so, and on other machines."""
-        from sapwood.head.runs import WORK  # noqa: PLC0415 - not where nobody needs it
+        """Which agent did which work, and why it moved; None before it is known, and elsewhere."""
+        from sapwood.head.runs import WORK  # noqa: PLC0415 - rarely needed
 
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return typed.json_reader(WorkRecord)((self._folder / WORK).read_bytes())
@@ -223,7 +223,7 @@ class DetachedRun:
 
     @property
     def error(self) -> SapwoodError | None:
-        """Why it has no result; None while it goes on, and if it has one."""
+        """Why it has no result; None while it runs, and if it has one."""
         if self.state in {RunState.RUNNING, RunState.DONE}:
             return None
         if self.state is RunState.CANCELLED:
@@ -254,10 +254,10 @@ class DetachedRun:
         return Path(self._record.folder)
 
     def require_files(self) -> None:
-        """Refuse to go on where what the run writes cannot be read.
+        """Check that the files of the run can be read here.
 
         Raises:
-            ConfigurationError: It lies on another machine, that of the head.
+            ConfigurationError: They are on another machine, the head's.
         """
         from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as above
 
@@ -290,11 +290,11 @@ class DetachedRun:
 
         Args:
             on_output: Given what agents print, and have printed, as it comes.
-            timeout: Seconds to wait; by default for ever. The run goes on in any case.
+            timeout: Seconds to wait; by default for ever. The run continues in any case.
 
         Raises:
             ConfigurationError: Its head is on another machine.
-            TimeoutError: It goes on for longer.
+            TimeoutError: It takes longer.
             SapwoodError: Why it has no result.
         """
         self.follow(on_output, timeout)
@@ -314,11 +314,11 @@ class DetachedRun:
         Args:
             on_output: As for :meth:`attach`.
             timeout: Likewise.
-            on_restart: Told when the run was begun again, seconds since 1970, each time it is.
+            on_restart: Receives the time of each restart of the run, seconds since 1970.
 
         Raises:
             ConfigurationError: Its head is on another machine.
-            TimeoutError: It goes on for longer.
+            TimeoutError: It takes longer.
         """
         function(on_output, "on_output")
         function(on_restart, "on_restart")

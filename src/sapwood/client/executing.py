@@ -35,7 +35,7 @@ PIECE = 64 * 1024
 
 
 class NodeResult(msgspec.Struct, frozen=True):
-    """What came of a command on one node.
+    """The outcome of a command on one node.
 
     Attributes:
         status: Its exit code; 128 + n if signal n ended it; 127 if there is no such command, 126 if
@@ -52,10 +52,10 @@ class NodeResult(msgspec.Struct, frozen=True):
 
 
 class ExecResult(msgspec.Struct, frozen=True):
-    """What came of a command.
+    """The outcome of a command.
 
     Attributes:
-        nodes: What came of it on each node, by name.
+        nodes: Its outcome on each node, by name.
     """
 
     nodes: dict[str, NodeResult]
@@ -90,7 +90,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
             the nodes of a session at the head of the user here.
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
-        environment: Variables, besides those that each node has.
+        environment: Variables, besides the node's own.
         on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes.
             While it does not return, the commands wait. The result has no output then.
         settings: All settings; by default those of configuration files and variables.
@@ -99,7 +99,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
         nodes: Those of the machines on which it runs, such as ``n[1-3,7]``; by default all.
 
     Raises:
-        ArgumentError: There is no command.
+        ArgumentError: The command is empty.
         ConfigurationError: The text names no machines, or ``nodes`` one that is not there.
         NodeLostError: Machines did not come; the error names each with its cause.
 
@@ -165,7 +165,7 @@ def commands_on(
         spec: As for :func:`sapwood.on`.
         settings: All settings.
         on_wait: As for :func:`sapwood.on`.
-        open_head: Connects to the head of a session; by default to that of the user here.
+        open_head: Connects to the head of a session; by default to the user's head here.
         credential: As for :func:`sapwood.on`.
         key: Likewise.
         nodes: The set of nodes on which commands start; empty for all.
@@ -175,7 +175,7 @@ def commands_on(
         ClosedError: The session has ended.
         NodeLostError: Machines did not come; the error names each with its cause.
     """
-    from sapwood.nodes.commands import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.nodes.commands import (  # noqa: PLC0415 - cryptography is not needed on one machine
         Commands,
         LocalCarrier,
         TreeCarrier,
@@ -268,7 +268,7 @@ def start_command(
     Where traces are wanted, it is a span, and the command finds that in ``TRACEPARENT``.
 
     Raises:
-        ArgumentError: There is no command.
+        ArgumentError: The command is empty.
     """
     if not arguments or not arguments[0]:
         raise ArgumentError("there is no command", hint="name a program and its arguments")

@@ -40,7 +40,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
         NotReadyError: It has not begun yet.
         ClosedError: It has ended.
     """
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
     from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
     from sapwood.head.watched import started  # noqa: PLC0415 - as above
 
@@ -48,7 +48,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
         record = asked(cluster, calls.FIND_SESSION, handle)
     except (NodeLostError, CommunicationError):
         name, _, number = handle.rpartition("#")
-        for one in notices(cluster):  # there is no head: a session goes on without
+        for one in notices(cluster):  # the head is down: sessions continue without it
             same = number == one.id if name else number in {one.name, one.id}
             if same and started(one.pid) == one.started:
                 if one.ready:
@@ -63,7 +63,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
 
 
 def must_be_there(record: SessionRecord) -> None:
-    """Refuse a session that nobody can attach to.
+    """Refuse a session that no client can attach to.
 
     Raises:
         NotReadyError: It has not begun yet.
@@ -106,7 +106,7 @@ def once_there(find: Callable[[], T], on_wait: WaitCallback | None) -> T:
 
 def page_of(cluster: str, page: str) -> DashboardPage:
     """Return a page of the dashboard of a head on this machine; none if it is not there."""
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
 
     try:
         facts = _called(cluster, calls.HELLO, None, CALL_TIMEOUT, calls.HeadFacts)
@@ -122,7 +122,7 @@ def asked(cluster: str, name: str, value: Any, timeout: float = CALL_TIMEOUT) ->
         NodeLostError: No such head is up here.
         SapwoodError: What the head says.
     """
-    from sapwood.head import calls  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
 
     return _called(cluster, name, value, timeout, calls.SessionRecord)
 

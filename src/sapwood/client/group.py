@@ -88,7 +88,7 @@ class AgentGroup(StaysHere):
     def scatter(
         self, name: str, values: Sequence[Any], *, timeout: float | None = None, wait: bool = True
     ) -> Any:
-        """Have every agent keep a value of its own.
+        """Give every agent a different value to keep.
 
         Args:
             name: What it is called.

@@ -126,7 +126,7 @@ def slurm(
 
     Raises:
         ConfigurationError: There is no Slurm here, or the cluster cannot have such a job.
-        ResourceError: Slurm refuses the job, or somebody cancels it while it waits.
+        ResourceError: Slurm refuses the job, or it is cancelled while it waits.
         NodeLostError: Machines did not come; the error names each with its cause.
 
     Example:
@@ -191,7 +191,7 @@ def connect(
             with sapwood.connect(agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    from sapwood.head.access import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.head.access import (  # noqa: PLC0415 - cryptography is not needed on one machine
         HeadAccess,
     )
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
@@ -231,7 +231,7 @@ def _record_start(head: HeadAccess, run: Run) -> None:
 
 
 def _record_run(head: HeadAccess, run: Run) -> None:
-    """Let the head note that a run has ended, if this side may tell it; nobody waits for that."""
+    """Report the end of a run to the head, if this side may, without waiting."""
     error = run.exception(0)
     what = error.what if isinstance(error, SapwoodError) else "" if error is None else shown(error)
     progress = run.progress
@@ -347,7 +347,7 @@ def dask(
         raise
 
 
-def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
+def kubernetes(  # noqa: PLR0913 - each is a separate option, by name
     nodes: int,
     agents: int | None = None,
     *,
@@ -364,7 +364,7 @@ def kubernetes(  # noqa: PLR0913 - each is an option of its own, by name
 ) -> Cluster:
     """Start a cluster on pods of a Kubernetes cluster.
 
-    The pods are those of an Indexed Job, which is deleted when the cluster ends, or this process.
+    The pods belong to an Indexed Job, which is deleted when the cluster or this process ends.
     ``kubectl`` does this with the user's own rights. The pods must reach this process by TCP: start
     it in a pod, or where the network of the pods leads to. Their image needs no Sapwood.
 
@@ -428,9 +428,9 @@ def on(
 
     Args:
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
-            ``slurm`` for those of the allocation that this process is in, ``ray:N`` for N machines
+            ``slurm`` for the allocation that this process is in, ``ray:N`` for N machines
             of Ray, ``dask:ADDRESS`` for all of a Dask cluster, ``kubernetes:N`` for N pods,
-            ``head`` or ``head:NAME`` for those of a head that is up here, ``session:NAME`` for the
+            ``head`` or ``head:NAME`` for the nodes of a running head here, ``session:NAME`` for the
             agents of a session beside its owner (``session:CLUSTER/NAME`` in a cluster with a
             name), or ``nodes:N`` for several nodes on this machine.
         agents: Agents altogether; by default ``cluster.agents``, or one for each core.
@@ -515,7 +515,7 @@ def new_control_tree(
     kind, _ = machines(spec)
     if kind == "local":
         return None
-    from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.nodes.control import (  # noqa: PLC0415 - cryptography is not needed on one machine
         ControlTree,
     )
 
@@ -544,7 +544,7 @@ def several(
     settings: Settings | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Start a cluster of several nodes on this machine, as if they were machines of their own.
+    """Start a cluster of several nodes on this machine, as if they were separate machines.
 
     This is for trying what happens between machines: their only connection is TLS on loopback.
 
@@ -579,7 +579,7 @@ def start_on(
         ConfigurationError: A number or a setting is out of range.
         NodeLostError: Machines did not come; the error names each with its cause.
     """
-    from sapwood.nodes.control import (  # noqa: PLC0415 - on one machine nobody needs cryptography
+    from sapwood.nodes.control import (  # noqa: PLC0415 - cryptography is not needed on one machine
         ControlTree,
     )
 
@@ -628,7 +628,7 @@ def cluster_over(
         owned: Whether the nodes end with the cluster.
 
     Raises:
-        ConfigurationError: A number or a setting is out of range, or there is no node.
+        ConfigurationError: A number or a setting is out of range, or no node is available.
         ResourceError: Its processes cannot be started.
     """
     _check_transport(settings)

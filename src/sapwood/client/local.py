@@ -78,7 +78,7 @@ def new_cluster(
     Args:
         settings: All settings.
         planned: How its sessions are made.
-        new_session: Returns a session over a tree, with own agents or with those of another one.
+        new_session: Returns a session over a tree, with own agents or another session's.
 
     Raises:
         ResourceError: Processes cannot be started.
@@ -88,7 +88,7 @@ def new_cluster(
     printer = OutputPrinter(tree.agents)
 
     def new_tree(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
-        """Return a session over this tree, with own agents or with those of another session."""
+        """Return a session over this tree, with own agents or another session's."""
         session = new_session(shape, lender)
         host_filters(session, planned.runners, printer.take)
         return session

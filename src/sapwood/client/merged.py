@@ -103,12 +103,12 @@ class Merged(StaysHere):
 
     @property
     def first(self) -> int:
-        """What is added to the ranks of the other session: its agent 3 is ``first + 3`` here."""
+        """Offset of the ranks of the other session: its agent 3 is ``first + 3`` here."""
         return self._there.first
 
     @property
     def agents(self) -> list[int]:
-        """The ranks of the other session's agents, as they are there now.
+        """The present ranks of the other session's agents.
 
         Raises:
             ClosedError: The two are not merged any more.
@@ -151,14 +151,14 @@ class Merged(StaysHere):
             late: What becomes of what comes after a time-out.
             keep: Which results are kept.
             on_loss: What becomes of waves that wait for an agent, or for the whole other session,
-                that is lost: with ``"partial"`` they go on without, else they fail.
+                that is lost: with ``"partial"`` they continue without it, else they fail.
             up: Your filters on the way up.
             down: Your filters for what is broadcast.
             parameters: Of your filters.
             time_limit: Seconds that one call may take.
 
         Raises:
-            ConfigurationError: What is asked for is no stream.
+            ConfigurationError: The options do not describe a stream.
             ClosedError: The cluster is closed, or the two are not merged any more.
 
         Example:
@@ -197,10 +197,10 @@ class Merged(StaysHere):
         """End the merge; both sessions are as before.
 
         Waves over both that are open end first. Streams over both begin no more waves, unless they
-        may go on without the other session.
+        may continue without the other session.
 
         Args:
-            timeout: Seconds to wait for open waves; then they fail, or go on without.
+            timeout: Seconds to wait for open waves; then they fail, or continue without it.
 
         Raises:
             ClosedError: The cluster is closed.
@@ -214,7 +214,7 @@ class Merged(StaysHere):
         try:
             self._session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
         except ConfigurationError:
-            return  # the other session has ended, or somebody else has split them
+            return  # the other session has ended, or another client has split them
 
     def _code(self, function: Any, limit: float) -> tuple[Any, dict[str, Path]]:
         return self._maker.for_stream(function, limit)
@@ -223,7 +223,7 @@ class Merged(StaysHere):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        with contextlib.suppress(CommunicationError):  # who has left, or lost, the session
+        with contextlib.suppress(CommunicationError):  # the client has left or lost the session
             self.split()
 
     def __repr__(self) -> str:
@@ -256,7 +256,7 @@ def merge_order(
     if credential is None and not places:
         socket, number, name = find_root(session, cluster)
         return MergeOrder(socket=socket, session=number, name=name)
-    from sapwood.head import calls  # noqa: PLC0415 - here nobody needs cryptography
+    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed here
     from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
     from sapwood.head.remote import SCHEME  # noqa: PLC0415 - as above
     from sapwood.roots.remote import credential_text  # noqa: PLC0415 - as above

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class QueryResult(msgspec.Struct, frozen=True):
-    """What came back from a query.
+    """The answers to a query.
 
     Attributes:
         answers: The answer of each agent that gave one, by rank.
@@ -53,11 +53,11 @@ class Messaging:
         """Send a message to an agent, or to several, and wait until it is there.
 
         It is encoded once and travels each link of the tree once. A message whose arrays are
-        large is there when somebody receives it.
+        large arrives when it is received.
 
         Args:
             destination: Rank of the agent, or several.
-            value: What is sent: values and arrays; nothing is pickled.
+            value: The values and arrays to send; nothing is pickled.
             tag: By which the receiver may choose, from 0.
 
         Raises:
@@ -123,7 +123,7 @@ class Messaging:
         Args:
             question: A function, which is called on each agent, or the name of a handler.
             *args: Its arguments; a handler takes at most one.
-            timeout: Seconds to wait; who has not answered then is missing, and the call there
+            timeout: Seconds to wait; agents that have not answered are missing, and the call there
                 is taken back.
             agents: Ranks that are asked; all by default.
 

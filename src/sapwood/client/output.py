@@ -40,12 +40,12 @@ class OutputPrinter:
     what belongs to a cell that is over. So lines that wait are printed when a cell ends.
 
     Args:
-        agents: How many agents there are; what has a higher rank is a junction.
+        agents: Number of agents; higher ranks are junctions.
     """
 
     def __init__(self, agents: int = sys.maxsize) -> None:
         self._agents = agents
-        self._hold = HOLD if agents > 1 else 0.0  # one agent has nobody to share a line with
+        self._hold = HOLD if agents > 1 else 0.0  # one agent shares no line
         self._partial: dict[int, bytes] = {}
         self._cut: set[int] = set()  # agents whose line is shown only in part
         self._caller = contextvars.copy_context()

@@ -56,7 +56,7 @@ class PersistentDataset(Dataset):
             self._finalizer.atexit = False
 
     def release(self) -> None:
-        """Let the agents drop the data; a run over them that goes on keeps them to its end."""
+        """Make the agents drop the data; an active run over them keeps them to its end."""
         self._kept.release()
         self._data = self._data_of_caller  # the copy is not needed any more
 
@@ -150,7 +150,7 @@ class PersistentDataset(Dataset):
 
 
 class _Kept:
-    """What is kept for a persistent dataset, by the front end and by agents."""
+    """The retained parts of a persistent dataset, in the client and in agents."""
 
     def __init__(self, session: SessionPort) -> None:
         self.session = session
@@ -216,7 +216,7 @@ class _Kept:
             self.session.ask(rank, agent_requests.RELEASE_DATA, self.handle)
 
     def release_later(self) -> None:
-        """Forget all on another thread: what is collected may be so in the middle of anything."""
+        """Forget all on another thread, because garbage collection may happen at any point."""
         if not self.released:
             start_thread("sapwood-release", self.release)
 

@@ -106,9 +106,9 @@ class Stage:
             name: What it is called there; by default as the lock's project or file.
 
         Raises:
-            InputError: The lock cannot be installed, or the name is that of other files.
+            InputError: The lock cannot be installed, or the name belongs to other files.
             CommunicationError: uv reaches no index.
-            ResourceError: There is no uv, or the disk is full.
+            ResourceError: The program uv is missing, or the disk is full.
             SapwoodError: Some nodes do not have it; the error names them. The others do.
         """
         from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
@@ -121,7 +121,7 @@ class Stage:
     def get(self, remote: str, folder: str | Path, *, nodes: str = "") -> list[CollectReport]:
         """Collect a file or a folder from nodes.
 
-        What is the same on all nodes comes to ``folder/NAME``; else that of each node comes to
+        A file that is equal on all nodes is written to ``folder/NAME``; otherwise each node's to
         ``folder/NODE/NAME``, where equal files share their place on the disk.
 
         Args:
@@ -161,7 +161,7 @@ class Stage:
         return removed
 
     def close(self) -> None:
-        """Leave the head; what is staged stays."""
+        """Leave the head; staged files stay."""
         self._head.close()
 
     def __enter__(self) -> Self:

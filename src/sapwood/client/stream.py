@@ -46,7 +46,7 @@ class StreamView(msgspec.Struct, frozen=True):
         waves: Waves that were broadcast.
         open_waves: Those that are not over.
         parameters: Of own filters, as last set.
-        dropped: Results that nobody read and that are not kept any more.
+        dropped: Unread results that were dropped.
     """
 
     number: int
@@ -176,13 +176,13 @@ class Stream(StaysHere):
         """Send a value to all agents and wait for the reduction of their answers.
 
         The shortest way to one answer after the other: it does what ``broadcast(value).result()``
-        does, and sooner, as the thread that waits sends and gathers by itself. :meth:`waves`
+        does, but faster, because the waiting thread sends and gathers itself. :meth:`waves`
         does not yield the result again.
 
         Raises:
             DataValueError: The value cannot travel.
             SapwoodError: The wave failed.
-            TimeoutError: It takes longer than ``timeout`` seconds; the wave goes on.
+            TimeoutError: It takes longer than ``timeout`` seconds; the wave continues.
             ClosedError: The stream or its cluster is closed.
         """
         self._must_be_open()
@@ -201,9 +201,9 @@ class Stream(StaysHere):
             timeout: Seconds to wait for each of them; by default for ever.
 
         Raises:
-            SapwoodError: A wave failed; the next call of this method goes on after it.
-            ResourceError: Results were dropped that nobody had read, and how many; the next call
-                goes on after them.
+            SapwoodError: A wave failed; the next call of this method continues after it.
+            ResourceError: Unread results were dropped, and how many; the next call
+                continues after them.
             TimeoutError: The next one is not there in time.
         """
         timeout = wait_time(timeout)
@@ -250,7 +250,7 @@ class Stream(StaysHere):
         Waves that agents still work on are not waited for, and the stream stays as it is.
 
         Returns:
-            The agents that were not reached, as they are lost.
+            The agents that were not reached because they are lost.
 
         Raises:
             ClosedError: The stream is closed.
@@ -264,7 +264,7 @@ class Stream(StaysHere):
         What agents have to say, and waves that are broadcast, wait meanwhile.
 
         Returns:
-            The agents that were not reached, as they are lost.
+            The agents that were not reached because they are lost.
 
         Raises:
             InputError: The stream is quiet already.
@@ -304,14 +304,14 @@ class Stream(StaysHere):
     ) -> int:
         """Replace the code of the stream's filters between two waves.
 
-        All places get the new code and load it while waves go on with the old one. When all have
+        All places get the new code and load it while waves continue with the old one. When all have
         it, the next wave and all after it use it, at all places; those before, the old one. Its
         objects begin without state. If it cannot be built, or one place cannot load it, the old
         code stays everywhere.
 
         Args:
-            up: What takes the place of ``reduce`` or ``up``, in the same forms.
-            down: What takes the place of ``down``.
+            up: Replaces ``reduce`` or ``up``, in the same forms.
+            down: Replaces ``down``.
             timeout: Seconds to wait until all places have it; by default for ever.
 
         Returns:
@@ -330,7 +330,7 @@ class Stream(StaysHere):
             swept = self._sweep(control.STAGE, timeout, new)
             for report in swept.reports:
                 if report.problem is not None:
-                    self._handle.sweep(control.STAGE)  # nobody is to keep it
+                    self._handle.sweep(control.STAGE)  # no place may keep it
                     place = f"junction {report.rank}" if report.rank else "the front end"
                     error = SapwoodError.from_record(report.problem).located(place)
                     self._handle.explain(error)
@@ -396,7 +396,7 @@ class Stream(StaysHere):
         A process that was forked from the cluster's owner closes nothing.
 
         Args:
-            timeout: Seconds to wait for that; what is not there then is lost. Agents whose
+            timeout: Seconds to wait for that; later values are lost. Agents whose
                 process has ended are not waited for.
         """
         timeout = wait_time(timeout) or 0.0
@@ -434,7 +434,7 @@ class Stream(StaysHere):
         return len(self._unread) > 0 or self.closed
 
     def _arrived(self, result: WaveResult | SapwoodError) -> None:
-        """Take a contribution in that came by itself; on the loop's thread."""
+        """Receive a pushed contribution; on the loop's thread."""
         if self._handle.closed is None and self._is_endless:
             self._unread.add(result)
             return

@@ -24,7 +24,7 @@ from sapwood.core.suggest import suggest
 from sapwood.session.port import PlaceState, SessionPort, StreamOptions
 
 LATEST = "latest"
-"""Of results that nobody reads, only the latest are kept."""
+"""Of unread results, only the latest are kept."""
 
 BUILT_IN = ("echo",)
 """What agents can do without user code."""
@@ -67,7 +67,7 @@ def open_stream(
         others: Ranks of agents of other sessions, which may take part.
 
     Raises:
-        ConfigurationError: What is asked for is no stream.
+        ConfigurationError: The options do not describe a stream.
         AgentLostError: It is to wait for an agent that is lost for good.
     """
     debug_files: dict[str, Path] = {}
@@ -206,7 +206,7 @@ def checked_loss(on_loss: str) -> str:
     """Return ``on_loss`` as it is.
 
     Raises:
-        ConfigurationError: It is no policy.
+        ConfigurationError: It is not a policy.
     """
     return choice(on_loss, "on_loss", LOSSES)
 
@@ -296,7 +296,7 @@ def filters(up: Any, down: Any, encode: Encode) -> tuple[FilterAt, ...]:
 
 
 def check_places(filters: Sequence[FilterAt], junctions: Sequence[int]) -> None:
-    """Raise ConfigurationError if a filter is for a rank that is no place for filters.
+    """Raise ConfigurationError if a filter is for a rank that cannot have filters.
 
     A depth may be missing: the same program also runs over flatter trees.
     """

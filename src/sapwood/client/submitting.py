@@ -320,7 +320,7 @@ def _buffered(
 
 
 def _results(futures: list[TaskFuture], end: float | None) -> Iterator[Any]:
-    """Yield results in order; cancel what is not done when nobody wants more."""
+    """Yield results in order; cancel the rest when the iterator is closed."""
     futures.reverse()
     try:
         while futures:

@@ -10,7 +10,7 @@ from sapwood.core.futures import when_done
 from sapwood.environment.tracing import CALL_SPAN, Carrier, Tracer, TraceSpan
 
 MAX_CALL_SPANS: Final = 16
-"""Tasks of a batch that are spans of their own at their runners; the first ones."""
+"""The first tasks of a batch, which get separate spans at their runners."""
 
 
 class TaskBatch:

@@ -20,7 +20,7 @@ class Topology(TreeWork):
     Args:
         session: The tree.
         settings: All settings.
-        variables: What builds find in their environment besides that of this process.
+        variables: Variables of builds, besides this process's environment.
         printer: Shows what agents print.
         follow_cluster: Raises what the cluster raises when it cannot be used any more.
     """
@@ -37,7 +37,7 @@ class Topology(TreeWork):
         self._follow_cluster = follow_cluster
 
     def close(self) -> None:
-        """Cancel what runs, end its junctions; the agents go on with the cluster.
+        """Cancel active work and end its junctions; the agents stay with the cluster.
 
         A process that was forked from the cluster's owner closes nothing.
         """

@@ -1,4 +1,4 @@
-"""What is done in a tree: programs run over data, and streams."""
+"""The work in a tree: runs of programs over data, and streams."""
 
 import abc
 import os
@@ -47,7 +47,7 @@ class TreeWork(StaysHere, abc.ABC):
     Args:
         session: The tree.
         settings: All settings.
-        variables: What builds find in their environment besides that of this process.
+        variables: Variables of builds, besides this process's environment.
         printer: Shows what agents print.
 
     Attributes:
@@ -85,7 +85,7 @@ class TreeWork(StaysHere, abc.ABC):
             pickle=settings.tasks.pickle,
         )
 
-    def run(  # noqa: PLR0913 - each is an option of its own, by name
+    def run(  # noqa: PLR0913 - each is a separate option, by name
         self,
         program: Program | type[Program] | str | Path,
         data: Any = None,
@@ -120,14 +120,15 @@ class TreeWork(StaysHere, abc.ABC):
             max_iterations: Iterations after which the run ends, with the result so far, though
                 the program is not done; its statistics say so. By default
                 ``limits.iterations``; 0 for no limit.
-            on_agent_loss: ``"replace"`` goes on with a new process, and with the others when agents
+            on_agent_loss: ``"replace"`` continues with a new process, and with the others when
+            agents
                 are removed; ``"fail"`` ends the run.
             columns: The columns of a table that may be used; all by default.
             allow_nan: Take data with NaN and infinite values, also for a program that does not
                 say ``allow_nan = True`` itself.
-            checkpoint: File to which the state is written now and then, as often as
+            checkpoint: File to which the state is written periodically, as often as
                 ``limits.checkpoints`` allows.
-            resume: File with a checkpoint, from which the run goes on with the same result; the
+            resume: File with a checkpoint, from which the run continues with the same result; the
                 program, its parameters and the data must be the same.
             delegate: How items are given to agents: ``"measured"`` by their rates, ``"static"`` in
                 equal parts that stay. By default ``runs.delegate``.
@@ -135,9 +136,8 @@ class TreeWork(StaysHere, abc.ABC):
                 you must not change them until the run has begun its first iteration.
 
         Raises:
-            InputError: ``chunk`` or ``max_iterations`` is no whole number, or a limit is below 0.
-            ProgramError: The program cannot be loaded.
-            DataError: The data cannot be used.
+            InputError: ``chunk`` or ``max_iterations`` is not a whole number, or a limit is below
+            0. ProgramError: The program cannot be loaded. DataError: The data cannot be used.
             ClosedError: The cluster is closed.
 
         Example:
@@ -210,13 +210,13 @@ class TreeWork(StaysHere, abc.ABC):
     ) -> PersistentDataset:
         """Have data stay split on the agents from one run to the next.
 
-        What lies in files is read by the first run that wants it, each part by its agent, which
+        Files are read by the first run that needs them, each part by its agent, which
         keeps it until it is released. An agent that is replaced reads its part again. What lies
         in memory is copied for agents before this returns, instead of for each run.
 
         Args:
             data: As for :meth:`run`.
-            fields: The fields that the programs want; data without names of their own get the
+            fields: The fields that the programs want; data without names get the
                 first.
             columns: The columns of a table that may be used.
             copy: Whether arrays are copied before this returns. With ``False`` they are copied by
@@ -263,7 +263,7 @@ class TreeWork(StaysHere, abc.ABC):
         Args:
             what: A Python function of one value, a native function (``program["name"]``), or
                 ``"echo"`` for agents that return what they are sent. A generator function
-                sends each value up by itself; it needs ``sync="none"``.
+                sends each value alone; it needs ``sync="none"``.
             reduce: A reduction for whole values, a dictionary of reductions by field, or an own
                 filter: an associative function of two values, a :class:`sapwood.Filter`, or a
                 native function ``void combine(double *into, const double *from, size_t n)``.
@@ -271,9 +271,9 @@ class TreeWork(StaysHere, abc.ABC):
             sync: ``"all"`` waits for all agents, a number waits so many seconds, ``"none"``
                 passes on each contribution at once.
             late: Whether what comes after a time-out is dropped, or goes into the ``"next"`` wave.
-            keep: ``"all"``: agents that push values wait when nobody reads them; ``"latest"``:
+            keep: ``"all"``: agents that push values wait until they are read; ``"latest"``:
                 the newest results are kept and older ones dropped.
-            on_loss: ``"replace"`` waits for new agents, ``"partial"`` goes on without them,
+            on_loss: ``"replace"`` waits for new agents, ``"partial"`` continues without them,
                 ``"fail"`` fails the waves that wait for them.
             up: Your filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
             down: Your filters for what is broadcast, in the same forms.
@@ -281,10 +281,10 @@ class TreeWork(StaysHere, abc.ABC):
             time_limit: Seconds that one call of a function or filter may take; by default
                 ``limits.time``.
             follow: Whether agents that :meth:`Cluster.expand` adds take part from the next wave on,
-                and the stream goes on without those that :meth:`Cluster.contract` removes.
+                and the stream continues without agents that :meth:`Cluster.contract` removes.
 
         Raises:
-            ConfigurationError: What is asked for is no stream.
+            ConfigurationError: The options do not describe a stream.
             ClosedError: The cluster is closed.
 
         Example:

@@ -1,9 +1,9 @@
 """Results of a stream that wait to be read.
 
-What agents send without being asked waits here, and its agent is told only when it was read: an
-agent that has sent a window of values sends no more until then. So nothing is dropped, and a slow
-reader slows its writers down. Who waits for the end of a wave cannot read meanwhile: as long as
-somebody does, agents need not wait.
+Pushed values wait here, and their agent is notified only when they were read: an agent that has
+sent a window of values sends no more until then. So nothing is dropped, and a slow reader slows
+its writers down (back-pressure). A caller that waits for the end of a wave cannot read meanwhile,
+so agents need not wait while such a caller does.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def test_the_tree_over_machines_is_known_before_they_are() -> None:
         (["plan", "--agents", "4", *LINKS, "--bytes", "many"], "is not a size"),
         (["plan", "--agents", "4", *LINKS, "--host-link", "1us,1us,1GB"], "several machines"),
         (["plan", "--agents", "4", "--hosts", "5", *LINKS], "5 machines for 4 agents"),
-        (["plan", "--agents", "4", "--shape", "cube", *LINKS], "no shape"),
+        (["plan", "--agents", "4", "--shape", "cube", *LINKS], "not a shape"),
         (["show", "one", "--agents", "3"], "has its shape"),
     ],
 )
