@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.parse import CudaSource
 from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, Place, patch_sources
-from sapwood.gpu.cuda.units import Reading
+from sapwood.gpu.cuda.units import INSTALL, Reading
 
 REASON: Final = "its loops do not compile"
 """How the reason of such a kernel begins."""
@@ -76,16 +76,21 @@ def compile_kernels(
 def told(kernels: Mapping[str, Patched]) -> list[str]:
     """Return a line for each kernel whose loops did not compile: where it is, its name, and why.
 
+    Where libclang is missing, a line for all kernels says so.
+
     Example:
         >>> told({})
         []
     """
-    return [
+    listed = [each for patched in kernels.values() for each in patched.kernels]
+    lines = [
         f"{each.file}:{each.line}: {each.name} runs with a stack per thread: {each.reason}"
-        for patched in kernels.values()
-        for each in patched.kernels
+        for each in listed
         if each.reason.startswith(REASON)
     ]
+    if any(each.reason == INSTALL for each in listed):
+        lines.append(f"all kernels run with a stack per thread: {INSTALL}")
+    return lines
 
 
 class _Places:

@@ -6,6 +6,7 @@ import pytest
 
 from sapwood.gpu.cuda import units
 from sapwood.gpu.cuda.cursors import Kind
+from sapwood.gpu.cuda.fallback import told
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import Mode, patch_sources
 from sapwood.gpu.cuda.semantics import Effect, Meaning, read_meanings
@@ -155,8 +156,10 @@ def test_without_libclang_kernels_have_stacks(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(units, "_library", missing)
     sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[threadIdx.x] = 1; }"})
-    (kernel,) = patch_sources(sources)["a.cu"].kernels
+    patched = patch_sources(sources)
+    (kernel,) = patched["a.cu"].kernels
     assert (kernel.mode, kernel.reason) == (Mode.FIBER, INSTALL)
+    assert told(patched) == [f"all kernels run with a stack per thread: {INSTALL}"]
 
 
 @pytest.mark.parametrize(
