@@ -1,4 +1,4 @@
-"""``sapwood agent``: agents that somebody else starts join a session by an invitation."""
+"""``sapwood agent``: processes join a session as agents by an invitation."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def revoke(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let nobody in by an invitation any more; an agent that is there by it stays."""
+    """Revoke an invitation; agents that joined by it stay."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import agent_command  # noqa: PLC0415 - --help must load little
 

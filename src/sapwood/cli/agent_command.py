@@ -38,13 +38,13 @@ def show_all(session: str, cluster: str, *, as_json: bool) -> None:
 
 
 def revoke(session: str, invitation: str, cluster: str, *, as_json: bool) -> None:
-    """Let nobody in by an invitation any more."""
+    """Revoke an invitation."""
     with attach(session, role="watch", cluster=cluster) as watched:
         watched.revoke_invitation(invitation)
     if as_json:
         print_json({"revoked": invitation})
     else:
-        typer.echo(f"Nobody joins by the invitation {invitation} any more.")
+        typer.echo(f"Revoked the invitation {invitation}.")
 
 
 def _until(expires: float) -> str:

@@ -24,7 +24,7 @@ def join(line: str) -> None:
     if line != "-":
         AgentInvitation.parse(line)
         hide_line(line, background.own_command("agent", "join", "-"))
-        return  # it goes on as another command
+        return  # it continues as another command
     from sapwood.activity.joined_agent import join_as_agent  # noqa: PLC0415 - see above
 
     text = sys.stdin.read(MAX_LINE)

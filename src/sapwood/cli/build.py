@@ -62,7 +62,7 @@ def build(
 
     A target is ARCHITECTURE-linux-gnu or -musl, then .VERSION of glibc, ,cpu=MODEL, ,cuda=sm_NN.
 
-    What is there already is not built again.
+    Existing builds are not built again.
 
     With --watch --json there is one line for each version.
     """
@@ -192,13 +192,13 @@ def passing_seconds(
     tick: float = TICK,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Show what goes on and for how long, once it has taken a while.
+    """Show the present work and its duration, once it has taken a while.
 
     On a terminal that is one line, which changes and goes away in the end; elsewhere a line that
     stays, and only where there is something to explain.
 
     Args:
-        text: What goes on.
+        text: Name of the work.
         stream: Where it is shown.
         why: Why it may take long.
         patience: Seconds before anything is shown.

@@ -1,4 +1,4 @@
-"""``sapwood cache``: what was built and kept, and making room."""
+"""``sapwood cache``: list cached builds, and make room."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def prune(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove what was not used for longest; what is in use stays."""
+    """Remove the least recently used builds; builds in use stay."""
     with reported(debug=debug, as_json=as_json):
         cache = _open(settings)
         before = sum(entry.bytes for entry in cache.entries())

@@ -95,7 +95,7 @@ def show(name: str, wanted: Wanted, *, follow: bool, as_json: bool) -> None:
     Args:
         name: Of the cluster.
         wanted: Which lines.
-        follow: Whether to go on as lines come, until the cluster ends.
+        follow: Whether to continue with new lines until the cluster ends.
         as_json: Whether to print a line of JSON for each.
 
     Raises:
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _loss(source: _Source, page: LogPage, lines: Sequence[LogLine]) -> LogLine:
-    """Return a line that says that others are not there any more."""
+    """Return a line that says that others were dropped."""
     moment = lines[0].timestamp if lines else _written(time.time())
     return LogLine(
         moment,

@@ -1,4 +1,4 @@
-"""``sapwood credential``: who may do what in a cluster that is up."""
+"""``sapwood credential``: issue, list and revoke the credentials of a running cluster."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a credential; who has its line may do what it allows."""
+    """Issue a credential; any holder of its line has its rights."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
@@ -163,7 +163,7 @@ def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
             ("id", credential.id),
             *((("of", ", ".join(said.ids[:-1])),) if len(said.ids) > 1 else ()),
             ("cluster", said.cluster),
-            ("for", said.subject or "whoever has it"),
+            ("for", said.subject or "any holder"),
             ("rights", ", ".join(sorted(said.names)) or "none"),
             ("session", said.session or "all"),
             ("nodes", "all" if said.nodes is None else str(facts["nodes"]) or "none"),
@@ -240,7 +240,7 @@ def revoke(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Refuse a credential everywhere, and what was made of it; who uses it is cut off."""
+    """Revoke a credential and all derived from it; clients that use it are disconnected."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
@@ -259,9 +259,9 @@ def revoke(
             f"{done.front_ends} front ends were cut off"
         )
         if not done.known:
-            typer.echo("This head did not issue it; somebody may have narrowed one to it.")
+            typer.echo("This head did not issue it; a holder may have narrowed another one to it.")
         if done.missing:
-            typer.echo(f"These nodes are told when they are back: {', '.join(done.missing)}")
+            typer.echo(f"These nodes are notified when they are back: {', '.join(done.missing)}")
 
 
 def _read(given: str) -> Any:

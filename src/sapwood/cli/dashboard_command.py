@@ -14,14 +14,14 @@ from sapwood.head import calls
 from sapwood.security.rights import ADMIN, CONNECT, DELETE, OBSERVE
 
 START_TIMEOUT = 60.0
-"""Seconds until the HTTP server must be there, if nobody has asked for it before."""
+"""Seconds that the HTTP server may take to start."""
 
 
 def ticket(cluster: str, lifetime: str, *, allow_changes: bool) -> calls.DashboardTicket:
     """Ask the head for a ticket.
 
     Raises:
-        InputError: The life is no time.
+        InputError: The lifetime is not a duration.
         NodeLostError: No such head is up here.
     """
     try:

@@ -1,4 +1,4 @@
-"""The console script: an interrupt is an answer of its own, even while modules are imported."""
+"""The console script: an interrupt has a separate exit code, even while modules are imported."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def open_closed_streams() -> None:
 def write_anything(stream: object) -> None:
     """Make a text stream write something like what its encoding lacks, instead of failing.
 
-    Where all characters can be written, names of files that are no text are written as their bytes.
+    Where all characters can be written, names of files that are not text are written as their
+    bytes.
 
     Example:
         >>> ascii = io.TextIOWrapper(io.BytesIO(), encoding="ascii")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sapwood.head.ledger import LedgerEvent
 
 LOOK = 0.5
-"""Seconds between two looks whether the head is there still."""
+"""Seconds between two checks whether the head still runs."""
 
 
 def events(  # noqa: PLR0913 - each parameter is one option of the command line

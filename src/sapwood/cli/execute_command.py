@@ -35,7 +35,7 @@ class ExecRequest:
         command: The command's words.
         flags: Settings by dotted key.
         label: Whether lines are labelled; None: with several nodes.
-        stdin: Who gets standard input: ``all``, a node or, None, nobody.
+        stdin: Receiver of standard input: ``all``, a node or None.
         folder: Where the command starts; empty for the default.
         as_json: Print one line of JSON for each event.
         cluster: The head of the session on whose nodes it is to run.

@@ -29,13 +29,13 @@ EXIT_CODES: dict[int, str] = {
     0: "success",
     1: "another error",
     2: "wrong input: option, configuration, program, parameter or data",
-    3: "a source does not compile, or there is no compiler",
+    3: "a source does not compile, or a compiler is missing",
     4: "user code failed: exception, crash, time or memory limit",
     5: "this machine has not enough memory, disk, processes or files, or a store cannot be used",
     6: "an agent, a node or a connection was lost",
     7: "a certificate, token or credential is not valid",
     EXIT_INTERNAL: "a fault in Sapwood itself",
-    DrainedError.exit_code: "a run stopped before its machines went, and can go on (--continue); "
+    DrainedError.exit_code: "a run stopped before its machines left; resume it (--continue); "
     "or a session waits for its machines still",
     EXIT_INTERRUPTED: "interrupted by Ctrl-C",
 }
@@ -136,7 +136,7 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         _tell(explain(known, debug=debug))
         code = known.exit_code
     if as_json:
-        with contextlib.suppress(OSError):  # what cannot be written may be the error itself
+        with contextlib.suppress(OSError):  # writing may be what fails
             print_json({"error": known.to_record()}, one_line=True)
     return code
 

@@ -222,7 +222,7 @@ class LineFolder:
     def _show_batch(self, batch: _Batch) -> None:
         """Show the lines of a batch, each with the same line of all nodes that have it first."""
         while not batch.is_shown:
-            first = self._queues[batch.node][0]  # what came before goes before
+            first = self._queues[batch.node][0]  # in order of arrival
             line = first.lines[first.at]
             nodes = self._first[line]
             if len(nodes) > 1:

@@ -135,7 +135,7 @@ _read_answer: Callable[[bytes], UpAnswer] = typed.json_reader(UpAnswer)
 
 
 def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> None:
-    """Be the head until somebody ends it.
+    """Run the head until it is ended.
 
     Args:
         request: What the user wants.
@@ -154,7 +154,7 @@ def run_here(request: UpRequest, ready_descriptor: int, *, as_json: bool) -> Non
 
 
 class _HeadProcess:
-    """The process of a head: it serves, or stands by until it does, until somebody ends it."""
+    """The process of a head: it serves, or stands by until it does, until it is ended."""
 
     def __init__(self, request: UpRequest, ready_descriptor: int, *, as_json: bool) -> None:
         self._request = request
@@ -221,7 +221,7 @@ class _HeadProcess:
         return outcome is Outcome.SERVES
 
     def _serve(self, leadership: Leadership | None) -> None:
-        """Be the head until it is told to end, or another one may serve."""
+        """Run the head until it is ended, or another one may serve."""
         head: Head | None = None
         try:
             head = self._head = self._new_head(leadership)
@@ -302,7 +302,7 @@ def forget_killed(folder: Path) -> None:
 
 
 def with_port(listen: str) -> str:
-    """Return where to listen, with a free port in place of 0: others are told before it is used.
+    """Return where to listen, with a free port in place of 0, because others learn it first.
 
     Raises:
         CommunicationError: The address is none of this machine.
@@ -456,7 +456,7 @@ def end(name: str, *, as_json: bool) -> None:
 
 
 def _end_standby(name: str, info: HeadInfo, *, as_json: bool) -> None:
-    """End a head that stands by; the one that serves elsewhere goes on."""
+    """End a head that stands by; the one that serves elsewhere continues."""
     watch = _watch(info)
     if watch is not None:
         try:

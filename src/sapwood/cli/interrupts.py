@@ -74,7 +74,7 @@ def forwarded_interrupts(
     SIGTERM comes from a program that may send no second one: if the block has not ended after a
     grace period, SIGTERM is repeated here.
 
-    The function is called on a thread of its own, because the block may be waiting to write.
+    The function is called on a separate thread, because the block may be waiting to write.
 
     Args:
         forward: Given the number of the signal.

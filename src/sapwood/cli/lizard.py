@@ -152,9 +152,7 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
     port: Port = 5000,
     agents: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=0, help="Agents of its own; default: one a processor core or GPU."
-        ),
+        typer.Option(metavar="N", min=0, help="Its own agents; default: one for each core or GPU."),
     ] = 0,
     on: Annotated[
         str,
@@ -183,7 +181,7 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
 ) -> None:
     """Serve lizard-slayer's API: programs are registered and run by HTTP.
 
-    Its agents run them, and those of its clients.
+    Its agents and its clients' agents run them.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast

@@ -100,7 +100,7 @@ class ClientRequest(ServingRequest, frozen=True, kw_only=True):
 
 
 def run_server(request: ServerRequest) -> None:
-    """Be a server until somebody ends it.
+    """Run a server until it is ended.
 
     Raises:
         SapwoodError: It cannot start.
@@ -169,7 +169,7 @@ def _serves(
 
 
 class _Later:
-    """Calls what it will be told."""
+    """Calls a function that is set later."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -212,7 +212,7 @@ def _programs(settings: Settings, *, keep: bool) -> Iterator[RegisteredPrograms]
 
 
 def run_client(request: ClientRequest) -> None:
-    """Be a client until somebody ends it, or the server does.
+    """Run a client until it or the server is ended.
 
     Raises:
         SapwoodError: It cannot start, or the server does not take it.
@@ -318,7 +318,7 @@ class _JoinedAgents:
         Raises:
             NodeLostError: None of them ended as it should.
         """
-        while any(process.poll() is None for process in self._processes):  # noqa: ASYNC110 - processes tell nobody
+        while any(process.poll() is None for process in self._processes):  # noqa: ASYNC110 - processes send no event
             await asyncio.sleep(LOOK)
         codes = {process.returncode for process in self._processes}
         if 0 not in codes:

@@ -12,11 +12,11 @@ from sapwood.environment.log_files import LogLine
 
 
 def described(line: LogLine) -> str:
-    """Return a line for people: its time is that of this machine's clock.
+    """Return a line for people: its time is from this machine's clock.
 
     Example:
-        >>> described(LogLine("", event="what is no log line"))
-        '?  what is no log line'
+        >>> described(LogLine("", event="not a log line"))
+        '?  not a log line'
     """
     if not line.level:
         return printable(f"?  {line.event}")

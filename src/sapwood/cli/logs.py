@@ -70,7 +70,7 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     """Print what processes and machines have logged, merged by time.
 
     That is what files hold or, with --cluster, what the head and the nodes of a cluster keep in
-    memory: there the times are those of the head's clock, and equal lines of several nodes are one.
+    memory: there the times are from the head's clock, and equal lines of several nodes are one.
     """
     with reported(debug=debug, as_json=as_json), ExitStack() as stack:
         names = tuple(one for text in node or () for one in expand_hosts(text))

@@ -138,7 +138,7 @@ def map(program, slice, state):
 _COMMENT: Final = """\
 /* Adds up residuals of one slice: times x, alone, and squared.
  *
- * x and y are the fields of the data, slope and offset are entries of the state. What is not
+ * x and y are the fields of the data, slope and offset are entries of the state. A name that is not
  * const is an output: it begins with zeros, and [reduce] in program.toml names it.
  *
  * @array x[n], y[n], sums[3]

@@ -105,7 +105,7 @@ def join(
     ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
     debug: Debug = False,
 ) -> None:
-    """Let this machine be a node of a cluster, until Ctrl-C or the cluster's end."""
+    """Make this machine a node of a cluster, until Ctrl-C or the cluster's end."""
     with reported(debug=debug):
         from sapwood.cli.node_joining import join_here  # noqa: PLC0415 - --help must load little
 
@@ -121,7 +121,7 @@ def find_clusters(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the clusters that are announced on this network; nobody vouches for what they say.
+    """List the clusters that are announced on this network; announcements are not verified.
 
     A machine joins one by `sapwood node join --find TOKEN`.
     """

@@ -30,7 +30,7 @@ _read_ready: Callable[[bytes], NodeReady] = typed.json_reader(NodeReady)
 def join_here(
     line: str, label: str, ready_descriptor: int, *, behind: bool, find: bool = False
 ) -> None:
-    """Let this machine be a node.
+    """Make this machine a node.
 
     Args:
         line: What it joins with; ``-`` reads it from standard input.

@@ -202,9 +202,9 @@ class RunRequest:
         watch: Run again after each edit.
         record: The folder in which the run of a driver leaves its progress, or None.
         checkpoint: Where to write checkpoints, or None.
-        resume: The checkpoint to go on from, or None.
+        resume: The checkpoint to resume from, or None.
         report: Where to write a report of the run, or None.
-        go_on: Whether to go on from ``checkpoint`` where it is whole.
+        go_on: Whether to resume from ``checkpoint`` if it is complete.
     """
 
     program: Path
@@ -232,10 +232,10 @@ class Exclusion(NamedTuple):
 
     Attributes:
         option: The option.
-        others: What must not be given with it.
+        others: Options that must not be given with it.
         why: The reason.
         hint: What to do.
-        needs: What must be given with it; empty for nothing.
+        needs: Option that must be given with it; empty for none.
     """
 
     option: str
@@ -249,7 +249,7 @@ EXCLUSIONS: Final = (
     Exclusion(
         "--continue",
         ("--resume",),
-        "--continue goes on from the file of --checkpoint",
+        "--continue resumes from the file of --checkpoint",
         "give --checkpoint FILE, and leave out --resume",
         needs="--checkpoint",
     ),
@@ -262,7 +262,7 @@ EXCLUSIONS: Final = (
     Exclusion(
         "--detach",
         ("--checkpoint", "--resume"),
-        "a detached run keeps checkpoints of its own and goes on by itself",
+        "a detached run keeps its own checkpoints and resumes automatically",
         "leave out --checkpoint and --resume",
     ),
     Exclusion(
@@ -297,7 +297,7 @@ def require_together(given: Mapping[str, object]) -> None:
     """Check that options of ``sapwood run`` go together.
 
     Args:
-        given: The options that matter, with what was given; what is false was not.
+        given: The options that matter, with their values; false ones were not given.
 
     Raises:
         ConfigurationError: Two of them do not.

@@ -1,4 +1,4 @@
-"""``sapwood policy``: what a cluster that is up does by itself."""
+"""``sapwood policy``: the automatic actions of a running cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sapwood.core.errors import InputError
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
 
-app = typer.Typer(help="Show and change what a cluster does by itself.", no_args_is_help=True)
+app = typer.Typer(help="Show and change the policy of a running cluster.", no_args_is_help=True)
 
 
 @app.command()

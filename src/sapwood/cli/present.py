@@ -42,7 +42,7 @@ def output_console() -> Console:
 MAX_MEASURED = 1000
 """Columns that a table is measured with."""
 _NO_TEXT = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which Python has for bytes that are no text."""
+"""Halves of characters, which Python has for bytes that are not text."""
 
 MAX_ROWS = 64
 """Rows of a table about agents; ``--json`` has all of them."""
@@ -175,7 +175,7 @@ _kept: Final[list[TextIO]] = []
 
 @contextlib.contextmanager
 def answers_alone() -> Iterator[None]:
-    """Let everything that is printed go to standard error, but for answers."""
+    """Print everything except answers to standard error."""
     _kept.append(sys.stdout)
     try:
         with contextlib.redirect_stdout(sys.stderr):
@@ -259,7 +259,7 @@ def _three_digits(value: float) -> str:
 
 
 def begun_again(restarts: Sequence[float]) -> str:
-    """Return how often something was begun again, and when it last was.
+    """Return how often something was restarted, and when it last was.
 
     Args:
         restarts: When, seconds since 1970.

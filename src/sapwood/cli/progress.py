@@ -31,7 +31,7 @@ POLL_SECONDS = 0.1
 """Seconds between two looks at a run, and at whether Ctrl-C was pressed."""
 
 CANCEL_SECONDS = 0.7
-"""Longest wait for a cancelled run to end by itself."""
+"""Longest wait for a cancelled run to end."""
 
 
 def follow(run: Run, display: Display) -> bool:
@@ -73,7 +73,7 @@ GAP = 2
 
 
 class Display(Protocol):
-    """Something that is told of progress now and then, between start and stop."""
+    """A receiver of periodic progress, between start and stop."""
 
     def show(self, progress: Progress) -> None:
         """Show a snapshot."""
@@ -93,7 +93,7 @@ class SilentDisplay:
 
 
 class RecordDisplay:
-    """Files that always hold the newest snapshots; for runs that nobody looks at.
+    """Files with the newest snapshots, for detached runs.
 
     A record of the same program that a process before this one left is continued. A
     write that fails, on a full disk for example, is repeated later, and the run continues.
@@ -180,7 +180,7 @@ class LiveDisplay:
 
 
 class LineDisplay:
-    """A plain line now and then; for files and logs."""
+    """Periodic plain lines, for files and logs."""
 
     def __init__(self, program: str, console: Console) -> None:
         self._program = program

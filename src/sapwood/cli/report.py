@@ -27,8 +27,8 @@ def report(
     """Write all that is known of a detached run into one HTML file, which needs no network.
 
     It has who worked and who waited for whom, rates, what moved, losses, the result, or why the
-    run failed. For a run that goes on it is as of now. `sapwood run --report FILE` writes the same
-    for a run that you wait for.
+    run failed. For an active run it shows the present state. `sapwood run --report FILE` writes the
+    same for a run that you wait for.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import report_command  # noqa: PLC0415 - --help must load little

@@ -29,7 +29,7 @@ def write_detached(run: str, cluster: str, output: Path | None, *, as_json: bool
     """Write the report of a detached run.
 
     Raises:
-        ConfigurationError: There is no such run, or what it wrote lies on another machine.
+        ConfigurationError: The run does not exist, or its files are on another machine.
         InputError: The file cannot be written.
     """
     record = typed.convert(asked_head(cluster, calls.FIND_RUN, run), calls.RunRecord)
@@ -43,7 +43,7 @@ def write_detached(run: str, cluster: str, output: Path | None, *, as_json: bool
     if as_json:
         print_json({"run": record.id, "state": record.state, "file": str(file), "bytes": size})
     elif file != STDOUT:
-        going = " The run goes on: it shows how far it is now." * (record.state == "running")
+        going = " The run is active: it shows its present state." * (record.state == "running")
         typer.echo(f"Wrote {file} ({describe_size(size)}).{going}")
 
 

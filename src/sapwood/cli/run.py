@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the state there now and then."),
+        typer.Option(metavar="FILE", help="Write the state there periodically."),
     ] = None,
     resume: Annotated[
         Path | None,

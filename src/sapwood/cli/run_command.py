@@ -113,7 +113,7 @@ def _begin(settings: Settings, on_wait: WaitCallback) -> Cluster:
 def run_through(settings: Settings, program: Program, dataset: Dataset, request: RunRequest) -> int:
     """Run a program on several allocations, one after the other; return the exit code.
 
-    Each time the machines go, or are taken away, the run goes on on the next ones, from its last
+    Each time the machines leave, the run continues on the next ones, from its last
     checkpoint.
 
     Raises:
@@ -126,7 +126,7 @@ def run_through(settings: Settings, program: Program, dataset: Dataset, request:
             request = dataclasses.replace(request, checkpoint=Path(folder) / "checkpoint")
         file = request.checkpoint
         assert file is not None  # noqa: S101 - set above
-        former, first = _stamp(file), request.resume  # the file may be that of another run
+        former, first = _stamp(file), request.resume  # the file may belong to another run
         _say_starting(settings)
         chain = AllocationChain(
             lambda on_wait: _begin(settings, on_wait), settings.nodes, starting.wait
@@ -147,7 +147,7 @@ def run_through(settings: Settings, program: Program, dataset: Dataset, request:
                     raise
                 _say(
                     request,
-                    f"{why}; going on on machines {chain.count + 1} of "
+                    f"{why}; continuing on machines {chain.count + 1} of "
                     f"{settings.nodes.allocations}",
                 )
             try:
@@ -304,7 +304,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when a file is written; None for what is no plain file."""
+    """Return what changes when a file is written; None if it is not a plain file."""
     if not path.is_file():
         return None
     found = path.stat()
@@ -333,8 +333,8 @@ def _named(method: str, *, file: Path | None = None) -> Iterator[None]:
 def execute_watching(request: RunRequest) -> int:
     """Run each version of a program as soon as it is built.
 
-    What is edited meanwhile is built in the background; a run that has begun keeps its version,
-    and the newest one follows. A version that cannot be used, or a run that fails, is told, and
+    Edits are built in the background; a run that has started keeps its version,
+    and the newest one follows. A version that cannot be used, or a run that fails, is reported, and
     the next edit is waited for.
 
     Returns:

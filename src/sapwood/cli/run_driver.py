@@ -1,6 +1,6 @@
-"""The driver of a detached run: a process that a head begins, and begins again when it is killed.
+"""The driver of a detached run: a process that a head starts, and restarts when it is killed.
 
-It goes on from the last checkpoint. Where its session is lost it ends without an answer, so that
+It resumes from the last checkpoint. If its session is lost it ends without an answer, so that
 the head begins it again; by then the session is there again, or is over.
 """
 
@@ -46,10 +46,10 @@ from sapwood.head.runs import (
 from sapwood.session.port import SessionState
 
 SESSION: Final = "session:"
-"""How ``cluster.on`` begins where the agents are those of a session."""
+"""Prefix of ``cluster.on`` for the agents of a session."""
 
 SESSION_PATIENCE = 150.0
-"""Seconds that a session gets whose root is begun again."""
+"""Seconds that a session gets whose server is restarted."""
 
 PAUSE = 0.1
 """Seconds between two looks at it."""
@@ -66,7 +66,7 @@ def drive(request: RunRequest, record: Path) -> int:
     """Run the program of a request to its end, from the last checkpoint on if there is one.
 
     Returns:
-        The exit code: 0, 130 after Ctrl-C or SIGTERM, or that of a lost session.
+        The exit code: 0, 130 after Ctrl-C or SIGTERM, or the code of a lost session.
 
     Raises:
         SapwoodError: Anything that kept the run from finishing.
@@ -113,7 +113,7 @@ def _drive(request: RunRequest, record: Path) -> int:
                 with noted_waits(record / WAIT) as on_wait:
                     cluster = stack.enter_context(starting_agents(settings, on_wait))
                 code = run_once(cluster, program, dataset, request)
-    if code == 0:  # else it may be begun again, and goes on
+    if code == 0:  # else it may be restarted, and resumes
         remove_checkpoints(record)
     return code
 
@@ -134,10 +134,11 @@ def noted_waits(file: Path) -> Iterator[WaitCallback]:
 
 
 def only_driver(record: Path) -> BinaryIO:
-    """Lock the folder of a run for this process; kill another driver that has it still.
+    """Lock the folder of a run for this process; kill another driver that still has it.
 
-    A head that is killed when it has begun a driver, and has not noted it, leaves one that nobody
-    knows. The next head begins another one: two would write each other's checkpoints and answer.
+    A head that is killed when it has started a driver, and has not recorded it, leaves one that no
+    head knows. The next head begins another one: two would write each other's checkpoints and
+    answer.
 
     Returns:
         The lock: it is held until this is closed, or the process ends.
@@ -145,7 +146,7 @@ def only_driver(record: Path) -> BinaryIO:
     lock = (record / LOCK).open("ab")
     pause = threading.Event()
     while True:
-        with contextlib.suppress(OSError):  # somebody has it
+        with contextlib.suppress(OSError):  # another process has it
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
@@ -158,7 +159,7 @@ def only_driver(record: Path) -> BinaryIO:
 
 
 def _await_session(on: str, cluster: str) -> None:
-    """Wait until a session of a cluster is there whose root is about to begin again.
+    """Wait for a session of a cluster whose server is being restarted.
 
     Raises:
         SapwoodError: It is over, or there is none.
@@ -167,7 +168,7 @@ def _await_session(on: str, cluster: str) -> None:
     pause = threading.Event()
     while True:
         found: calls.SessionRecord | None = None
-        with contextlib.suppress(CommunicationError):  # there is no head for a moment
+        with contextlib.suppress(CommunicationError):  # the head is down for a moment
             found = typed.convert(
                 asked_head(cluster, calls.FIND_SESSION, on.removeprefix(SESSION)),
                 calls.SessionRecord,

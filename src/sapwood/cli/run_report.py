@@ -165,7 +165,7 @@ def run_lines(statistics: RunStatistics) -> list[str]:
     if statistics.replaced_agents:
         parts.append(f"{statistics.replaced_agents} agents replaced")
     if statistics.resumed_from is not None:
-        parts.append(f"went on after iteration {statistics.resumed_from}")
+        parts.append(f"resumed after iteration {statistics.resumed_from}")
     if statistics.checkpoints:
         took = present.seconds(statistics.checkpoint_seconds)
         parts.append(f"{statistics.checkpoints} checkpoints {took}")
@@ -225,7 +225,7 @@ MAX_ELEMENTS = 64
 MAX_TEXT = 200
 
 MAX_LEVELS = 16
-"""Lists and dictionaries in one another that are shown; what is deeper is left out."""
+"""Depth of nested lists and dictionaries that is shown."""
 
 
 def summarise(value: Any, levels: int = MAX_LEVELS) -> Any:

@@ -10,7 +10,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Cluster, Debug, Json
 
-app = typer.Typer(help="Runs that go on without you: `sapwood run --detach`.", no_args_is_help=True)
+app = typer.Typer(help="Manage detached runs (`sapwood run --detach`).", no_args_is_help=True)
 
 Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start of it.")]
 
@@ -19,7 +19,7 @@ Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start 
 def show_going(
     *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
-    """List the runs that go on, and how far they are."""
+    """List the active runs and their progress."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
 
@@ -58,7 +58,7 @@ def attach(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Follow a run to its end: what agents print, then the answer. Ctrl-C leaves, it goes on."""
+    """Follow a run to its end: the agents' output, then the answer. Ctrl-C leaves it running."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
 

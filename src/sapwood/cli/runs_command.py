@@ -30,7 +30,7 @@ from sapwood.head.runs import ANSWER
 
 
 def begin(request: RunRequest, session: str, cluster: str) -> None:
-    """Have a run begun that goes on without this process.
+    """Start a run that continues without this process.
 
     Raises:
         SapwoodError: It cannot be started.

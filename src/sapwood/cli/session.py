@@ -45,7 +45,9 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = "",
     idle: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="End it when nobody is attached for so long; 0: never."),
+        typer.Option(
+            metavar="TIME", help="End it after this time without attached clients; 0: never."
+        ),
     ] = None,
     cluster: Cluster = "default",
     env: Env = None,
@@ -53,9 +55,9 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Start a session, which goes on until it is deleted or nobody uses it any more.
+    """Start a session, which lives until it is deleted or idle for too long.
 
-    One whose machines are not there yet begins when they are.
+    If its machines are not available yet, it starts when they are.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
@@ -163,7 +165,7 @@ def merge(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let streams of a session also have the agents of another one, which goes on as before."""
+    """Let streams of a session also use the agents of another one, which continues as before."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
 
@@ -183,7 +185,7 @@ def split(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """End a merge; both sessions go on by themselves."""
+    """End a merge; both sessions continue separately."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
 

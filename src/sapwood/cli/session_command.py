@@ -48,7 +48,7 @@ class SessionRequest:
         agents_per_node: How many on each node.
         fanout: Children of each junction.
         topology: Shape of the tree, instead of ``fanout``; empty for as the settings say.
-        idle: How long it stays when nobody is attached.
+        idle: How long it lives without attached clients.
         cluster: At which head.
         flags: Settings by dotted key.
     """
@@ -313,7 +313,7 @@ def contract(session: str, agents: str, timeout: str, cluster: str, *, as_json: 
     if as_json:
         print_json({"removed": sorted(ranks), "agents": count})
     else:
-        typer.echo(f"{fold('agent', ranks)} left the session {session}: {count} are there still.")
+        typer.echo(f"{fold('agent', ranks)} left the session {session}: {count} remain.")
 
 
 def delete(session: str, cluster: str, *, as_json: bool) -> None:
@@ -338,7 +338,7 @@ def _facts(record: calls.SessionRecord) -> dict[str, Any]:
 
 
 def joined_agent(one: InvitationView) -> str:
-    """Return what people are told of an agent that somebody else has started."""
+    """Return a text about an invited agent."""
     return f"agent {one.rank}: process {one.pid} on {one.host}, by invitation {one.id}"
 
 
@@ -346,7 +346,7 @@ def _note(record: calls.SessionRecord, report: calls.SessionReport) -> str:
     """Return what people are to know of a session that is there."""
     held = f"holds {fold_hosts(report.nodes)}" if report.nodes else ""
     end = _left(record, report)
-    ends = f"ends in {_time(end)} if nobody attaches" if end is not None else ""
+    ends = f"ends in {_time(end)} if no client attaches" if end is not None else ""
     waits = f"waits for its machines: {report.waits}" if report.waits else ""
     return "; ".join(filter(None, (waits, held, ends, _merges(report), _kept(report))))
 
@@ -357,11 +357,11 @@ def _no_nodes(record: calls.SessionRecord) -> str:
 
 
 def _end(record: calls.SessionRecord, report: calls.SessionReport) -> str:
-    """Return when a session ends by itself."""
+    """Return when an idle session ends."""
     if not record.idle:
         return "never"
     left = _left(record, report)
-    soon = f"in {_time(left)} if nobody attaches; " if left is not None else ""
+    soon = f"in {_time(left)} if no client attaches; " if left is not None else ""
     return f"{soon}{record.idle:g} s after the last one left"
 
 

@@ -27,7 +27,7 @@ MAX_AGENTS = 1_000_000
 
 
 class What(StrEnum):
-    """What is simulated."""
+    """The simulated part."""
 
     WAVES = "waves"
     STREAMS = "streams"
@@ -63,7 +63,7 @@ class OnLoss(StrEnum):
     FAIL = "fail"
 
 
-SHAPE = "What is simulated"
+SHAPE = "Simulated cluster"
 STREAMS = "Streams (--what streams)"
 PROCESSES = "Processes that fail"
 CONNECTIONS = "Connections that fail, and time"
@@ -125,12 +125,12 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
         ),
     ] = 0.02,
     late: Annotated[
-        Late, typer.Option(help="Streams: what becomes of late ones.", rich_help_panel=STREAMS)
+        Late, typer.Option(help="Streams: treatment of late answers.", rich_help_panel=STREAMS)
     ] = Late.DROP,
     on_loss: Annotated[
         OnLoss,
         typer.Option(
-            help="Streams: what becomes of waves that lack lost agents.", rich_help_panel=STREAMS
+            help="Streams: treatment of waves that lack lost agents.", rich_help_panel=STREAMS
         ),
     ] = OnLoss.REPLACE,
     own_filters: Annotated[
@@ -206,7 +206,7 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     No process is started: the production protocol runs under virtual time. The same options
     give the same course of events. With --what also streams of any kind, groups, messages from
     place to place, arrays that travel in pieces, a tree that changes meanwhile, nodes that join,
-    sessions that are left and attached to, and runs that are killed and go on.
+    sessions that clients leave and attach to, and runs that are killed and resume.
     """
     with reported(debug=debug, as_json=as_json):
         _require_simulator()

@@ -96,8 +96,8 @@ def get(
 ) -> None:
     """Collect a file or a folder from nodes.
 
-    What is the same on all nodes comes to DIR, else that of each node to DIR/NODE. Equal files
-    travel once.
+    A file that is equal on all nodes is written to DIR, otherwise each node's to DIR/NODE. Equal
+    files travel once.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little

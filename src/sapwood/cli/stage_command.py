@@ -27,7 +27,7 @@ def head_of(name: str, on: str | None) -> str:
     """Return which head is meant.
 
     Raises:
-        InputError: The machines are not those of a head.
+        InputError: The machines do not belong to a head.
 
     Example:
         >>> head_of("default", "head:team"), head_of("team", "head"), head_of("team", None)
@@ -44,7 +44,7 @@ def head_of(name: str, on: str | None) -> str:
 
 
 def put(name: str, files: Sequence[Path], nodes: str, label: str, *, as_json: bool) -> None:
-    """Have files on nodes, and say what came of it."""
+    """Stage files on nodes, and print the outcome."""
     listen = load_configuration().settings.nodes.node_listen
     with connected(name) as head:
         reports, failed = Staging(head, listen).put(files, nodes, label)
@@ -64,7 +64,7 @@ def environment(
     *,
     as_json: bool,
 ) -> None:
-    """Have the packages of a lock on nodes, and say what came of it."""
+    """Stage the packages of a lock file on nodes, and print the outcome."""
     settings = load_configuration(flags).settings
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
     starting.say("installing packages")

@@ -1,4 +1,4 @@
-"""One line on stderr about what goes on before a command can show progress.
+"""One line on stderr about the work before a command can show progress.
 
 Importing what runs programs takes half a second, more on a busy machine. So this is said before
 anything large is imported, and this module imports nothing large itself.
@@ -21,7 +21,7 @@ _LINE, _TERMINAL = "lines", "terminal"
 
 
 class _Line:
-    """What is shown now."""
+    """The text that is shown now."""
 
     def __init__(self) -> None:
         self.mode = ""
@@ -54,7 +54,7 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def say(what: str) -> None:
-    """Show what goes on: on a terminal instead of what was shown before, else as a line."""
+    """Show the present work: on a terminal in place of the former text, else as a line."""
     if _line.mode == _LINE:
         sys.stderr.write(f"sapwood: {what}\n")
     elif _line.mode == _TERMINAL:
@@ -65,7 +65,7 @@ def say(what: str) -> None:
 
 
 def wait(what: str, seconds: float) -> None:
-    """Say what is waited for, from two seconds on; where there is no terminal, once."""
+    """Show what is awaited, from two seconds on; once without a terminal."""
     if seconds < WAIT_SHOWN or _line.quiet:
         return
     if _line.mode == _TERMINAL:

@@ -121,7 +121,7 @@ def _link_row(one: calls.NodeStatus, now: float) -> tuple[str, ...]:
 
 
 def skew_shown(one: calls.NodeStatus) -> str:
-    """Return by how much a clock is ahead; if that cannot be told from nothing, how well it can."""
+    """Return by how much a clock is ahead; the precision if the difference is below it."""
     if one.skew_error is not None and abs(one.skew) <= one.skew_error:
         return f"±{seconds(one.skew_error)}"
     return ("+" if one.skew >= 0 else "-") + seconds(abs(one.skew))

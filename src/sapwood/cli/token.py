@@ -75,7 +75,7 @@ def revoke(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let nobody join by a token any more; who has joined stays."""
+    """Revoke a join token; nodes that joined by it stay."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,

@@ -33,7 +33,7 @@ BAR = 12
 """Columns of a bar of load."""
 
 ROWS_ONCE = 64
-"""Rows of each table where there is no terminal."""
+"""Rows of each table without a terminal."""
 
 FIRST_PAUSE = 0.3
 """Seconds that nodes get to say how they are, where there is only one look."""

@@ -52,7 +52,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a tree: that of the machines of a cluster, or one of some shape.
+    """Show the tree of the machines of a cluster, or a tree of some shape.
 
     Without a name it is the tree that a cluster on this machine would have, as configured.
     With --on it is the tree that a cluster on those machines would have: nothing is started there.
@@ -92,7 +92,7 @@ def plan(  # noqa: PLR0913 - an option each
         bool, typer.Option("--grows", help="Answers are gathered, not reduced to one of them.")
     ] = False,
     cores: Annotated[
-        int, typer.Option(min=0, help="Cores of each machine; by default those of this one.")
+        int, typer.Option(min=0, help="Cores of each machine; by default this machine's.")
     ] = 0,
     local_link: Link = "",
     host_link: Link = "",

@@ -48,7 +48,7 @@ class ShownTree(msgspec.Struct, frozen=True):
         junctions: Number of junctions.
         depth: Links between the front end and the deepest agent.
         parents: Parent of each place, by rank.
-        names: What each place is called: its host, or that of a node of a cluster.
+        names: The name of each place: its host, or the host of a node of a cluster.
     """
 
     agents: int
@@ -297,7 +297,7 @@ def usual_shapes(agents: int, hosts: int) -> list[str]:
 def _placed(shape: str, agents: int, hosts: int) -> tuple[Tree, tuple[int, ...], tuple[str, ...]]:
     """Return a tree, the number of each place's host, and what these are called.
 
-    The front end is on a machine of its own where there are several; a junction is where the
+    The front end is on a separate machine where there are several; a junction is where the
     first of its agents is.
     """
     if shape == BY_HOST:

@@ -13,7 +13,7 @@ app = typer.Typer(help="Look at the links between the machines.", no_args_is_hel
 
 @app.callback()
 def _tree() -> None:
-    """Keep `status` a command of its own: there will be more."""
+    """Keep `status` a subcommand, because others will follow."""
 
 
 @app.command()
@@ -21,7 +21,7 @@ def status(*, name: Cluster = "default", as_json: Json = False, debug: Debug = F
     """Show how each node of a cluster is reached, and why one is not.
 
     The round trip comes from heartbeats and holds what both processes take, too. The clock of a
-    node is compared with that of the head now: ±1 ms means that they agree as far as that can be
+    node is compared with that of the head now: ±1 ms means that they agree as far as this can be
     measured. A queue is what is written and not yet sent, or waits until the node takes it.
     """
     with reported(debug=debug, as_json=as_json):

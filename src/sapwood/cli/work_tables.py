@@ -1,4 +1,4 @@
-"""Who did what in a run, and why it moved, as tables and lines."""
+"""Which agent did which work in a run, and why it moved, as tables and lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _how(work: WorkRecord) -> str:
     if work.kept_in_place:
         return f"kept where they are: {work.kept_in_place}"
     if work.delegate == "measured":
-        first = work.first_guess or "equal parts, as nothing was measured before"
+        first = work.first_guess or "equal parts, because nothing was measured before"
         return f"given to agents by their measured rates; at first by {first}"
     return "given to agents in equal parts"
 

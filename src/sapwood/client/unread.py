@@ -25,7 +25,7 @@ MAX_ANSWERS = 10_000
 """Answers to waves of a stream that does not wait which may be unread when a wave begins."""
 
 READ_AT_ONCE = 16
-"""Values of one agent that are read before it is told: a part of what it may have sent."""
+"""Values of one agent that are read before it is notified: a part of its window."""
 
 Results = Future[WaveResult]
 Told = Callable[[dict[int, int]], None]
@@ -68,7 +68,7 @@ class Unread:
             self.changed.notify_all()
 
     def add(self, result: WaveResult | SapwoodError) -> None:
-        """Keep what came by itself: a value that nobody asked for, an answer, or an error."""
+        """Keep a pushed value, an answer, or an error."""
         future: Results = CallerFuture()
         source = 0
         if isinstance(result, SapwoodError):
@@ -136,7 +136,7 @@ class Unread:
             self._told(read)
 
     def await_end(self, future: Results) -> None:
-        """Let agents send what they have until a wave is over: somebody waits for that."""
+        """Let agents push without limit until a wave is over, because a caller waits for it."""
         with self.changed:
             self._awaited += 1
             results, self._results = self._results, deque()
@@ -172,7 +172,7 @@ class WaveFuture(CallerFuture[WaveResult]):
 
 
 class EndFuture(CallerFuture[WaveResult]):
-    """The end of a wave of a stream that does not wait: says when somebody waits for it.
+    """The end of a wave of an unsynchronised stream, with a notice when a caller waits for it.
 
     Args:
         unread: Where values come meanwhile.
@@ -200,7 +200,7 @@ class EndFuture(CallerFuture[WaveResult]):
         return super().exception(timeout)
 
     def done(self) -> bool:
-        """Say whether it is there; who asks wants to know."""
+        """Return whether it is done."""
         self._await()
         return super().done()
 

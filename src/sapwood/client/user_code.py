@@ -257,7 +257,7 @@ def _pickled(function: Callable[..., Any]) -> bytes:
 
 
 def makes_steps(what: object) -> bool:
-    """Whether a function is a generator: each value goes up by itself."""
+    """Whether a function is a generator: each value is sent alone."""
     return inspect.isgeneratorfunction(inspect.unwrap(what) if callable(what) else what)
 
 

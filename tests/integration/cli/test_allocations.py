@@ -67,7 +67,7 @@ def test_a_run_goes_on_over_the_end_of_its_machines(tmp_path: Path) -> None:
         ),
     )
     assert done.exit_code == 0, done.output
-    assert "going on on machines 2 of 9" in done.stderr
+    assert "continuing on machines 2 of 9" in done.stderr
     statistics = json.loads(done.stdout)["statistics"]
     assert statistics["resumed_from"] > 0
     with np.load(output) as found:
@@ -99,7 +99,7 @@ def test_without_other_machines_it_stops_and_is_continued(tmp_path: Path) -> Non
     ("words", "said"),
     [
         (("--allocations", "2"), "no other machines can be had"),
-        (("--continue",), "--continue goes on from the file of --checkpoint"),
+        (("--continue",), "--continue resumes from the file of --checkpoint"),
         (("--allocations", "2", "--watch"), "--watch runs another program"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_run_goes_on_from_a_checkpoint(sapwood: Sapwood, squares: Path) -> Non
     assert json.loads(done.stdout)["statistics"]["checkpoints"] == 2
     again = sapwood(*words, "--resume", "state")
     assert again.returncode == 0, again.stderr
-    assert "went on after iteration 2" in again.stdout
+    assert "resumed after iteration 2" in again.stdout
     assert f"total {EXPECTED:.7g}" in again.stdout
     for more in ("--detach", "--watch"):
         refused = sapwood("run", str(squares), "--resume", "state", more)

@@ -165,7 +165,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert "never" in sapwood_cli("session", "show", "shell")
     assert "agent[2-3] more: 3 altogether" in sapwood_cli("session", "expand", "shell", "2")
     contracted = sapwood_cli("session", "contract", "shell", "1,3")
-    assert "agent[1,3] left the session shell: 1 are there still" in contracted
+    assert "agent[1,3] left the session shell: 1 remain" in contracted
     assert as_json("session", "contract", "shell", "2") == {"removed": [2], "agents": 0}
     assert as_json("session", "expand", "shell") == {"added": [4], "agents": 1}
     assert "no set of agents" in sapwood_error("session", "contract", "shell", "all")

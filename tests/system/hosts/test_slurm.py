@@ -231,7 +231,7 @@ def test_a_run_goes_on_when_its_job_is_taken_away(slurm: Slurm, tmp_path: Path) 
         slurm.run("scancel", *slurm.jobs())
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert "going on on machines 2 of 2" in err
+    assert "continuing on machines 2 of 2" in err
     assert json.loads(out)["statistics"]["resumed_from"] > 0
     assert found(tmp_path) == wanted
 
@@ -260,7 +260,7 @@ def test_a_run_goes_on_when_nodes_go_down(
     assert run.returncode == 0, err
     assert found(tmp_path) == wanted
     assert json.loads(out)["progress"]["agents"] == 4
-    assert ("going on on machines 2 of 2" in err) == (lost == 2), err
+    assert ("continuing on machines 2 of 2" in err) == (lost == 2), err
     with sapwood.local(1):
         pass  # it removes the folders of processes that were killed
 
@@ -282,7 +282,7 @@ def test_a_run_goes_on_over_the_end_of_its_job(
         timeout=800,
     )
     assert done.returncode == 0, done.stderr
-    assert "going on on machines 2 of 4" in done.stderr
+    assert "continuing on machines 2 of 4" in done.stderr
     assert found(tmp_path) == wanted
     counted = Counter(told.read_text().splitlines())
     assert counted == {f"{one} {rank}": 1 for one in range(rounds) for rank in range(1, 5)}

@@ -105,5 +105,5 @@ def test_without_the_simulator_the_command_says_where_it_is(
 def test_it_is_for_developers_and_its_options_are_in_groups() -> None:
     assert "simulate" not in CliRunner().invoke(app, ["--help"]).stdout
     page = CliRunner().invoke(app, ["simulate", "--help"]).stdout
-    for group in ("What is simulated", "Streams", "Processes", "Connections", "Messages"):
+    for group in ("Simulated cluster", "Streams", "Processes", "Connections", "Messages"):
         assert f"─ {group}" in page
