@@ -32,6 +32,7 @@ from sapwood.core.errors import (
 from sapwood.core.futures import CallerFuture
 from sapwood.core.hints import command
 from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.roots import root_calls
 from sapwood.roots.attached import Connect, RootAddress
@@ -202,7 +203,7 @@ class Merges:
                 return key
         known = ", ".join(one.handle for one in self.views())
         raise ConfigurationError(
-            f"the session '{self._name}' is not merged with '{text}'",
+            f"the session '{self._name}' is not merged with {shown(text)}",
             hint=f"with it are: {known}"
             if known
             else "`sapwood session merge SESSION OTHER` does that",

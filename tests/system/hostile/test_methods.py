@@ -13,7 +13,7 @@ from sapwood.core.errors import InputError
 from .conftest import NewCluster
 from .recipes import ARGUMENTS, TABLE, subject
 
-MAX_TEXT = 64 * 1024
+MAX_TEXT = 128 * 1024
 """Characters of an error, with the traceback of a function on an agent."""
 
 STEPS = [
