@@ -20,7 +20,7 @@ from sapwood.head.gate import (
 from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
 
 
-class Access(enum.Enum):
+class Permission(enum.Enum):
     """Whether a role may make a call.
 
     Attributes:
@@ -36,35 +36,35 @@ class Access(enum.Enum):
     HERE = "at the head"
 
 
-def access_to_call(call: str, rights: Collection[str]) -> Access:
+def access_to_call(call: str, rights: Collection[str]) -> Permission:
     """Return whether a client with these rights may make a call.
 
     Example:
         >>> access_to_call("session.end", ["connect", "delete"])
-        <Access.OWN: 'own'>
+        <Permission.OWN: 'own'>
     """
     if not _has(RIGHT_OF[call], rights):
-        return Access.NO
+        return Permission.NO
     if call in AT_HEAD:
-        return Access.HERE
+        return Permission.HERE
     watches = call == SESSION_CREDENTIAL and RUN not in rights
     if call in OF_CALLER or (call in OF_OWNER and ADMIN not in rights and not watches):
-        return Access.OWN
-    return Access.ALL
+        return Permission.OWN
+    return Permission.ALL
 
 
-def access_to_order(order: str, rights: Collection[str]) -> Access:
+def access_to_order(order: str, rights: Collection[str]) -> Permission:
     """Return whether a client with these rights may give an order to a node.
 
     Reserved nodes need ``admin`` besides; see ``head/reserved.py``.
 
     Example:
         >>> access_to_order("processes.open", ["connect", "allocate"])
-        <Access.ALL: 'yes'>
+        <Permission.ALL: 'yes'>
     """
     if not _has(RIGHT_OF_ORDER[order], rights):
-        return Access.NO
-    return Access.OWN if order in ORDERS_OF_CALLER else Access.ALL
+        return Permission.NO
+    return Permission.OWN if order in ORDERS_OF_CALLER else Permission.ALL
 
 
 def call_table() -> str:
@@ -82,7 +82,9 @@ def order_table() -> str:
     return table_of_roles("order", RIGHT_OF_ORDER, rows)
 
 
-def table_of_roles(what: str, right_of: Mapping[str, str], rows: Mapping[str, list[Access]]) -> str:
+def table_of_roles(
+    what: str, right_of: Mapping[str, str], rows: Mapping[str, list[Permission]]
+) -> str:
     """Return a Markdown table with a column for each role.
 
     Args:

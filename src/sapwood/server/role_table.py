@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sapwood.head.role_table import Access, table_of_roles
+from sapwood.head.role_table import Permission, table_of_roles
 from sapwood.security.rights import ADMIN, DELETE, OBSERVE, ROLES
 from sapwood.server.api import endpoints
 from sapwood.server.endpoints import Endpoint
@@ -17,11 +17,11 @@ def all_endpoints() -> list[Endpoint]:
     return endpoints(EventStreams(), ServerFigures)
 
 
-def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Access:
+def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Permission:
     """Return whether a client with these rights may use an endpoint."""
     if one.right not in rights and not (one.right == OBSERVE and ADMIN in rights):
-        return Access.NO
-    return Access.OWN if one.right == DELETE and ADMIN not in rights else Access.ALL
+        return Permission.NO
+    return Permission.OWN if one.right == DELETE and ADMIN not in rights else Permission.ALL
 
 
 def endpoint_table() -> str:

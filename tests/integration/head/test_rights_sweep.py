@@ -25,7 +25,7 @@ from sapwood.head.folder import head_folder
 from sapwood.head.gate import ABOUT_ONE_THING, AT_HEAD, RIGHT_OF, RIGHT_OF_ORDER
 from sapwood.head.head import MOST_NOTED, SLOW_CALLS, Head, _RemoteSession
 from sapwood.head.ledger import EventQuery
-from sapwood.head.role_table import Access, access_to_call, access_to_order
+from sapwood.head.role_table import Permission, access_to_call, access_to_order
 from sapwood.head.service import Reply, ServiceCall, ServiceCaller
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
@@ -286,12 +286,12 @@ def test_every_call_in_every_role(swept: SweptHead, role: str, *, local: bool) -
             continue  # the next test
         error = swept.call(caller, call, valid(call, owner))
         found = error is None or error.code != SecurityError.code
-        access = Access.NO if rights is None else access_to_call(call, rights)
+        access = Permission.NO if rights is None else access_to_call(call, rights)
         expected = {
-            Access.NO: False,
-            Access.ALL: True,
-            Access.OWN: owner == "me" or call not in ABOUT_ONE_THING,
-            Access.HERE: local,
+            Permission.NO: False,
+            Permission.ALL: True,
+            Permission.OWN: owner == "me" or call not in ABOUT_ONE_THING,
+            Permission.HERE: local,
         }[access]
         if call in AT_HEAD and not local and rights is not None:
             found = error is None  # some say by another error that the caller is elsewhere
@@ -309,8 +309,8 @@ def test_every_order_in_every_role(swept: SweptHead, role: str) -> None:
         owning(swept, caller)
         swept.asked.clear()
         error = swept.call(caller, ORDER, order_of(order, owner))
-        access = Access.NO if rights is None else access_to_order(order, rights)
-        expected = access is Access.ALL or (access is Access.OWN and owner == "me")
+        access = Permission.NO if rights is None else access_to_order(order, rights)
+        expected = access is Permission.ALL or (access is Permission.OWN and owner == "me")
         if swept.asked != [order] * expected:
             wrong.append((order, owner, error))
     assert not wrong
@@ -351,7 +351,7 @@ def test_malformed_values_in_every_role(swept: SweptHead, role: str) -> None:
         for value in [*MALFORMED, *(source.value() for _ in range(8))]:
             caller = caller_of(role, local=True)
             error = swept.call(caller, call, value)
-            if rights is None or access_to_call(call, rights) is Access.NO:
+            if rights is None or access_to_call(call, rights) is Permission.NO:
                 assert error is not None, (call, value)
                 assert error.code == SecurityError.code, (call, value, error)
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from sapwood.head import calls
-from sapwood.head.role_table import Access
+from sapwood.head.role_table import Permission
 from sapwood.security.rights import ROLES
 from sapwood.server.endpoints import Endpoint
 from sapwood.server.role_table import access_to_endpoint, all_endpoints
@@ -68,7 +68,7 @@ def test_every_endpoint_in_every_role(sessions: WebHead, role: str) -> None:
             access = access_to_endpoint(one, rights)
             for owner, number in IDS.items():
                 found = status_of(client, one, number)
-                may = access is Access.ALL or (access is Access.OWN and owner == "me")
+                may = access is Permission.ALL or (access is Permission.OWN and owner == "me")
                 refused = found == 403 or (role == "none" and found == 401)
                 if refused == may or found == 500:
                     wrong.append((one.method, one.path, owner, found))
