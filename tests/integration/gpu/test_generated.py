@@ -74,6 +74,15 @@ def test_loops_and_stacks_are_as_emulated(tmp_path: Path) -> None:
     assert run_as_cuda(seeds, tmp_path, "g++", "fiber", "-O0")[0] == right
 
 
+@pytest.mark.row("A-GPU-3")
+@pytest.mark.timeout(300)
+def test_a_kernel_of_which_the_optimiser_made_another_one(tmp_path: Path) -> None:
+    require("g++")
+    seeds = range(215, 216)  # g++ 12 takes types for different memory, at -O3 only
+    right = emulated(seeds, tmp_path)
+    assert run_as_cuda(seeds, tmp_path, "g++", "block", "-O3") == (right, 1)
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(0, NIGHTLY, EACH))

@@ -22,6 +22,7 @@ from sapwood.gpu.cuda.language import MODE, preferring_clang
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import KernelMode, Patched
 from sapwood.gpu.cuda.precompiled import (
+    ANY_ALIAS,
     FOR_C,
     PLACE,
     SHIM,
@@ -162,7 +163,7 @@ def _compile(
     places = [place for folder in folders for place in (_mirror(root, folder), folder.absolute())]
     flags = ["-O3", "-march=native", "-g", "-w"]
     if not is_c:
-        flags += ["-std=c++17", *vectoriser_flags(compiler)]
+        flags += ["-std=c++17", ANY_ALIAS, *vectoriser_flags(compiler)]
     own = shlex.split(request.environment.get("CFLAGS" if is_c else "CXXFLAGS", ""))
     with contextlib.ExitStack() as kept:
         if file.suffix in {".cu", ".cuh"} and not macros:

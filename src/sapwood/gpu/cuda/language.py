@@ -35,6 +35,7 @@ from sapwood.gpu.cuda.nvrtc import (
     nvrtc_identity,
 )
 from sapwood.gpu.cuda.precompiled import (
+    ANY_ALIAS,
     FOR_C,
     PLACE,
     SHIM,
@@ -88,7 +89,7 @@ class _PatchedCuda(CompiledLanguage):
         """
         unique = () if compiler.is_clang else ("-fno-gnu-unique", "-fno-var-tracking")
         quiet = ("-w",) if compiler.is_clang else ("-Wno-attributes",)
-        return ("-std=c++17", *unique, *quiet, *vectoriser_flags(compiler))
+        return ("-std=c++17", ANY_ALIAS, *unique, *quiet, *vectoriser_flags(compiler))
 
     def language_of(self, source: str) -> CompiledLanguage:
         """Return the language that compiles a source of the library."""
