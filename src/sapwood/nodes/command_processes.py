@@ -56,7 +56,7 @@ class CommandProcess:
     """One command, started.
 
     It is over when its first process has ended and its output has. Whatever it began that is still
-    there then is killed, also what goes on writing for longer than :data:`LINGER`. Output is read
+    there then is killed, also processes that write for longer than :data:`LINGER`. Output is read
     only while the head takes it: else the command waits.
 
     Args:
@@ -134,7 +134,7 @@ class CommandProcess:
     # --- input ---------------------------------------------------------------------------------
 
     def give(self, data: bytes, done: Done) -> None:
-        """Write to standard input, or close it if there are no bytes; then call ``done``."""
+        """Write to standard input, or close it if ``data`` is empty; then call ``done``."""
         if self._input is None:
             done()
             return
@@ -237,7 +237,7 @@ class CommandProcess:
         if self._status is not None:
             self._tell()
             return
-        self.signal(signal.SIGKILL)  # first, lest it ends by writing to nobody
+        self.signal(signal.SIGKILL)  # first, so that it does not end by a broken pipe
         self._close_pipes()
 
     def close_now(self) -> None:
@@ -254,7 +254,7 @@ class CommandProcess:
         self._loop.call_later(LINGER, self._lingered)
 
     def _lingered(self) -> None:
-        """Kill what still writes; while nobody reads what it has written, only at a signal."""
+        """Kill processes that still write; while their output is not read, only at a signal."""
         if self._status is not None:
             return
         if self._taken >= self._window and not self._signalled:

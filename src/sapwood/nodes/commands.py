@@ -137,7 +137,7 @@ class Commands:
         Args:
             arguments: Its words, the program first.
             folder: Where it starts; by default the home folder, or on this machine the current one.
-            environment: Variables, besides those that each node has.
+            environment: Variables, besides the node's own.
             input_to: The nodes where it is given standard input; elsewhere that is empty.
         """
         meant = self._meant()
@@ -207,7 +207,7 @@ class Commands:
 class RunningCommand:
     """A command that runs on some nodes.
 
-    What it writes waits in the nodes until :meth:`next` is called: one that nobody hears waits.
+    Output waits in the nodes until :meth:`next` is called, so a command without a reader waits.
 
     Args:
         carrier: The way to the nodes.
@@ -267,7 +267,7 @@ class RunningCommand:
         No bytes are the end of the input. A node where the command reads no more has always room.
 
         Returns:
-            Whether anybody is left who could read more.
+            Whether a reader is left that could read more.
         """
         with self._changed:
             self._changed.wait_for(self._has_room)
@@ -334,7 +334,7 @@ class RunningCommand:
         self._events.put((NodeExit(self._carrier.names[number - 1], status, reason), _nothing))
 
     def _drop_unread(self) -> None:
-        """Let the nodes forget the output that nobody will read."""
+        """Make the nodes drop output that will not be read."""
         taken, self._taken = self._taken, _nothing
         taken()
         with contextlib.suppress(Empty):
@@ -414,7 +414,7 @@ class TreeCarrier:
 
 
 class LocalCarrier:
-    """The way to this machine: a loop of its own.
+    """The connection to this machine: a separate loop.
 
     Args:
         commands: Told of what happens.

@@ -1,7 +1,7 @@
 """The control tree: the head at its root, and the daemon of a node at each leaf.
 
 It is a session like any other, in which other sessions begin their processes: to the supervisor of
-such a session a node is a starter (:class:`NodeProcesses`), as the zygote of its own machine is.
+such a session a node is a starter (:class:`NodeProcesses`), as the zygote of its machine is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _log = logger("nodes")
 
 
 class NoteEvent(Protocol):
-    """What is told of what happens; as that of a ledger, it waits for nothing."""
+    """A receiver of events; like a ledger, it does not block."""
 
     def __call__(
         self,
@@ -133,7 +133,7 @@ def note_nothing(
 
 
 class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody was not let in.
+    """A refused peer.
 
     Attributes:
         time: When, seconds since 1970.
@@ -153,7 +153,7 @@ class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
 class RefusedMachines:
     """Those that were not let in: one entry for each machine and reason, the last ones.
 
-    Whoever comes again and again does not push out why another machine is not there.
+    A machine that retries does not displace the reason of another machine.
 
     Args:
         limit: Entries that are kept.
@@ -177,7 +177,7 @@ class RefusedMachines:
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A node, as it is now.
+    """A snapshot of a node.
 
     Attributes:
         host: Number of the machine, from 1.
@@ -211,26 +211,26 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControlTree:
-    """A head with its nodes: those that a launcher starts, and those that join by themselves.
+    """A head with its nodes: nodes that a launcher starts, and machines that join.
 
-    A machine that joins with a token of :meth:`create_token` gets a rank of its own, which no other
+    A machine that joins with a token of :meth:`create_token` gets a separate rank, which no other
     machine ever has. :meth:`remove_node` lets a node go for good.
 
     Args:
         launcher: What starts daemons; None for a head that waits for machines to join.
         options: How the control tree is made; its tree is replaced.
         settings: How machines become nodes.
-        authority: Of a cluster that was there before; without one it is a new one.
+        authority: The existing authority of a cluster; None for a new one.
         tokens: Those by which machines may join it.
         generation: Which head of that authority this is; 0 if there is no other. It tells the
-            nodes of one from those of another.
+            nodes of one head from another's.
         denied: Says whether a node id may not come again.
         note: Told of nodes that join, of machines that are refused, and of certificates.
         cache: Where libraries for machines with another Python are kept; without it where
             the settings have it by default.
 
     Attributes:
-        leads: Says whether this head serves: else it lets nobody join and asks nodes for nothing.
+        leads: Whether this head serves: otherwise it admits no node and sends no requests.
 
     Raises (from :meth:`start`):
         NodeLostError: Nodes did not come; the error says which and why.
@@ -270,7 +270,7 @@ class ControlTree:
         self._started = False
         self._given_up: dict[int, str] = {}
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
-        self._joined: dict[int, str] = {}  # names of those that somebody else started
+        self._joined: dict[int, str] = {}  # names of nodes that joined with a token
         self._awaited: dict[int, int] = {}  # incarnations of those that may join, by their ranks
         self._certificate_ends: dict[int, float] = {}
         self._components: dict[int, messages.NodeComponents] = {}
@@ -309,7 +309,7 @@ class ControlTree:
                 + JOIN_TIMEOUT,
                 join_timeout=0.0,
                 attach_timeout=settings.loss_timeout / 2,  # for each of two levels
-                # Who is taken for lost finds no place any more.
+                # A node that counts as lost has no place any more.
                 search_timeout=max(settings.loss_timeout, SHORTEST_SEARCH),
             )
         )
@@ -351,7 +351,7 @@ class ControlTree:
 
     @property
     def nodes(self) -> list[NodeView]:
-        """The nodes, as they are now."""
+        """Snapshots of the nodes."""
         with self._lock:
             facts, trouble = dict(self._facts), dict(self._trouble)
             ends, ways = dict(self._certificate_ends), dict(self._ways)
@@ -439,14 +439,14 @@ class ControlTree:
         return self._authority.cluster
 
     def revoke_token(self, token_id: str) -> bool:
-        """Let nobody join by a token any more; return whether it was there."""
+        """Revoke a join token; return whether it existed."""
         with self._lock:
             return self._tokens.revoke(token_id)
 
     def remove_node(
         self, host: int, seconds: float = DRAINING, reason: str = "it was removed"
     ) -> None:
-        """Let a node go for good: its daemon ends, and with it all that it began.
+        """Remove a node for good: its daemon ends, with all processes that it started.
 
         Sessions lose their places there, as if it would not come back.
 
@@ -464,7 +464,7 @@ class ControlTree:
         self.session.contract([host], seconds, reason)
 
     def dismiss(self, reason: str) -> None:
-        """Let all nodes end that nobody here has started: the cluster ends."""
+        """End all nodes that joined with a token, because the cluster ends."""
         hosts = [view.host for view in self.nodes if view.host > len(self.hosts)]
         asked = [self.ask(host, messages.LEAVE, reason) for host in hosts]
         wait(asked, LEAVE_TIMEOUT)
@@ -516,7 +516,7 @@ class ControlTree:
         return self.ask(host, messages.COMPONENT, messages.to_value(order))
 
     def tell_ready(self, seconds: float) -> None:
-        """Tell the components of all nodes that the whole cluster is ready; nobody waits."""
+        """Notify the components of all nodes that the whole cluster is ready, without waiting."""
         for view in self.nodes:
             if view.state == "ready":
                 with contextlib.suppress(SapwoodError):
@@ -606,7 +606,7 @@ class ControlTree:
         return self._port.hand_over(protocol, take)
 
     def certify(self, request: bytes, name: str, seconds: float = math.inf) -> Credentials:
-        """Return the credentials of somebody who is no node, without a key.
+        """Return the TLS credentials of a client that is not a node, without a key.
 
         Args:
             request: The request for a certificate, PEM.
@@ -677,7 +677,7 @@ class ControlTree:
         return port
 
     def _root_begins(self, session: str) -> bool:
-        """Ask who keeps the sessions; nobody does before the head is complete."""
+        """Return the keeper of the sessions; None before the head is complete."""
         return self.root_begins(session)
 
     def daemon_starter(
@@ -727,7 +727,7 @@ class ControlTree:
             question.give(certificate, None)
 
     def _certify_places(self, question: ServedRequest) -> None:
-        """Give places on a node, which run as another user, a certificate of their own."""
+        """Give places on a node that run as another user a separate certificate."""
         with self._lock:
             node, _, _ = self._facts.get(question.asked.source, ("", None, 0.0))
         with question.answered_with_errors():
@@ -746,7 +746,7 @@ class ControlTree:
             self._awaited[spec.rank] = spec.incarnation
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
-        """Return what the daemon of a place is told; called on the thread that starts it."""
+        """Return the configuration of the daemon of a place; called on its starting thread."""
         with self._lock:
             token = self._tokens.create(slot=rank)
             self._expected[token.id] = incarnation
@@ -783,7 +783,7 @@ class ControlTree:
         return answer
 
     def _not_let_in(self, address: str, reason: str) -> None:
-        """Somebody did not get as far as to say what it wants; on the loop's thread."""
+        """Record a peer that failed before it sent a request; on the loop's thread."""
         self._note_refusal(RefusedMachine(time=time.time(), address=address, reason=reason))
 
     def _note_refusal(self, refusal: RefusedMachine) -> None:
@@ -793,7 +793,7 @@ class ControlTree:
             self._refusals.add(refusal)
 
     def _tell_refusal(self, address: str, what: str, left_out: int) -> None:
-        """Tell of some of the machines that are refused: anybody may be one."""
+        """Log refused machines, rate-limited, because unauthenticated peers cause them."""
         name, _, reason = what.partition("\0")
         facts = {"address": address} | ({"name": name} if name else {})
         if left_out:
@@ -941,7 +941,7 @@ class ControlTree:
         self.session.host.contract(missing, "it did not come")
 
     def _add_node(self, name: str) -> int:
-        """Give a machine that joins a place of its own; return its rank."""
+        """Give a joining machine a new place; return its rank."""
         host = self.session.tree.size
         with self._lock:
             here = {name for rank, name in self._joined.items() if rank in self.session.tree}
@@ -1043,7 +1043,7 @@ class ControlTree:
 
     @property
     def is_away(self) -> bool:
-        """Whether the way to all nodes is lost for now: never, as it is in this process."""
+        """Whether the connection to all nodes is lost for now: never, in this process."""
         return False
 
     @property
@@ -1077,7 +1077,7 @@ def _printable(name: str) -> str:
 
 
 def _not_yet(*_args: object) -> None:
-    """Nobody joins before there is a port."""
+    """Refuse to admit nodes before the port is open."""
 
 
 class _Daemons:

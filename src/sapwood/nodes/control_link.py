@@ -50,7 +50,7 @@ _log = logger("nodes")
 class ControlLink:
     """The place of this machine in the control tree, and the link with the head.
 
-    It is degraded while there is no link: the daemon looks for the head then.
+    It is degraded without a link, while the daemon looks for the head.
 
     Args:
         joined: Its place in the cluster.

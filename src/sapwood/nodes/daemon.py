@@ -168,11 +168,11 @@ class NodeDaemon:
     def stay(self, come_back: Callable[[Credentials, Callable[[], bool]], Joined]) -> None:
         """Live until the head says so, or :meth:`end`; when the head is gone, look for it.
 
-        Meanwhile the sessions here go on: their roots are elsewhere.
+        Meanwhile the sessions here continue: their roots are elsewhere.
 
         Args:
             come_back: Joins the head again: given the credentials that the node had, and what says
-                whether to give up; called on a thread of its own.
+                whether to give up; called on a separate thread.
 
         Raises:
             SapwoodError: The head does not come back, or wants this node no more.
@@ -248,7 +248,7 @@ class NodeDaemon:
     def _serve(self, name: str, request: IncomingRequest) -> None:
         """Answer a request.
 
-        Only the head may ask: whoever has another node must not get this one by that.
+        Only the head may ask, so that a compromised node does not reach this one.
         """
         if request.asked.source != ROOT:
             raise SecurityError(
@@ -270,7 +270,7 @@ class NodeDaemon:
         order = messages.from_value(request.value(), messages.ComponentOrder)
 
         def settled(view: ComponentView) -> None:
-            self._tell_components()  # first: who has the answer finds the head knowing it
+            self._tell_components()  # first, so that the head knows it before the answer arrives
             request.reply(messages.to_value(view))
 
         self.supervisor.act(order.component, order.action)
@@ -288,15 +288,15 @@ class NodeDaemon:
         request.reply(None)
 
     def _leave(self, request: IncomingRequest) -> None:
-        self.left = str(request.value()) or "it was told to"
+        self.left = str(request.value()) or "on request"
         _log.info("node leaves", reason=self.left)
         request.reply(None)
         self.loop.call_later(0.0, self.loop.stop)  # after the answer is on its way
 
-    # --- what the head is told -----------------------------------------------------------------
+    # --- reports to the head -------------------------------------------------------------------
 
     def _known(self) -> set[int]:
-        """Return the children that somebody looks after."""
+        """Return the children that are supervised."""
         way = {self._link.way.pid} if self._link.way else set()
         known = self._zygotes.processes() | self._commands.processes()
         return known | self.supervisor.processes | way
@@ -317,7 +317,7 @@ class NodeDaemon:
     def _tell_components(self) -> None:
         self._telling = False
         if not self._link.linked:
-            return  # the head is told when it is there again
+            return  # the head is notified when it is back
         zygotes = self.supervisor.state_of(SessionZygotes.name)
         told = messages.NodeComponents(
             components=self.supervisor.views(),
@@ -376,7 +376,7 @@ def main(told: dict[str, Any], say: Callable[..., None]) -> None:
         signal.signal(signal.SIGTERM, lambda *_: daemon.end())
         os.environ[STAGE_VARIABLE] = str(daemon.stage.names)
         daemon.run()
-    os._exit(0)  # threads of the interpreter's own end are nobody's business here
+    os._exit(0)  # without waiting for threads at the end of the interpreter
 
 
 def _joined(

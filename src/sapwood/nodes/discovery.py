@@ -2,8 +2,9 @@
 
 This is DNS-based service discovery over multicast DNS (RFC 6763, RFC 6762), as printers use it:
 any browser of such services shows a head as a ``_sapwood._tcp``. An announcement has no secret.
-Nobody vouches for it either: whoever is on the network can announce anything. So it only says where
-to look. The pin in a machine's join token decides whether what answers there is the right head.
+Announcements are not authenticated: any machine on the network can make some. So they only say
+where to look. The pin in a machine's join token decides whether what answers there is the right
+head.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FIND_TIME = 3.0
 """Seconds in which the heads of a network answer: the question is repeated once in that time."""
 
 MAX_CLUSTERS = 256
-"""Announcements that are read at most: anybody may make some."""
+"""Most announcements that are read, because any machine may make some."""
 
 MAX_PLACES = 32
 """Addresses of one announcement that are read."""
@@ -121,7 +122,7 @@ class Announcement:
                 return
             responder.register_service(_service(self._cluster, self._addresses))
             self.made.set()
-        except Exception as error:  # noqa: BLE001 - whoever looks at it is told
+        except Exception as error:  # noqa: BLE001 - the reader gets it
             if not self._closed:
                 self.error = error
 

@@ -52,7 +52,7 @@ _log = logger("nodes")
 
 
 class FetchedLibraries:
-    """The libraries for other Pythons that somebody has wanted so far.
+    """The libraries for other Pythons that were requested so far.
 
     Args:
         cache: Where they are kept.
@@ -128,7 +128,7 @@ class _FetchError(Exception):
 
 
 class _NoWheelError(_FetchError):
-    """There is no wheel of a version."""
+    """A version has no wheel."""
 
 
 def _pinned() -> Iterator[str]:
@@ -141,7 +141,7 @@ def _pinned() -> Iterator[str]:
 
 
 def _required() -> Iterator[str]:
-    """Yield requirements as Sapwood has them, where there are no wheels of the versions here."""
+    """Yield Sapwood's own requirements, for versions without wheels."""
     known = {}
     for line in metadata.requires("sapwood") or ():
         found = re.match(r"([\w.-]+)([^;]*)$", line)
@@ -159,7 +159,7 @@ def _install(wanted: Sequence[str], kind: MachineKind, folder: Path, scratch: Pa
     variables = {
         **os.environ,
         "TMPDIR": str(scratch),
-        "PIP_USER": "0",  # the folder is no environment, whatever the user's own have
+        "PIP_USER": "0",  # the folder is not an environment, whatever the user's settings say
         "PIP_REQUIRE_VIRTUALENV": "0",
     }
     try:

@@ -1,4 +1,4 @@
-"""Files and folders as lists of what is in them: what is staged, and what is collected.
+"""Files and folders as lists of their contents, for staging and collecting.
 
 A tree of files is a value: each file is there by its SHA-256, its size and whether it can be
 executed; folders and links are there by name. Equal trees have equal digests.
@@ -83,7 +83,7 @@ class FileTree(msgspec.Struct, frozen=True):
         """Return the same under another name.
 
         Raises:
-            InputError: That is no name of a file.
+            InputError: It is not a name of a file.
         """
         root = os.fsencode(checked_name(name))
         return FileTree(
@@ -98,7 +98,7 @@ class FileTree(msgspec.Struct, frozen=True):
         """Refuse a tree that would write anywhere but below its own name.
 
         Raises:
-            ProtocolError: It would, or is no tree.
+            ProtocolError: It would, or is not a tree.
             InputError: Its name is none.
         """
         root = os.fsencode(checked_name(self.name))
@@ -121,10 +121,10 @@ class FileTree(msgspec.Struct, frozen=True):
 
 
 def checked_name(name: str) -> str:
-    """Return a name of something that is staged, as it is.
+    """Return a valid name of staged files unchanged.
 
     Raises:
-        InputError: It is no name of a file.
+        InputError: It is not a name of a file.
 
     Example:
         >>> checked_name("tool")
@@ -151,7 +151,7 @@ def read_tree(path: Path, ended: Callable[[], bool] = bool) -> FileTree:
 
     Raises:
         DataMissingError: There is nothing, or a part of it cannot be read.
-        InputError: It has too many files, or what is no file, folder or link.
+        InputError: It has too many files, or something that is not a file, folder or link.
     """
     name = path.name or path.resolve().name or "root"
     entries: list[FileEntry] = []

@@ -66,4 +66,4 @@ class HeadWay:
         except subprocess.TimeoutExpired:
             self._remover.kill()
             self._remover.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)  # where somebody killed the process
+        shutil.rmtree(self._folder, ignore_errors=True)  # if the process was killed

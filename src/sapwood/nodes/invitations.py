@@ -1,9 +1,9 @@
-"""Agents that somebody else starts: a session invites, and processes join by what it has given.
+"""Invited agents: a session issues invitations, and processes join by them.
 
-The root of the session is the authority of these agents: it has a port of its own, at which a
+The root of the session is the authority of these agents: it has a separate port, at which a
 process shows its invitation and gets a certificate, a rank and what its place needs to know.
 An invitation lets in one agent at a time. When that is gone, another process may come by it,
-which gets a rank of its own; so until the invitation expires, or is revoked.
+which gets a separate rank, until the invitation expires or is revoked.
 
 The certificate names the rank, and the root takes links from no certificate but those of agents
 that are there now. Besides, each agent shows the secret of its rank, as all places do.
@@ -77,7 +77,7 @@ class Invited:
         digest: SHA-256 of its secret.
         expires: Until when it lets processes in, seconds since 1970.
         by: Ids of the blocks of the credential of whoever has made it; none without one.
-        revoked: Whether it lets nobody in any more.
+        revoked: Whether it was revoked.
         rank: The agent that is there by it; 0 for none.
         host: What that process' machine calls itself.
         pid: Its process id there.
@@ -106,7 +106,7 @@ class Invited:
         self.free()
 
     def free(self) -> None:
-        """Note that nobody is there by it any more."""
+        """Record that none of its agents is left."""
         if self.timer is not None:
             self.timer.cancel()
         self.rank = 0
@@ -117,7 +117,7 @@ class Invited:
 
 
 class Invitations:
-    """Lets processes that somebody else starts become agents of a session.
+    """Admits invited processes as agents of a session.
 
     Args:
         session: The session.
@@ -180,19 +180,19 @@ class Invitations:
         return [one.line for one in made]
 
     def views(self) -> list[InvitationView]:
-        """Return all invitations, as they are now."""
+        """Return snapshots of all invitations."""
         found: list[InvitationView] = self._session.call(self.current)
         return found
 
     def revoke(self, invitation: str) -> bool:
-        """Let nobody in by an invitation any more; return whether it was there.
+        """Revoke an invitation; return whether it existed.
 
         An agent that is there by it stays.
         """
         return bool(self._session.call(self._revoke, invitation))
 
     def close(self) -> None:
-        """End the agents that are there by invitations, and let nobody in."""
+        """Stop all invited agents, and admit no more."""
         with contextlib.suppress(ClosedError):
             wait(self._session.call(self._end_agents), END_TIMEOUT)
             self._session.call(self._close)
@@ -200,7 +200,7 @@ class Invitations:
     # --- on the session's loop -------------------------------------------------------------------
 
     def current(self) -> list[InvitationView]:
-        """Return all invitations, as they are now."""
+        """Return snapshots of all invitations."""
         now = time.time()
         return [
             InvitationView(
@@ -250,7 +250,7 @@ class Invitations:
         return made
 
     def _forget_some(self, count: int) -> None:
-        """Make room for more invitations: those that are over and have nobody go first."""
+        """Make room for more invitations: expired ones without agents are removed first."""
         now = time.time()
         over = [
             one.id
@@ -297,7 +297,7 @@ class Invitations:
         for one in self._agents.values():
             one.leaves = True
         if self._port is not None:
-            self._port.close()  # nobody comes any more; links go on
+            self._port.close()  # no process joins any more; links continue
         ready = [
             rank
             for rank in self._agents
@@ -348,7 +348,7 @@ class Invitations:
                 f"the session has {self._most} agents",
                 hint="raise limits.agents if this is meant",
             )
-        if found.rank:  # its link is broken, and somebody else has come
+        if found.rank:  # its link is broken, and another process has come
             self._lost(found, "another process came by its invitation while its link was broken")
         rank = session.tree.size
         certificate = self._authority.sign(request.request, f"agent-{rank}", CERTIFICATE_LIFE)
@@ -381,7 +381,7 @@ class Invitations:
     # --- who goes --------------------------------------------------------------------------------
 
     def _leave(self, question: ServedRequest) -> None:
-        """Let an agent go that wants to: what it was asked for is done first."""
+        """Let an agent leave after it has answered pending requests."""
         found = self._agents.get(question.asked.source)
         if found is None:
             question.fail(SecurityError("only an agent that has joined may leave"))
@@ -392,7 +392,7 @@ class Invitations:
         found.leaves = True
         rank, session = found.rank, self._session
         if rank not in session.tree:
-            return  # somebody removes it already
+            return  # it is being removed already
         waiting = set(session.begin_contract([rank]))
         removed = partial(session.host.remove_joined, rank, "it left")
         timer = session.loop.call_later(DRAINING, removed)
@@ -464,7 +464,7 @@ class Invitations:
 
 
 class _Gate:
-    """Takes links of agents that are there, and of nobody else.
+    """Accepts links of present agents only.
 
     Args:
         place: The root.
@@ -484,7 +484,7 @@ class _Gate:
         self._links: dict[int, Invited] = {}
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Take a link in, if it is that of an agent."""
+        """Accept a link of an agent."""
         found = self._nodes.get(connection.peer)
         if found is None:
             reason = "its place was removed, or given to another process"
@@ -503,7 +503,7 @@ class _Gate:
             self._place.bytes_received(number, data)
 
     def connection_closed(self, number: int, reason: str) -> None:
-        """Note that a connection has ended; its link may go on over another one."""
+        """Record that a connection has ended; its link may continue over another one."""
         found = self._links.pop(number, None)
         if found is not None:
             found.links.discard(number)

@@ -1,6 +1,6 @@
 """How a machine becomes a node: it shows a token and gets a certificate and its place.
 
-The machine that joins connects by TLS without a certificate of its own. The head's authority is
+The machine that joins connects by TLS without a certificate. The head's authority is
 told first; the token's pin says whether it is the right one, and only then does the token's secret
 leave the machine. Key and certificate request are made on the machine.
 
@@ -64,7 +64,7 @@ MAX_MESSAGE = 1 << 20
 """Bytes of one message of this protocol from the head."""
 
 MAX_REQUEST = 64 * 1024
-"""Bytes of what a machine says before anybody knows it."""
+"""Most bytes of messages of an unauthenticated machine."""
 
 MAX_JOINING = 64
 """Machines that may be joining at once; more are turned away and try again."""
@@ -89,7 +89,7 @@ STAGGER = 0.1
 """Seconds between the first tries of two addresses."""
 
 FIRST_ATTEMPT = 1.0
-"""Seconds for the first attempt at each of several addresses: one of them may be that of a head
+"""Seconds for the first attempt at each of several addresses: one of them may belong to a head
 that hangs. The next attempt has twice as long, up to :data:`MAX_ATTEMPT`."""
 
 MAX_PAUSE, MAX_PAUSE_OF_SEVERAL = 2.0, 0.5
@@ -308,7 +308,7 @@ class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
     Attributes:
         reason: Why.
         hint: What to do about it.
-        again: Whether it may try again by itself.
+        again: Whether it may try again automatically.
     """
 
     reason: str
@@ -410,7 +410,7 @@ class JoinServer:
             self._end(number).abort()
 
     def _make_room(self) -> None:
-        """End the first of those that ask for nothing, so that they keep out nobody."""
+        """Close the oldest idle connection, so that idle ones do not block others."""
         oldest = next(iter(self._came), 0)
         full = len(self._open) >= MAX_JOINING
         if full and self._loop.time() - self._came[oldest] >= JOIN_TURN:
@@ -694,7 +694,7 @@ class FirstAnswer:
 
     Attributes:
         address: The one that answered first; empty if none did.
-        sock: The connection; None if none did. Whoever takes it closes it.
+        sock: The connection; None if none did. The receiver closes it.
     """
 
     def __init__(self, addresses: Sequence[str], timeout: float = ANSWER_TIMEOUT) -> None:

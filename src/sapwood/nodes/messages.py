@@ -32,7 +32,7 @@ DETOUR = "processes.detour"
 """Request to a node: note that a place there is attached elsewhere, or at home again."""
 
 LISTEN = "node.listen"
-"""Request: listen for other nodes, that is for places of sessions below those of this one."""
+"""Request: listen for other nodes, that is for places of sessions below this node's places."""
 
 KILL = "processes.kill"
 """Request to a node: end one process."""
@@ -55,7 +55,7 @@ COMPONENT = "node.component"
 
 CLUSTER_READY = "node.cluster-ready"
 """Request to a node: all nodes and the head are ready; the value is how long that took, seconds.
-The node's components are told by an event of the same topic."""
+The node's components receive an event of the same topic."""
 
 HEADS = "node.heads"
 """Request to a node: where it finds the next head when this one is gone: a list of ``host:port``.
@@ -76,7 +76,7 @@ CERTIFY_PLACES = "node.certify_places"
 is its request, PEM. It names the node's places, and is good for no link of the node itself."""
 
 REPORT = "processes.report"
-"""Request of a node to the head: what became of processes."""
+"""Request of a node to the head: state changes of processes."""
 
 COMMAND_START = "command.start"
 """Request to a node: start a command."""
@@ -140,7 +140,7 @@ class ResumeProcesses(msgspec.Struct, frozen=True):
     Attributes:
         session: Its name.
         life: Which opening of it.
-        credential: As in :class:`OpenProcesses`: nobody else resumes it. The head writes it.
+        credential: As in :class:`OpenProcesses`: only its holder resumes it. The head writes it.
     """
 
     session: str
@@ -164,7 +164,7 @@ class ConfigureSession(msgspec.Struct, frozen=True):
 class ListenForNodes(msgspec.Struct, frozen=True):
     """Listen for other nodes; the answer is where, ``host:port`` each.
 
-    A node that listens already goes on where it does.
+    A node that listens already keeps its address.
 
     Attributes:
         listen: ``host:port``; port 0 takes a free one.
@@ -178,7 +178,7 @@ class Detour(msgspec.Struct, frozen=True):
 
     Attributes:
         rank: The place.
-        home: Number of the machine of its home; 0 is that of the root.
+        home: Number of the machine of its home; 0 is the root's.
         at: Number of the machine at which it is attached; the same where it is at home.
     """
 
@@ -232,7 +232,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
         command: Its number; the head counts.
         arguments: Its words, the program first.
         folder: Where it starts; empty: where the daemon is.
-        environment: Variables, besides those of the daemon.
+        environment: Variables, besides the daemon's.
         wants_input: Whether it is given standard input; else that is empty.
         window: Pieces of output that may be on their way to the head at once.
         user: As whom it runs; empty: as the daemon's user. A head that front ends reach writes it.
@@ -318,7 +318,7 @@ class SessionActivity(msgspec.Struct, frozen=True, kw_only=True):
         session: Its name.
         zygote: The process that begins the others.
         processes: Those that hold places of its tree; runners are below them.
-        abandoned: Whether nobody orders anything any more: it ends with its last process.
+        abandoned: Whether no more orders come: it ends with its last process.
         detours: Its places that are attached to another machine than planned.
     """
 

@@ -1,4 +1,4 @@
-"""What a node tells of itself, and what it does about processes that nobody looks after."""
+"""Reports of a node about itself, and the removal of processes without a supervisor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class NodeMonitor:
         }
 
     def start(self, _context: ComponentContext) -> None:
-        """Keep what is logged; the lines of an earlier life are there still."""
+        """Keep log lines; lines of an earlier life are still available."""
         self._keeping.enter_context(kept_lines(self._lines))
 
     def check(self) -> State:
@@ -102,7 +102,7 @@ class OrphanReaper:
 
     Args:
         link: The link with the head: its loop, and how often to look.
-        known: Returns the children of the daemon that somebody looks after.
+        known: Returns the children of the daemon that are supervised.
         before: Called before each look.
     """
 
@@ -138,7 +138,7 @@ class OrphanReaper:
         self.end_orphans()
 
     def end_orphans(self) -> None:
-        """End the children of this process that nobody looks after."""
+        """End the children of this process that are not supervised."""
         self._before()
         found = children(os.getpid())  # first: what a command forks meanwhile is not looked at
         known = self._known()

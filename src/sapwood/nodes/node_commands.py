@@ -37,7 +37,7 @@ class NodeCommands:
     # --- as a component ------------------------------------------------------------------------
 
     def start(self, _context: ComponentContext) -> None:
-        """Let commands begin, when those of an earlier life are gone."""
+        """Admit commands, once commands of an earlier life are gone."""
 
     def check(self) -> State:
         """Return READY, when the commands of an earlier life are gone."""
@@ -48,7 +48,7 @@ class NodeCommands:
         """Do nothing."""
 
     def stop(self) -> None:
-        """Kill all commands; that goes on when this returns."""
+        """Start to kill all commands; this does not wait."""
         self._ending = True
         self._processes.cancel_all()
 
@@ -63,7 +63,7 @@ class NodeCommands:
         return self._processes.processes()
 
     def abandon(self) -> None:
-        """Kill all commands and wait for that: nobody is left who could hear of them."""
+        """Kill all commands and wait, because no reader is left."""
         self._processes.close()
         self._processes = self._new_processes()
 

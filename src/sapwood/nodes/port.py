@@ -100,7 +100,7 @@ class HeadPort:
         return end
 
     def hold_front_ends(self, begins: Callable[[str], bool]) -> None:
-        """Let front ends of sessions wait whose roots have not come here yet.
+        """Make clients of sessions wait whose roots have not connected yet.
 
         Args:
             begins: Whether the root of a session will be here soon; given its id.
@@ -117,7 +117,7 @@ class HeadPort:
         return self._port.held
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
-        """Have the connections of a protocol that is no tree's served elsewhere.
+        """Serve connections of a protocol that is not a tree's elsewhere.
 
         See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
         """
@@ -222,7 +222,7 @@ class NodePort:
         def take(sock: socket.socket, peer: str) -> None:
             try:
                 hand_over(path, sock, peer, credentials())
-            except OSError:  # it has not begun, or has ended: whoever comes is told so at once
+            except OSError:  # it has not started, or has ended: clients get an error at once
                 self._port.take(sock, peer)
             else:
                 sock.close()
@@ -230,7 +230,7 @@ class NodePort:
         return self._port.delegate(protocol_of(tree_protocol(tree), rank), take)
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
-        """Have the connections of a protocol that is no tree's served elsewhere.
+        """Serve connections of a protocol that is not a tree's elsewhere.
 
         See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
         """
@@ -306,7 +306,7 @@ def interface_of(address: str) -> str:
     """Return the network interface of this machine that has an address; empty for none.
 
     Args:
-        address: ``host:port``, as it is written.
+        address: ``host:port`` as text.
 
     Example:
         >>> interface_of("127.0.0.1:7700"), interface_of("[::ffff:127.0.0.1]:80")

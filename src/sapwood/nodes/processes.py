@@ -76,7 +76,7 @@ class NodeAccess(Protocol):
         """Return what users call a node."""
 
     def shown_by_places(self, node: str) -> str:
-        """Return the id that places on a node show to those of other machines.
+        """Return the id that places on a node show to places of other machines.
 
         Args:
             node: The id of the node itself.
@@ -87,7 +87,7 @@ class NodeAccess(Protocol):
 
     @property
     def is_away(self) -> bool:
-        """Whether the way to all nodes is lost for now; what is asked meanwhile fails."""
+        """Whether the connection to all nodes is lost for now; requests fail meanwhile."""
 
     @property
     def is_over(self) -> bool:
@@ -155,7 +155,7 @@ class NodeProcesses:
         access: The way to the node.
         host: Number of the node.
         setup: How processes begin.
-        on_report: Told what becomes of them, on the session's loop.
+        on_report: Receives their state changes, on the session's loop.
         on_end: Told why all of them are gone, on the session's loop.
     """
 
@@ -263,7 +263,7 @@ class NodeProcesses:
         return False
 
     def end(self) -> None:
-        """Do nothing, as it is never silent."""
+        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Report nothing any more, and let all processes end: so all nodes do that at once."""
@@ -308,7 +308,7 @@ class NodeProcesses:
     def way_lost(self) -> None:
         """Take in that nothing can be said to the node, nor heard of it, for now.
 
-        Its processes go on, and orders wait.
+        Its processes keep running, and orders wait.
         """
         with self._lock:
             self._away = self._there
@@ -370,7 +370,7 @@ class NodeProcesses:
         with self._lock:
             there = self._there
         if there:
-            self._ended(f"the node {self._name} is gone: {reason}")  # who follows is told the rest
+            self._ended(f"the node {self._name} is gone: {reason}")  # followers get the rest
         else:
             self.node_given_up(reason)
 
@@ -437,7 +437,7 @@ class NodeProcesses:
     def _done(self, handler: str, value: Any, answer: Future[Any]) -> None:
         """An order was carried out, or not; those that may be given twice are, if they were lost.
 
-        What has begun is seen when the way is there again.
+        Started processes are found when the connection is back.
         """
         if answer.exception() is not None and self._access.is_away:
             if handler in {messages.KILL, messages.CONFIGURE}:
@@ -451,7 +451,7 @@ class NodeProcesses:
         if error is not None and self._access.is_away:
             return
         if error is None or isinstance(error, AgentLostError | ClosedError):
-            return  # that a node is gone is told by the control tree
+            return  # the control tree reports the loss of a node
         self._ended(f"{self._name}: {error}")
 
     def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
@@ -505,7 +505,7 @@ class SessionNodes:
         return NodeProcesses(self._access, host, setup, on_report, on_end)
 
     def listen(self, host: int, where: str) -> Future[str]:
-        """Have a node listen for others; what is returned gets its address."""
+        """Make a node listen for others; the returned future gets its address."""
         found: Future[str] = CallerFuture()
 
         def answered(answer: Future[Any]) -> None:
@@ -515,7 +515,7 @@ class SessionNodes:
                 address = f"tls://{self._access.shown_by_places(node)}@{places}"
                 parse_address(address)
                 found.set_result(address)
-            except Exception as error:  # noqa: BLE001 - whoever waits is told
+            except Exception as error:  # noqa: BLE001 - the waiting caller gets it
                 found.set_exception(error)
 
         value = messages.to_value(messages.ListenForNodes(where))
@@ -527,7 +527,7 @@ class SessionNodes:
         return self._access.name_of(host)
 
     def note_detour(self, session: str, host: int, rank: int, home: int, at: int) -> None:
-        """Have the node of a place know to which machine that is attached."""
+        """Send the node of a place the machine to which the place is attached."""
         order = messages.NoteDetour(session, messages.Detour(rank, home, at))
         with contextlib.suppress(ClosedError):
             self._access.ask(host, messages.DETOUR, messages.to_value(order))

@@ -1,4 +1,4 @@
-"""Telling of what is refused, not more often than is of use: anybody may come and fill a log."""
+"""Rate-limited logging of refusals, so that unauthenticated peers cannot fill the log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable
 from sapwood.environment.logs import logger
 
 LOGGED_REFUSALS = 20
-"""Refusals of a kind of which is told each minute."""
+"""Refusals of a kind that are logged each minute."""
 
 MAX_KINDS = 256
-"""Kinds of refusals that are counted by themselves; those of more kinds are counted together."""
+"""Kinds of refusals that are counted separately; further kinds are counted together."""
 
 _MINUTE = 60.0
 
@@ -51,7 +51,7 @@ class RefusalCount:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether none was told of for a minute."""
+        """Whether none was logged for a minute."""
         return self._clock() - self._begun >= _MINUTE
 
     def take_over(self, other: RefusalCount) -> None:
@@ -108,7 +108,7 @@ class RefusalsByKind:
     def count(self, kind: Hashable) -> int | None:
         """Count one; return how many of it were left out before, or None if it is to be left out.
 
-        Of a kind that came lately when many others did, those of all of these are counted.
+        For a kind that shares a counter, all kinds of that counter are counted.
         """
         with self._lock:
             known = self._kinds.get(kind)
@@ -119,7 +119,7 @@ class RefusalsByKind:
         return (known or self._others).count()
 
     def _forget_quiet(self) -> None:
-        """Forget kinds of which nothing was told for a minute; what was left out stays counted."""
+        """Forget kinds without a log line for a minute; suppressed ones stay counted."""
         for kind, known in list(self._kinds.items()):
             if known.is_quiet:
                 del self._kinds[kind]

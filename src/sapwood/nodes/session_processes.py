@@ -72,7 +72,7 @@ class SessionProcesses:
     Attributes:
         owner: See above.
         gone: Whether all processes have ended.
-        abandoned: Whether nobody orders anything any more: it ends with its last process.
+        abandoned: Whether no more orders come: it ends with its last process.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class SessionProcesses:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has closed it."""
+        """Whether it is open."""
         return self._open
 
     @property
@@ -178,7 +178,7 @@ class SessionProcesses:
         self._loop.call_later(self._heartbeat, self._look)
 
     def spawn(self, processes: list[orders.ProcessSpec]) -> None:
-        """Begin processes; those of another user when there is a certificate for them."""
+        """Start processes; another user's after their certificate has arrived."""
         if self._credentials.certificate:
             self._spawner.spawn(processes)
         else:
@@ -227,7 +227,7 @@ class SessionProcesses:
             self._ended(reason)
 
     def _localised(self, configuration: bytes) -> bytes:
-        """Return a configuration with what this machine has of its own."""
+        """Return a configuration with the settings of this machine."""
         found = typed.unpacker(MemberConfiguration)(configuration)
         node = self._credentials.node
         local = msgspec.structs.replace(
@@ -247,7 +247,7 @@ class SessionProcesses:
     def close(self, done: Callable[[], None]) -> None:
         """End all processes; ``done`` is called on the loop when they are gone.
 
-        A session is closed once: who comes second waits for the same.
+        A session is closed once: a second caller waits for the same.
         """
         self._done.append(done)
         if not self._open:
@@ -315,7 +315,7 @@ class SessionZygotes:
 
     Args:
         link: The link to the head.
-        tell: Tells the head what becomes of processes.
+        tell: Reports state changes of processes to the head.
     """
 
     name = messages.ZYGOTES
@@ -326,9 +326,9 @@ class SessionZygotes:
         self._link = link
         self._tell = tell
         self._sessions: dict[str, SessionProcesses] = {}
-        self._former: dict[str, SessionProcesses] = {}  # those that a former head had begun
+        self._former: dict[str, SessionProcesses] = {}  # sessions that a former head had started
         self._opened: list[SessionProcesses] = []  # also those that are being closed
-        self._stopped: list[SessionProcesses] = []  # those of an earlier life of the component
+        self._stopped: list[SessionProcesses] = []  # sessions of an earlier life of the component
         self._port: NodePort | None = None
         self._denials = Denials()
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
@@ -368,7 +368,7 @@ class SessionZygotes:
                     self._certify(session)
 
     def stop(self) -> None:
-        """End all processes; that goes on when this returns."""
+        """Start to end all processes; this does not wait."""
         self._sessions.clear()
         self._former.clear()
         self._stopped = list(self._left())
@@ -386,7 +386,7 @@ class SessionZygotes:
         return {session.zygote for session in self._left()}
 
     def abandon(self) -> None:
-        """Let each session end with its last process: nobody orders anything any more.
+        """Let each session end with its last process, because no more orders come.
 
         The next head may have it resumed before.
         """
@@ -396,7 +396,7 @@ class SessionZygotes:
             session.abandoned = True
 
     def close_abandoned(self) -> None:
-        """Close the sessions that nobody orders anything in any more, if nothing runs there."""
+        """Close abandoned sessions without processes."""
         for session in self._left():
             if session.abandoned and not children(session.zygote):
                 session.abandoned = False
@@ -429,7 +429,7 @@ class SessionZygotes:
         return self._port
 
     def _left(self) -> list[SessionProcesses]:
-        """Return the sessions that have processes still."""
+        """Return the sessions that still have processes."""
         self._opened = [session for session in self._opened if not session.gone]
         self._former = {name: one for name, one in self._former.items() if one.is_open}
         return self._opened
@@ -530,7 +530,7 @@ class SessionZygotes:
             raise SecurityError("the credential was revoked", where=denied)
 
     def _refuse_others(self, session: SessionProcesses | None, credential: tuple[str, ...]) -> None:
-        """Give a session to nobody but who has opened it: the head that knew them may be gone."""
+        """Check that the credential that opened a session resumes it: a new head may not know it."""
         if session is not None and session.is_open and tuple(session.credential) != credential:
             raise SecurityError("the session was opened by another credential")
 

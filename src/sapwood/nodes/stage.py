@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sapwood.nodes.stage_peers import StageFetch, StageServer
 
 MAX_FOLDERS: Final = 1000
-"""Nodes of one name on one machine that have folders of their own."""
+"""Most nodes of one name on one machine that have separate folders."""
 
 _log = logger("stage")
 
@@ -50,7 +50,7 @@ _log = logger("stage")
 class StageFolder:
     """The folder in which a node keeps staged files; no other daemon has it meanwhile.
 
-    A daemon that comes after one that was killed has the same, so it goes on with what is there.
+    The successor of a killed daemon has the same folder, so it continues with its contents.
     Nodes of other clusters have others, and so have several nodes on one machine.
 
     Args:
@@ -76,13 +76,13 @@ class StageFolder:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # another daemon has it
                 self.close()
-            except OSError:  # whoever stages something is told why that does not work
+            except OSError:  # staging reports why it fails
                 return
             else:
                 return
 
     def close(self) -> None:
-        """Let another daemon have it."""
+        """Release it for another daemon."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -91,8 +91,8 @@ class StageFolder:
 class NodeStage:
     """Staged files of this machine.
 
-    A thread of its own reads and writes, and answers one request after the other. What other nodes
-    fetch here, and what this one fetches from others, have threads as well.
+    A separate thread reads and writes, and answers one request after the other. Content that other
+    nodes fetch here, and what this one fetches from others, have threads as well.
 
     Args:
         link: The link with the head.
@@ -140,7 +140,7 @@ class NodeStage:
     # --- as a component ------------------------------------------------------------------------
 
     def start(self, _context: ComponentContext) -> None:
-        """Answer requests; what was staged is there still."""
+        """Answer requests; earlier staged files are kept."""
         self._store = StageStore(self._folder.path, self._limit)
         self._worker = ThreadPoolExecutor(1, "sapwood-stage")
 
@@ -152,7 +152,7 @@ class NodeStage:
         """Do nothing: each connection asks for the certificate of its time."""
 
     def stop(self) -> None:
-        """End what is under way, which goes on when this returns; partial content stays."""
+        """Start to end active transfers, without waiting; partial content stays."""
         if self._end_serving is not None:
             self._end_serving()
         self._end_serving = None
@@ -256,7 +256,7 @@ class NodeStage:
         request.reply(list(port.places))
 
     def _fetch(self, request: IncomingRequest) -> None:
-        """Fetch content from another node; what was fetched for the same before is ended."""
+        """Fetch content from another node; an earlier fetch of the same content is ended."""
         from sapwood.nodes.stage_peers import StageFetch  # noqa: PLC0415 - not on each node
 
         wanted = messages.from_value(request.value(), sm.FetchContent)
@@ -294,10 +294,10 @@ def _give(request: IncomingRequest, answer: Future[Any]) -> None:
 
 
 def _refuse_others(user: str) -> None:
-    """Refuse to read for somebody else than the user of this daemon.
+    """Refuse to read for a user other than the daemon's.
 
     Raises:
-        SecurityError: They are somebody else.
+        SecurityError: It is another user.
     """
     if user and not is_own_user(user):
         raise SecurityError(

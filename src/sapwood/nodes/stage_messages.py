@@ -41,7 +41,7 @@ READ = "stage.read"
 
 
 StagedKind = Literal["file", "folder", "environment"]
-"""What is staged: a file, a folder, or packages that Python imports."""
+"""The kinds of staged content: a file, a folder, or packages that Python imports."""
 
 
 class StagePiece(msgspec.Struct, frozen=True, array_like=True):
@@ -133,13 +133,13 @@ class StagedName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is staged on a node.
+    """The staged files of a node.
 
     Attributes:
         folder: Where it lies.
         limit: Bytes that it may have; 0: no limit.
         held: Bytes that it has, partial content and such without a name as well.
-        names: What has a name.
+        names: Named entries.
     """
 
     folder: str
@@ -149,11 +149,11 @@ class StageFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindFiles(msgspec.Struct, frozen=True):
-    """What is at a path.
+    """A report about a path.
 
     Attributes:
         path: The path.
-        user: The user who reads; empty for that of the daemon. The head writes it.
+        user: The user who reads; empty for the daemon's. The head writes it.
     """
 
     path: str
@@ -168,7 +168,7 @@ class ReadPiece(msgspec.Struct, frozen=True):
         inner: The path of the file in its tree.
         offset: Where they begin.
         nbytes: How many.
-        user: The user who reads; empty for that of the daemon. The head writes it.
+        user: The user who reads; empty for the daemon's. The head writes it.
     """
 
     path: str

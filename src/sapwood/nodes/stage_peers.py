@@ -77,7 +77,7 @@ class StageServer:
         thread.start()
 
     def close(self) -> None:
-        """End all connections; that goes on when this returns."""
+        """Start to end all connections, without waiting."""
         with self._lock:
             self._closed = True
             for sock in self._served:
@@ -105,7 +105,7 @@ class StageServer:
         context = accepting_context(self._credentials())
         context.set_alpn_protocols([STAGE_PROTOCOL])
         sock.settimeout(CONNECT_TIMEOUT)
-        raw = sock.dup()  # what is given to TLS is closed with it, and close() needs it still
+        raw = sock.dup()  # TLS closes its socket, and close() still needs one
         raw.settimeout(CONNECT_TIMEOUT)
         with context.wrap_socket(raw, server_side=True) as way:
             way.settimeout(None)
@@ -131,7 +131,7 @@ class StageServer:
 
 
 class StageFetch:
-    """Content that is fetched from another node, on a thread of its own.
+    """Content that is fetched from another node, on a separate thread.
 
     Args:
         store: Where it goes.

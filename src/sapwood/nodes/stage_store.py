@@ -55,7 +55,7 @@ from sapwood.nodes.stage_messages import (
 )
 
 PINNED: Final = 600.0
-"""Seconds for which content without a name stays that somebody is about to give a name."""
+"""Seconds for which content stays without a name, because it may get one soon."""
 
 MAX_OPEN: Final = 64
 """Partial files that are open at a time."""
@@ -75,7 +75,7 @@ class _PartialFile:
 
 
 class StageStore:
-    """What is staged on a node.
+    """The staged files of a node.
 
     Args:
         folder: Where it lies; it is made when something is staged.
@@ -116,7 +116,7 @@ class StageStore:
 
         Raises:
             ResourceError: There is no room, or the folder cannot be used.
-            ProtocolError: That is no tree.
+            ProtocolError: It is not a tree.
         """
         tree.check()
         with self._explained():
@@ -133,11 +133,11 @@ class StageStore:
         return missing
 
     def write(self, piece: StagePiece) -> None:
-        """Take a piece of content; what is here already is passed over.
+        """Store a piece of content; present bytes are skipped.
 
         Raises:
             DataValueError: The content is whole now, and not what its hash says.
-            ProtocolError: What comes before it is missing.
+            ProtocolError: The bytes before it are missing.
             ResourceError: The disk is full, or the folder cannot be used.
         """
         sha256 = checked_sha256(piece.sha256)
@@ -210,7 +210,7 @@ class StageStore:
         return sum(size for _, size, _ in self._files())
 
     def close(self) -> None:
-        """Let go of all files; nobody waits for content any more."""
+        """Close all files, once no transfer needs them."""
         with self._changed:
             self._closed = True
             while self._open:
@@ -325,7 +325,7 @@ class StageStore:
             return size
 
     def _part(self, sha256: str, nbytes: int) -> _PartialFile:
-        """Return the partial file of content, open; what is there is hashed."""
+        """Open the partial file of content, and hash its bytes."""
         part = self._open.pop(sha256, None)
         if part is None:
             fd = os.open(self._parts / sha256, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -414,7 +414,7 @@ class StageStore:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _evict(self, own: set[str]) -> bool:
-        """Remove what was used longest ago and nobody needs; False if there is no such."""
+        """Remove the least recently used content that is not needed; False if there is none."""
         now = self._clock()
         for _, size, path in sorted(self._files()):
             sha256 = path.name.removesuffix(".x")
@@ -509,7 +509,7 @@ class StageStore:
                 where=f"{entry.sha256[:16]} for {os.fsdecode(entry.path)}",
                 hint="stage it again",
             )
-        if other.stat().st_nlink == 1:  # nobody has it with the other mode
+        if other.stat().st_nlink == 1:  # it does not exist with the other mode
             other.chmod(_mode(entry))
             return other.rename(wanted)
         made = self._parts / f".{wanted.name}"
@@ -551,7 +551,7 @@ def _mode(entry: FileEntry) -> int:
 
 
 def _link(source: Path, path: bytes) -> None:
-    """Have a file at another place as well, as a copy where there are no hard links."""
+    """Link a file to another path, or copy it without hard links."""
     try:
         os.link(source, path)
     except OSError as error:

@@ -33,12 +33,12 @@ def with_staged_programs(variables: Mapping[str, str]) -> dict[str, str]:
 def with_environment(
     chosen: Mapping[str, str], inherited: Mapping[str, str], owner: LocalUser | None = None
 ) -> dict[str, str]:
-    """Return the variables of processes that were chosen, with those of their environment.
+    """Return the chosen variables of processes, with the variables of their environment.
 
     Its programs come first, then those beside this Python: an environment is for this version.
 
     Args:
-        chosen: The variables that somebody chose; one of them may name an environment.
+        chosen: The chosen variables; one of them may name an environment.
         inherited: Those that the processes have besides.
         owner: Whose the processes are; None for the user of this process.
 
@@ -48,7 +48,7 @@ def with_environment(
     name = chosen.get(VARIABLE, "")
     if not name:
         return dict(chosen)
-    # The folder itself: a process must not go on with the beginning of another environment when
+    # The folder itself: a process must not continue with the start of another environment when
     # the name gets one.
     link = Path(os.environ.get(STAGE_VARIABLE, "/nowhere"), name)
     folder = link.resolve()

@@ -55,7 +55,7 @@ LINES_FOR_SCRIPTS = 16
 """Empty lines that are sent first: a login script that reads a line gets one of these."""
 
 CUT_TIMEOUT = 1.0
-"""Seconds that a channel which failed gets to end by itself, so that its status says why."""
+"""Seconds that a failed channel may take to end, so that its status gives the reason."""
 
 NEWEST_PYTHON = (3, 14)
 """The newest Python that is looked for by name; a newer one may be called ``python3``."""
@@ -134,8 +134,8 @@ class DaemonStarter:
         launcher: What reaches the machine.
         host: The machine, as users name it.
         gate: Bounds how many machines are on their way at once.
-        order: Returns what the daemon of a place is told: ``order(rank, incarnation)``.
-        on_report: Told what becomes of it, on the loop of the control tree.
+        order: Returns the configuration of the daemon of a place: ``order(rank, incarnation)``.
+        on_report: Receives its state changes, on the loop of the control tree.
         on_trouble: Told why it is not there, on any thread; says whether to try again.
         settings: How machines become nodes.
         on_way: Told, on any thread, how the machine reaches the head: the name of the launcher
@@ -189,7 +189,7 @@ class DaemonStarter:
             self._on_report(report)
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: a machine is told how the tree is when it joins."""
+        """Do nothing: a machine receives the tree when it joins."""
         del configuration
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
@@ -221,10 +221,10 @@ class DaemonStarter:
         return False
 
     def end(self) -> None:
-        """Do nothing, as it is never silent."""
+        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
-        """Report nothing any more, and let the daemon end: so those of all machines end at once."""
+        """Stop reporting, and let the daemon end; so the daemons of all machines end together."""
         with self._lock:
             self._loop = None
             closed = self._closed.is_set()
@@ -278,7 +278,7 @@ class DaemonStarter:
         with self._lock:
             self._channels.pop(-spec.incarnation, None)
             self._channels[pid] = channel
-        if self._closed.is_set():  # whoever closed took it for one that is still led
+        if self._closed.is_set():  # it was closed while it still seemed to be led
             channel.terminate()
         self._report(orders.Spawned(spec.rank, spec.incarnation, pid))
         status = channel.wait()
@@ -457,13 +457,13 @@ class DaemonStarter:
 
 
 class AwaitedDaemon:
-    """A daemon that somebody else starts: a starter of the control tree that waits for it.
+    """A starter of the control tree for a daemon that joins: it waits for the daemon.
 
     Its process is known by its link alone: when that is gone for too long, so is the process.
 
     Args:
         expect: Told which process of which place may join from now on.
-        on_report: Told what becomes of it, on the loop of the control tree.
+        on_report: Receives its state changes, on the loop of the control tree.
     """
 
     def __init__(
@@ -477,14 +477,14 @@ class AwaitedDaemon:
         self._spec: orders.ProcessSpec | None = None
 
     def start(self) -> None:
-        """Do nothing: somebody else starts the daemon."""
+        """Do nothing: the daemon is started elsewhere."""
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
         self._loop = loop
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: a machine is told how the tree is when it joins."""
+        """Do nothing: a machine receives the tree when it joins."""
         del configuration
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
@@ -508,7 +508,7 @@ class AwaitedDaemon:
         return False
 
     def end(self) -> None:
-        """Do nothing, as it is never silent."""
+        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Report nothing any more."""
@@ -568,7 +568,7 @@ class _Tail:
             return
 
         def read() -> None:
-            with stream:  # nobody else may close it: that would wait for who reads
+            with stream:  # only this thread may close it: others would wait for the reader
                 for line in iter(lambda: stream.readline(LONGEST_LINE), b""):
                     self.text = (self.text + line.decode(errors="replace"))[-MAX_SAID:]
 

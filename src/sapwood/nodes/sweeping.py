@@ -1,7 +1,7 @@
 """Ends all processes that carry a mark in their environment: what a command began ends with it.
 
 A process may leave its group and its session, but it hands its environment on. This module imports
-nothing of Sapwood: it also runs as a process of its own, which outlives a daemon that is killed.
+nothing of Sapwood: it also runs as a separate process, which outlives a daemon that is killed.
 """
 
 from __future__ import annotations
