@@ -25,7 +25,7 @@ STEPS = [
 
 
 def error_of(step: Callable[[], object], errors: tuple[type[BaseException], ...]) -> str:
-    """Return the text of the error that a step raises, if it is one of its own; "" for none."""
+    """Return the text of the error that a step raises, if the error is its own; "" for none."""
     try:
         step()
     except InputError as error:
