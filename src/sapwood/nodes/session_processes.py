@@ -530,7 +530,7 @@ class SessionZygotes:
             raise SecurityError("the credential was revoked", where=denied)
 
     def _refuse_others(self, session: SessionProcesses | None, credential: tuple[str, ...]) -> None:
-        """Check that the opener of a session resumes it: a restarted head may not know the owner."""
+        """Check that the opener of a session resumes it: a new head may not know the owner."""
         if session is not None and session.is_open and tuple(session.credential) != credential:
             raise SecurityError("the session was opened by another credential")
 
