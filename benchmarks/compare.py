@@ -13,8 +13,8 @@
 The floors are the least that the same work costs without any of them: a uvloop loop in the parent
 and in each child, numpy adding from shared memory, memory that is shared before the array is
 written to it. Peers: Open MPI through mpi4py (yielding when idle), Dask distributed, Ray, and
-pipes of ``multiprocessing``. What cannot be installed or does not finish in time is left out with
-a note. ``--output FOLDER`` writes ``peers.md`` and ``peers.png``.
+pipes of ``multiprocessing``. A peer that cannot be installed or does not finish in time is left out
+with a note. ``--output FOLDER`` writes ``peers.md`` and ``peers.png``.
 """
 
 from __future__ import annotations

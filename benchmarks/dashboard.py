@@ -4,7 +4,7 @@ The nodes are simulated; the head's glance, the server and the pages are the rea
 time is counted, so other work on the machine matters little; first paint is by the clock. The run
 is a real detached one at a real head: each pair is one alone and one that a browser's connection
 follows, in an order that changes. What the head and the processes of the run take of the processor
-is compared; the browser itself is not counted, as it is elsewhere.
+is compared; the browser itself is not counted, because it runs elsewhere.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def cli(*words: str) -> str:
 
 
 class Follower:
-    """The connection of a browser that shows a run: it reads all that it is told."""
+    """The connection of a browser that shows a run: it reads all that it receives."""
 
     def __init__(self, url: str, run: str) -> None:
         self._url = f"{url}/api/v1/live?topics=run&about={run}"
@@ -218,7 +218,7 @@ class RunCost(NamedTuple):
         processor: Seconds of a core, of all its processes, the head and its HTTP server.
         served: Of these, those of head and server.
         seconds: By the clock.
-        messages: What a follower was told.
+        messages: The messages that a follower received.
     """
 
     processor: float
@@ -245,7 +245,7 @@ def one_run(head: dict[str, Any], program: Path, *, followed: bool) -> RunCost:
 
 
 def run_cost() -> None:
-    """Print by how much a run takes longer that somebody looks at."""
+    """Print by how much a run takes longer when a browser shows it."""
     with tempfile.TemporaryDirectory() as name:
         program = Path(name) / "looked_at.py"
         program.write_text(PROGRAM)

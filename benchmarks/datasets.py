@@ -1,11 +1,11 @@
 """k-means and logistic regression over a Parquet set that no process may hold in memory.
 
-The machines are four network namespaces of this one beside that of the benchmark, with two agents
+The machines are four network namespaces of this one beside the benchmark's, with two agents
 each; all share its cores and its disk, so every machine has the file. Sapwood, Dask, Ray and Open
 MPI take turns with the same numpy calls on blocks of the same rows, so their results must agree.
 Each has ``ROUNDS`` iterations. Dask, Ray and MPI read their row groups in each iteration, in
 bounded memory; agents of Sapwood read them once into a file that they map. Sapwood's connections
-are TLS, those of the others are not encrypted. Where namespaces cannot be made, Sapwood is alone.
+are TLS, the others' are not encrypted. Where namespaces cannot be made, Sapwood is alone.
 
 ``--limit`` bounds the memory of each agent, by ``limits.memory``, by ``--memory-limit`` of Dask,
 and by ``RLIMIT_DATA`` of a rank of MPI beyond what its libraries reserve. Ray bounds no actor, so
@@ -138,7 +138,7 @@ def write(file: Path, megabytes: int) -> None:
 def measure(
     work: Given, names: Sequence[str], places: Machines, options: Options, report: Report
 ) -> None:
-    """Have all contenders take turns, and compare their results."""
+    """Run all contenders in turn, and compare their results."""
     found: dict[str, list[Found]] = {name: [] for name in names}
     for _ in range(options.runs):
         for name in list(found):
@@ -178,7 +178,7 @@ def measure(
 
 
 def contend(name: str, work: Given, places: Machines) -> Found:
-    """Run one on machines of its own making, and leave nothing of it behind."""
+    """Run one on machines that it makes, and leave nothing of it behind."""
     with (
         tempfile.TemporaryDirectory(prefix="sd", dir="/tmp", ignore_cleanup_errors=True) as folder,
         marked() as mark,

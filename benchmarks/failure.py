@@ -8,8 +8,8 @@ way, noticed by its parent in ``waitpid``; for an exception, one byte over a soc
 Then a junction of a tree of three levels is killed, or stopped, while a run makes short waves: the
 figure is the longest time between two waves, in which its children are attached to the place above.
 
-What is waited for by looking again and again lies before or after what is timed, or its times are
-noted by the run itself.
+Waits by polling happen before or after the timed part, or the times are
+recorded by the run itself.
 
 And Ctrl-C ends ``sapwood run`` whose agents sleep in user code: until the command is gone.
 """

@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--output", default="", help="folder for growth.png")
     given = parser.parse_args()
     numbers = given.agents or [10**power for power in range(2, 4 if given.quick else 6)]
-    gc.disable()  # a hundred thousand places are no garbage
+    gc.disable()  # a hundred thousand places are not garbage
     found: dict[str, list[Growth]] = {"": [], ".busy": []}
     options = Options(given.json, given.quick, 1, tuple(numbers))
     with Report("Growth, virtual time", options) as report:

@@ -1,14 +1,14 @@
 """What the tree costs over several machines: TLS between them, shared memory inside.
 
-The machines are four network namespaces of this one beside that of the benchmark, with addresses
-of their own; all share its cores. Where namespaces cannot be made, all are on the loopback
+The machines are four network namespaces of this one beside the benchmark's, with their own
+addresses; all share its cores. Where namespaces cannot be made, all are on the loopback
 interface. ``sapwood up`` and ``sapwood node join`` make the cluster, as users do.
 
 ``hosts.joined``
     From the call of ``sapwood node join --background`` to a node that is ready, all nodes at once.
     Floor: as many fresh Pythons that import the interpreter's ``ssl`` and make one TLS connection.
 ``hosts.ready``
-    From the call of ``sapwood.on("head")`` to agents that are ready; nodes were there before.
+    From the call of ``sapwood.on("head")`` to agents that are ready; nodes existed before.
     Floor: none.
 ``hosts.broadcast_gather``
     64 bytes to every agent and 64 bytes back from each, concatenated (``stream.exchange``).
@@ -165,7 +165,7 @@ def array_sum(
 
 
 def ssh_once(places: Machines, options: Options, report: Report) -> None:
-    """Measure a command on a host that nobody holds, by Sapwood and by ssh alone."""
+    """Measure a command on a host without a held connection, by Sapwood and by ssh alone."""
     reason = why_no_ssh(places)
     if reason:
         report.note(f"hosts.ssh_once is left out: {reason}")

@@ -10,8 +10,8 @@ of the same shared object on the same slices.
     one byte over a socket pair and answers one byte: no sums, no reduction, no update.
 ``iterate.overhead.…``
     The same beyond the C function's own time: the median iteration of a run, less the mean time
-    of a call when as many processes make all their calls one after the other, waiting for
-    nobody (the best of three such repetitions in the same run). The figure is the median over
+    of a call when as many processes make all their calls one after the other, without
+    waiting (the best of three such repetitions in the same run). The figure is the median over
     the runs. Floor: the overhead of Open MPI with ``Allreduce``, so that the ratio says how
     Sapwood compares.
 ``iterate.empty.…``
@@ -71,7 +71,7 @@ class Case:
         agents: Number of processes.
         points: Path of the points, ``.npy``.
         library: Path of the built C function.
-        inertia: What must come out.
+        inertia: The expected result.
     """
 
     agents: int

@@ -2,10 +2,10 @@
 
 A head, two nodes on this machine, a session over them; run after run of k-means with reproducible
 sums. SIGKILL ends an agent, a junction, a runner, a zygote, a node daemon, the driver of the run,
-the root of the session, the head, or several of them at once; what users would begin again (the
-head, a node that had joined) is begun again. With ``--stops`` some are stopped for a while instead
-(SIGSTOP, then SIGCONT): they count as lost meanwhile, and come back. The result must be that of an
-undisturbed run, bit by bit. Nobody is attached meanwhile: the runs are detached.
+the root of the session, the head, or several of them at once; what users would restart (the
+head, a node that had joined) are restarted. With ``--stops`` some are stopped for a while instead
+(SIGSTOP, then SIGCONT): they count as lost meanwhile, and come back. The result must equal that of
+an undisturbed run, bit by bit. No client is attached meanwhile: the runs are detached.
 
     python benchmarks/kills.py --seconds 300 --seed 1
     python benchmarks/kills.py --machines 4 --until 300 --stops 0.15     # network namespaces
@@ -84,7 +84,7 @@ class KilledCluster:
     """A head with nodes and a session, parts of which are killed.
 
     Args:
-        folder: Its state lies there.
+        folder: The folder of its state.
         agents: Of the session.
         nodes: Nodes, the head's own among them; 0 for a session on the head's machine alone.
         places: Machines that are the nodes instead; this process is on their head.
@@ -188,13 +188,13 @@ class KilledCluster:
         asked_head("default", calls.CANCEL_RUN, run.id, 60.0)
 
     def found(self, run: str) -> calls.RunRecord | None:
-        """Return a run as the head knows it; None while there is no head."""
+        """Return a run as the head knows it; None while no head runs."""
         with contextlib.suppress(SapwoodError, OSError):
             return typed.convert(asked_head("default", calls.FIND_RUN, run), calls.RunRecord)
         return None
 
     def session(self) -> calls.SessionRecord | None:
-        """Return the session as the head knows it; None while there is no head."""
+        """Return the session as the head knows it; None while no head runs."""
         with contextlib.suppress(SapwoodError, OSError):
             found = asked_head("default", calls.FIND_SESSION, SESSION)
             return typed.convert(found, calls.SessionRecord)
@@ -318,7 +318,7 @@ def listens(pid: int) -> bool:
 
 
 def undisturbed(words: Sequence[str], agents: int) -> dict[str, Any]:
-    """Return the result of a run that nobody disturbs."""
+    """Return the result of an undisturbed run."""
     names = dict(word.split("=") for word in words if "=" in word)
     with sapwood.local(agents) as cluster:
         result: dict[str, Any] = cluster.run(PROGRAM, parameters=names).result()

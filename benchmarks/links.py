@@ -10,8 +10,8 @@
     What the protocol adds: an empty request and its answer, and one MiB of a 16 MiB wave that
     travels in one frame and is answered by a number. Floors: those above, for as many bytes.
 ``links.idle_link``, ``links.idle_stream``
-    Memory that Python has allocated for a link that stands and is silent, at the root, and for a
-    stream that is open with one member and silent, at both ends. There is no floor.
+    Memory that Python has allocated for an idle link, at the root, and for a
+    stream that is open with one member and silent, at both ends. Floor: none.
 """
 
 from __future__ import annotations
@@ -347,7 +347,7 @@ def idle(report: Report) -> None:
 
 
 class Mute:
-    """A connection whose other end says nothing by itself."""
+    """A connection whose other end never sends data unasked."""
 
     peer = ""
 

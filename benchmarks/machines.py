@@ -1,4 +1,4 @@
-"""Machines for benchmarks: network namespaces of this one, each with an address of its own.
+"""Machines for benchmarks: network namespaces of this one, each with its own address.
 
 They are on a bridge in one more namespace, so nothing of them is seen by the machine's own
 network. What they share is the rest: cores, memory, files. Where namespaces cannot be made (that

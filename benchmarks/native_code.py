@@ -211,7 +211,7 @@ def runner(
     """Give a function that maps a state in a runner, as the first of some agents has it done."""
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # In a session agent and runner are forks of one process: what they run lies at the same places.
+    # In a session agent and runner are forks of one process: their code has the same addresses.
     zygote = os.fork()
     if not zygote:
         control.close()

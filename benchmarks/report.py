@@ -79,7 +79,7 @@ class Figure:
     """One measured figure beside its floor, both medians in the figure's unit.
 
     Attributes:
-        name: What was measured, ``benchmark.case``.
+        name: Name of the measurement, ``benchmark.case``.
         agents: Number of agents.
         bytes: Size of the payload of one agent; 0 where there is none.
         value: Sapwood (or the peer that the name says).

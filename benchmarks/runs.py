@@ -1,4 +1,4 @@
-"""Runs that nobody can kill: what checkpoints cost, and how long a run takes to go on.
+"""Runs that survive kills: what checkpoints cost, and how long a run takes to continue.
 
 ``runs.checkpoints``
     A run of 500 short iterations that writes checkpoints. Floor: the same run without. Both take
@@ -6,7 +6,7 @@
 ``runs.recovery.KIND``
     From a SIGKILL to the end of an iteration that had not been finished before, for an agent, a
     runner, a zygote, the driver of a detached run, the root of its session, the head, and head and
-    root at once; the head is begun again at once by `sapwood up`. Read from the run's own report,
+    root at once; the head is restarted at once by `sapwood up`. Read from the run's own report,
     which is written ten times a second. No floor. The session is on the head's machine, with 4
     agents. For a node daemon and a junction it is on two nodes, one of which is the head's own; a
     node that is gone is waited for 2 s before its agents begin elsewhere, and joins again
@@ -42,7 +42,7 @@ PAIRS = 3
 """Pairs of runs with checkpoints and without, for each repetition."""
 
 PATIENCE = 120.0
-"""Seconds in which a run must go on."""
+"""Seconds in which a run must continue."""
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def recoveries(cluster: KilledCluster, kinds: tuple[str, ...], turns: int) -> Figure:
-    """Measure how long a run takes to go on."""
+    """Measure how long a run takes to continue."""
     times = [recovery(cluster, kinds) for _ in range(turns)]
     return Figure.of("runs.recovery." + "-".join(kinds), 4, times, [], unit="ms")
 
@@ -95,7 +95,7 @@ def checkpoints(agents: int, turns: int, folder: Path) -> Figure:
 
 
 def recovery(cluster: KilledCluster, kinds: tuple[str, ...]) -> float:
-    """Kill something in the middle of a run; return the seconds until it goes on."""
+    """Kill processes in the middle of a run; return the seconds until it continues."""
     run = cluster.begin(["-p", "rounds=2000", "-p", "pause=0.02"])
     reach(run, 30)
     reached = iteration(run)

@@ -1,4 +1,4 @@
-"""What it costs that the root of a session is a process of its own, beside a head.
+"""What it costs that the root of a session is a separate process, beside a head.
 
 ``sessions.attach``
     From the call of ``sapwood.attach`` to a cluster that can be used, in a process that has done
@@ -11,13 +11,13 @@
     The sum of one float64 array of each agent, by an attached front end. Floor: as above.
 ``sessions.expand``
     From the call of ``expand(16)`` to agents that are ready. Floor: the start of as many agents in
-    a session of their own.
+    a separate session.
 ``sessions.revocation``
     From the call of ``revoke`` at a head to the moment when the last of 10,000 endpoints refuses
     the credential and has said so. Real: the office with its store on disk, the feed, the requests
     and the protocol cores of all places, and the lists of all endpoints. Simulated: the endpoints
-    are no processes, and their links to the head are virtual time, with 20 ms for each message on
-    its way and 40 µs for each message that a place takes in. The figure is the real time of the
+    are not processes, and their links to the head are virtual time, with 20 ms for each message on
+    its way and 40 µs for each message that a place receives. The figure is the real time of the
     office plus that virtual time.
 
 The head, its node and all agents are on this machine. Attached and embedded take turns, and the

@@ -98,7 +98,7 @@ def passing_on(shape: list[int], nbytes: int, folder: Path, *, secure: bool) -> 
 
 
 def write_new(path: Path, nbytes: int) -> None:
-    """Write bytes that nobody has."""
+    """Write bytes that no node has."""
     with path.open("wb") as file:
         for _ in range(nbytes // PIECE):
             file.write(os.urandom(PIECE))
@@ -106,7 +106,7 @@ def write_new(path: Path, nbytes: int) -> None:
 
 @contextlib.contextmanager
 def nodes(count: int) -> Iterator[None]:
-    """Have nodes that join by hand, as on machines of their own."""
+    """Start nodes that join by hand, as on separate machines."""
     command = [sys.executable, "-m", "sapwood"]
     made = subprocess.run(
         [*command, "token", "create", "--uses", str(count), "--json"],

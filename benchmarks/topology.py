@@ -1,9 +1,9 @@
-"""What is predicted of waves in trees of several shapes, beside what they take.
+"""Predicted and measured times of waves in trees of several shapes.
 
 ``topology.SHAPE``
     1 KiB to every agent and 1 KiB back, summed by the tree; the built-in handler ``echo`` answers.
     Waves go as messages: the short cut of flat trees is off, which the prediction knows nothing of.
-    The *floor* is no floor here but the prediction (``sapwood topology plan``), from figures of
+    The *floor* is the prediction here (``sapwood topology plan``), from figures of
     links that were measured just before: the ratio says how far it is off.
 
 On a machine with fewer cores than processes, waves wait for cores. The model shares these evenly,

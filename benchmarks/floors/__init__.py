@@ -1,7 +1,7 @@
 """Floors: the least that a piece of work costs on this machine without Sapwood.
 
-Each floor runs in a fresh Python of its own (``python -m floors NAME …`` in this folder's
-parent), since it forks, and forking a process that runs threads is not safe.
+Each floor runs in a fresh Python process (``python -m floors NAME …`` in this folder's
+parent), because it forks, and forking a process that runs threads is not safe.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Floors of an iteration: processes that do only the C calls of their slices.
 
-``calls``: every child makes all its calls one after the other, waiting for nobody. This is the
+``calls``: every child makes all its calls one after the other, without waiting. This is the
 C function's own time, with as many processes at work as in the real thing.
 ``barrier``: every child makes one call when it is released by one byte and answers one byte.
 Nothing is sent, reduced or updated, but the children wait for each other as in the real thing.

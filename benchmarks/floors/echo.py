@@ -1,4 +1,4 @@
-"""Floor of a tree: a uvloop parent and forked children, each with a uvloop loop of its own.
+"""Floor of a tree: a uvloop parent and forked children, each with its own uvloop loop.
 
 A round sends a frame (length and payload) to every child and waits until every child has sent
 one back. Protocols and transports are uvloop's; there is nothing else in between.

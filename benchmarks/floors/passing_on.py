@@ -24,7 +24,7 @@ ACKNOWLEDGED = b"."
 
 
 def measure(sources: Sequence[int], nbytes: int, folder: str, *, secure: bool) -> list[float]:
-    """Return how long it takes until all processes have the bytes in files of their own.
+    """Return how long it takes until all processes have the bytes in their own files.
 
     Args:
         sources: From where each process gets them, from the first on: its number, 0 for the source.

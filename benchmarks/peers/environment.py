@@ -37,8 +37,8 @@ def peer_python(peer: str, *, make: bool = True) -> Path:
         make: Make the environment if there is none yet.
 
     Raises:
-        PeerMissingError: The peer cannot be installed, or there is no environment and none is to
-            be made.
+        PeerMissingError: The peer cannot be installed, or its environment is missing and must
+            not be made.
     """
     if peer == "mpi" and shutil.which("mpirun") is None:
         raise PeerMissingError("no Open MPI on this machine: install openmpi-bin")

@@ -43,7 +43,7 @@ def main() -> None:
     """Do the work."""
     work = Work.from_arguments()
     clock = Clock()
-    if "RAY_ADDRESS" in os.environ:  # machines that somebody else started
+    if "RAY_ADDRESS" in os.environ:  # machines that were started elsewhere
         ray.init(log_to_driver=False)
     else:
         ray.init(num_cpus=work.agents, include_dashboard=False, log_to_driver=False)

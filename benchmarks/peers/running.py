@@ -1,4 +1,4 @@
-"""Runs a peer in processes of its own, for a limited time, and leaves none of them behind."""
+"""Runs a peer in separate processes, for a limited time, and leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def run_marked(
 
 
 def start_marked(command: Sequence[str], mark: str, folder: str) -> None:
-    """Start a command that goes on until :func:`marked` ends; what it says goes to a file.
+    """Start a command that runs until :func:`marked` ends; its output goes to a file.
 
     Args:
         command: The command.
@@ -121,7 +121,7 @@ def environment(mark: str) -> dict[str, str]:
 def processes_of(mark: str) -> Iterator[psutil.Process]:
     """Yield the processes that have a mark."""
     for one in psutil.process_iter(["pid"]):
-        with contextlib.suppress(psutil.Error):  # it has ended, or is somebody else's
+        with contextlib.suppress(psutil.Error):  # it has ended, or belongs to another user
             if one.environ().get(MARK) == mark:
                 yield one
 
@@ -147,7 +147,7 @@ def _command(peer: str, work: Work) -> Sequence[str]:
 
 
 def _end(mark: str) -> None:
-    """Kill what is left of a peer: its processes have a variable that nobody else has."""
+    """Kill what is left of a peer: its processes have a variable that no others have."""
     for one in processes_of(mark):
         with contextlib.suppress(psutil.Error):
             one.send_signal(signal.SIGKILL)

@@ -24,7 +24,7 @@ SMALL = np.arange(64, dtype=np.uint8)
 
 @dataclass(frozen=True)
 class Work:
-    """What is measured.
+    """The work that is measured.
 
     Attributes:
         agents: Number of workers.

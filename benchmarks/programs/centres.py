@@ -20,7 +20,7 @@ class Centres(sapwood.Program):
     seed: int = sapwood.parameter(0)
 
     def default_data(self) -> dict[str, Any]:
-        """Return points that lie in no clusters, so that the centres move for long."""
+        """Return points without clusters, so that the centres move for long."""
         return {"points": np.random.default_rng(self.seed).normal(size=(6000, 4))}
 
     def init(self, data: Any) -> dict[str, Any]:

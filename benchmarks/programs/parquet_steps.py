@@ -63,7 +63,7 @@ class Course:
         self._begin = time.perf_counter()
 
     def tell(self, result: Array) -> None:
-        """Print what came of it, as JSON."""
+        """Print the result as JSON."""
         seconds = time.perf_counter() - self._begin
         wire = sent(self._switch) - self._sent
         print(json.dumps({"seconds": seconds, "wire": wire, "result": result.tolist()}))

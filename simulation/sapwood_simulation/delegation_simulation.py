@@ -130,8 +130,8 @@ class DelegationSimulation:
         items: How many items.
         iterations: How many iterations.
         faults: What goes wrong.
-        name_cuts: Whether each cut has a name of its own, as in production.
-        first: What is said of the rates of agents before any was measured; it may be wrong.
+        name_cuts: Whether each cut has its own name, as in production.
+        first: The assumed rates of agents before the first measurement; they may be wrong.
 
     Example:
         >>> DelegationSimulation(7).run().events > 0
@@ -176,7 +176,7 @@ class DelegationSimulation:
         """Run to the end.
 
         Raises:
-            BrokenCountError: An item was counted wrongly, or there is no end.
+            BrokenCountError: An item was counted wrongly, or the simulation does not end.
         """
         known = self._rates.of(sorted(self._processes)) or dict.fromkeys(self._processes, 1.0)
         self._cut_anew(assign(self._items, known))
@@ -281,7 +281,7 @@ class DelegationSimulation:
         self._to(rank, lambda process: self._wanted(process, context, *wave))
 
     def _contributed(self, rank: int, cut: int, wave: int, value: Items) -> None:
-        """The stream takes the first contribution of each place, and drops those of other waves."""
+        """Take the first contribution of each place, and drop contributions to other waves."""
         if cut != self._cut or wave != self._wave or not self._running or rank in self._in:
             return
         self._in[rank] = value

@@ -163,7 +163,7 @@ class FaultInjector:
             simulation.network.scheduler.slow = slow
 
     def inject(self) -> None:
-        """Let one thing go wrong, to some process."""
+        """Inject one fault into a random process."""
         network = self._simulation.network
         living = [rank for rank in network.nodes if rank != ROOT]
         if living:
@@ -172,7 +172,7 @@ class FaultInjector:
             self._kinds[kind](self._chance.choice(living))
 
     def stop(self) -> None:
-        """Let nothing be clogged any more, and no process be stopped."""
+        """Unclog all links, and resume all stopped processes."""
         self._stopped = True
         network = self._simulation.network
         for rank in [rank for rank in network.nodes if network.is_paused(rank)]:

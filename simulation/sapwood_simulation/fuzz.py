@@ -70,7 +70,7 @@ MAX_GROWTH = 64 * 2**20
 
 
 MAX_MEMORY = 2 * 2**30
-"""Bytes of address space that the command gives itself: what takes more fails at once."""
+"""Limit of the command's address space in bytes, so that larger allocations fail at once."""
 
 
 class FuzzReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +280,7 @@ def places(chance: random.Random) -> list[FuzzedPlace]:
 
 
 class _Mute:
-    """A connection whose other end takes what comes and says nothing by itself."""
+    """A connection whose other end accepts data and never sends any unasked."""
 
     peer = ""
 
@@ -300,7 +300,7 @@ def fuzz(count: int, seed: int = 0, progress: Callable[[int], None] | None = Non
     Args:
         count: How many frames.
         seed: Decides which.
-        progress: Told now and then how many there were.
+        progress: Called from time to time with the number of inputs so far.
 
     Raises:
         FuzzError: A place crashed, hung, kept memory, or complained too often; the message says

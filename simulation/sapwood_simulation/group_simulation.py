@@ -124,7 +124,7 @@ class GroupSimulation(Simulation):
     """One run of groups under faults; ``options.waves`` is their number.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> GroupSimulation(SimulationOptions(agents=8, fanout=2, waves=3)).run().waves

@@ -1,4 +1,4 @@
-"""A session is changed or left, and somebody is killed at a chosen step of that.
+"""A session is changed or left, and processes are killed at a chosen step of that.
 
 The tree, the root's server, the head and its book, and the sessions of front ends are those of
 :mod:`sapwood_simulation.session_simulation`; nothing else goes wrong. Waves are open and agents
@@ -28,7 +28,7 @@ CHANGES: Final = ("expand", "contract", "detach", "attach")
 """What happens to the session."""
 
 VICTIMS: Final = (("head",), ("root",), ("head", "root"), ("owner",), ("head", "owner"))
-"""Who is killed at the same time."""
+"""Groups of processes that are killed at the same time."""
 
 OPEN_WAVES = 3
 """Waves that are open when the change begins."""
@@ -42,8 +42,8 @@ class KilledChange(SessionSimulation):
 
     Args:
         change: One of :data:`CHANGES`.
-        step: At which step from its begin somebody is killed: each thing that happens anywhere is
-            one. 0 kills nobody.
+        step: The step after the start at which processes are killed: each event anywhere counts as
+            one. 0 kills none.
         victims: ``head``, ``root`` and ``owner``, the front end that wants the change.
         seed: Decides everything that is left to chance.
 
@@ -151,7 +151,7 @@ class KilledChange(SessionSimulation):
         return self.main is not None and self.main.alive and self.main.server.owner is not None
 
     def _stepwise(self, condition: Callable[[], bool]) -> None:
-        """Go on until a condition holds; somebody is killed at the chosen step."""
+        """Continue until a condition holds; kill the victims at the chosen step."""
 
         def look() -> bool:
             if not self.killed:

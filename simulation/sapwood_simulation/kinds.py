@@ -1,4 +1,4 @@
-"""What can be simulated, by name."""
+"""The kinds of simulations, by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS: dict[str, type[Simulation]] = {
         RunSimulation,
     )
 }
-"""What can be simulated, from ``waves`` to ``sessions``, as each kind calls itself."""
+"""The classes of simulations, from ``waves`` to ``sessions``, by the name of each kind."""
 
 
 def made(what: str, options: SimulationOptions, kind: StreamKind | None = None) -> Simulation:

@@ -36,8 +36,8 @@ class SimulatedLink:
         target: The place that receives.
 
     Attributes:
-        pieces: What is under way, in order.
-        due: When each of it is there, where that takes time.
+        pieces: The pieces under way, in order.
+        due: When each of them arrives, where that takes time.
         back: The other direction.
         number: What the receiving place calls the connection.
         handler: What it calls it by that number.
@@ -238,7 +238,7 @@ class Scheduler:
         self.slow: set[int] = set()
 
     def take_time(self, clock: ClockLoop, latency: float, jitter: float) -> None:
-        """Have everything take time to arrive.
+        """Delay the arrival of all pieces.
 
         Args:
             clock: The time.

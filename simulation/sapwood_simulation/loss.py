@@ -1,7 +1,7 @@
 """Messages that go astray: dropped, doubled and overtaken between the links and what orders them.
 
-Links lose nothing as long as both of their ends live. What is lost when junctions end and places
-move, is lost here at any time: what puts messages in order has to get over it.
+Links lose nothing as long as both of their ends live. This module also loses, at any time, what is
+otherwise lost only when junctions end and places move: message ordering must recover from it.
 """
 
 from __future__ import annotations

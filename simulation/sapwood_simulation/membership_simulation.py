@@ -2,7 +2,7 @@
 
 One stream follows the tree: each of its waves has everybody who was there when it began, exactly
 once, unless a process that was removed ended before it could contribute. Another one keeps its
-members and goes on without those that are lost: none of its waves has a place that was removed
+members and continues without lost ones: none of its waves has a place that was removed
 before, or twice.
 """
 
@@ -56,7 +56,7 @@ class MembershipSimulation(Simulation):
     """One run of waves over a tree that changes.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> report = MembershipSimulation(SimulationOptions(agents=8, fanout=2, waves=20)).run()
@@ -147,7 +147,7 @@ class MembershipSimulation(Simulation):
         beginning = self.supervisor._beginning  # noqa: SLF001 - as above
         self.supervisor.drain(self.tree, beginning)
         self._leaving += 1
-        if self._random.random() < 0.3:  # nobody waits until they have done what was asked
+        if self._random.random() < 0.3:  # without waiting until they have answered
             self._let_go(ranks)
         else:
             self._let_go_when_idle(ranks, set(self._members) - self._over)

@@ -4,10 +4,10 @@ Three sessions have some agents each, whose core is a stand-in: it answers each 
 with what a junction would pass on. All else is production code: heads with their book and office,
 servers of roots, merges, lines between roots, streams over both, and the sessions of front ends.
 
-What is checked: a wave over two sessions ends once, with each agent of both exactly once, or with
+The checks: a wave over two sessions ends once, with each agent of both exactly once, or with
 an error that names what is lost. A session's own waves never notice a merge. No session has others
 in it and is a part of one itself. Both sides of a merge agree, but for the time that it takes to
-notice that a line is gone. A credential that was revoked merges nobody a second later. A session
+notice a lost connection. A revoked credential merges no sessions a second later. A session
 that is merged is not idle. Nothing is left of a merge that is over.
 """
 
@@ -71,7 +71,7 @@ HEAD_AWAY = 1.0
 """Mean virtual seconds without a head."""
 
 IDLE = 60.0
-"""Seconds after which a session ends that nobody uses."""
+"""Seconds after which an unused session ends."""
 
 REDUCE = {"sum": "sum", "count": "sum"}
 
@@ -82,9 +82,9 @@ class MergeReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         merges: Merges that came about.
         refused: Those that did not.
-        splits: Splits that somebody has asked for.
+        splits: Splits that an owner has requested.
         waves: Waves over two sessions that were complete.
-        partial: Those of them that went on without a session.
+        partial: Those of them that continued without a session.
         failed: Waves over two sessions that failed.
         own: Waves of one session.
         cut: Lines that were cut, and roots that ended.
@@ -156,11 +156,11 @@ class SmallTree:
         self._handlers[ev.WaveCompleted](done)
 
     def expand(self, places: Sequence[Any]) -> Future[Any]:
-        """Nobody adds agents here."""
+        """Not used: this simulation adds no agents."""
         raise NotImplementedError(places)
 
     def contract(self, ranks: Sequence[int], seconds: float, reason: str) -> Future[Any]:
-        """Nobody removes agents here."""
+        """Not used: this simulation removes no agents."""
         raise NotImplementedError(ranks, seconds, reason)
 
     def end(self) -> None:
@@ -185,7 +185,7 @@ class _Thread:
         """Do nothing."""
 
     def refuse_forked_child(self) -> None:
-        """Nobody forks."""
+        """Do nothing: no process forks."""
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function."""
@@ -220,7 +220,7 @@ class _Waves:
 
 
 class Owner:
-    """Who may own a session: the production session that is attached, over a simulated wire.
+    """The owner of a session: an attached production session over a simulated wire.
 
     Args:
         simulation: Around it.
@@ -352,7 +352,7 @@ class MergeSimulation:
                 raise
 
     def attach(self, name: str) -> None:
-        """Have the owner of a session come."""
+        """Attach the owner of a session."""
         root = self.root_of(name)
         if root is not None:
             root.server.merges.found = partial(self._found, root)
@@ -638,7 +638,7 @@ class MergeSimulation:
                 raise InvariantError(f"for {NOTICED:g} s one side of {one} says that it is merged")
 
     def finish(self) -> None:
-        """All faults are over: what is open ends, all split, and nothing is left."""
+        """After all faults, check that open waves end, all sessions split, and nothing is left."""
         self._final = True
         if self.world.head is not None:
             self.world.head.kill_after(0)

@@ -1,12 +1,12 @@
 """Messages under faults: tagged messages, requests and large payloads, each once and in order.
 
 Agents and the front end send to each other, to one place or several, while processes end, hang and
-are cut off, links break and junctions are replaced. Each message has its source's process and a
-number of its own, so it can be seen whether it came twice, too late or not at all, and what it
+are cut off, links break and junctions are replaced. Each message has its source's process and its
+own number, so it can be seen whether it came twice, too late or not at all, and what it
 carries follows from that number, so it can be seen whether it came as it was sent.
 
 A message may fail only if a process that it was for ended while it was under way, or had ended
-shortly before it was sent; what was acknowledged may be missing only if the process that had it
+shortly before it was sent; an acknowledged message may be missing only if the process that had it
 ended. When nothing goes wrong any more, everybody can write to everybody.
 """
 
@@ -48,7 +48,7 @@ SMALL = 40
 """Bytes of other payloads at most."""
 
 TOLD_BEFORE = 2.0
-"""Virtual seconds by which a sender may be told of an end before the process ends: it is killed."""
+"""Virtual seconds by which a report of an end may precede the end: the process is killed."""
 
 TOLD_AFTER = 12.0
 """Virtual seconds for which a sender may not know yet that a new process is there.
@@ -89,7 +89,7 @@ class MessageSimulation(Simulation):
     """One run of messages under faults.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> MessageSimulation(SimulationOptions(agents=8, fanout=2, waves=1)).run().waves
@@ -197,7 +197,7 @@ class MessageSimulation(Simulation):
         return Process(rank, node.identity.pid) if node is not None else None
 
     def _receive(self, process: Process) -> None:
-        """Have a place wait for a message, if it does not yet."""
+        """Make a place wait for a message, if it does not yet."""
         if process not in self._waiting:
             self._waiting.add(process)
             self.network.post(process.rank, mev.PostReceive(0, ANY, ANY))

@@ -84,7 +84,7 @@ class Observation(msgspec.Struct, frozen=True):
 
 
 class ConnectAttempts:
-    """What is to be connected, and when.
+    """Pending attempts to connect, and their times.
 
     Args:
         time: Returns the time, seconds.
@@ -139,7 +139,7 @@ class ProcessWatchers:
         self._unheard.pop(rank, None)
 
     def ended(self, pid: int, living: Container[int], paused: Container[int]) -> None:
-        """Tell those who live; who is stopped hears of it later."""
+        """Notify living watchers at once, and stopped ones when they resume."""
         for watcher, told in self._of.pop(pid, []):
             if watcher in paused:
                 self._unheard.setdefault(watcher, []).append(told)
@@ -147,7 +147,7 @@ class ProcessWatchers:
                 told()
 
     def resumed(self, rank: int) -> None:
-        """A place goes on: tell it what it has missed."""
+        """Send a resumed place the notices that it has missed."""
         for told in self._unheard.pop(rank, []):
             told()
 
@@ -222,7 +222,7 @@ class Network:
         nodes: The protocol cores of the places that live.
         observations: What places wanted done, in order, besides sending.
         problems: What peers did that the protocol does not allow.
-        apart: Whether no two places are on one machine, so that nobody maps another's memory;
+        apart: Whether no two places are on one machine, so that no place maps another's memory;
             or which places are alone on one, while the others share a machine.
         skew: By how much the clocks of processes go wrong at most, as a part of the time.
         answer: What agents answer.
@@ -353,7 +353,7 @@ class Network:
     def sever(self, rank: int) -> bool:
         """Break the connection of a place to its parent, both processes living.
 
-        What is under way is lost from some byte on, in each direction.
+        Data under way is lost from some byte on, in each direction.
 
         Returns:
             Whether there was a connection.
@@ -371,11 +371,11 @@ class Network:
         return [link for link in self._links.get(rank, []) if not link.broken]
 
     def pause(self, rank: int) -> None:
-        """Stop a process; what is sent to it waits."""
+        """Stop a process; data that is sent to it waits."""
         self._paused.add(rank)
 
     def resume(self, rank: int) -> None:
-        """Let a stopped process go on."""
+        """Resume a stopped process."""
         self._paused.discard(rank)
         for link in self._held.pop(rank, []):
             self.scheduler.add(link)
@@ -481,7 +481,7 @@ class Network:
             raise RuntimeError(f"the network does not come to rest in {MAX_STEPS} steps")
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and with it what links do by themselves."""
+        """Let time pass, including the timed actions of links."""
         end = self.clock.now() + seconds
         while self.clock.now() < end:
             self.clock.advance(min(self._timing.heartbeat / 2, end - self.clock.now()))

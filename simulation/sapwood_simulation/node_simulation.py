@@ -3,12 +3,12 @@
 The head is the production code: :class:`~sapwood.nodes.control.ControlTree` lets machines in, over
 the production supervisor and protocol. A machine joins by a token, and when its daemon has lost its
 place it asks again by its certificate, with the pauses of the real one. Links go down for a time
-and heal, daemons end and are begun again, answers to those who join get lost, machines are removed.
+and heal, daemons end and are restarted, answers to joining machines get lost, machines are removed.
 
 Each order to a node, and each report of one, is done once, or not at all if the process that it was
-for ended, or was cut off for so long that it counts as ended; whoever gave it is told. A place has
-one process. A node that was removed comes back no more. When nothing goes wrong any more, all
-machines are nodes again, each under its own name, and do what they are told.
+for ended, or was cut off for so long that it counts as ended; its sender is notified. A place has
+one process. A node that was removed does not return. When nothing goes wrong any more, all
+machines are nodes again, each under its own name, and follow orders.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ SEARCH = 2.0
 """Virtual seconds for which a daemon looks for its place before it asks the head again."""
 
 AWAY = 4.0
-"""Mean virtual time until a daemon that was killed is begun again."""
+"""Mean virtual time until a killed daemon is restarted."""
 
 REMOVED = 0.004
 """Chance for each order that a machine is removed instead, and another one joins."""
@@ -84,7 +84,7 @@ class NodeReport(SimulationReport, frozen=True, kw_only=True):
         joined: How often machines were let in, for the first time or again.
         again: How often of these by a certificate.
         removed: Nodes that were removed.
-        failed: Orders and reports whose giver was told that they failed.
+        failed: Orders and reports whose sender was notified of their failure.
     """
 
     joined: int
@@ -157,7 +157,7 @@ class NodeSimulation(Simulation):
     """One run of machines that join, work and are cut off.
 
     Args:
-        options: What is simulated: as many machines as agents.
+        options: The options of the simulation, with as many machines as agents.
 
     Raises:
         ConfigurationError: Zygotes are to fail, of which the head of a control tree has none.
@@ -296,7 +296,7 @@ class NodeSimulation(Simulation):
             python=platform.python_version(),
             architecture="x",
             cores=1,
-            clock=time.time(),  # the head compares it with that of this machine
+            clock=time.time(),  # the head compares it with this machine's clock
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
         try:
@@ -361,7 +361,7 @@ class NodeSimulation(Simulation):
         return bool(cut) and (machine.rank in cut) != (ROOT in cut)
 
     def _remove(self) -> None:
-        """Let a node go for good, and another machine join."""
+        """Remove a node for good, and let another machine join."""
         there = [one for one in self._machines.values() if one.node and one.rank in self.tree]
         if len(there) < 2:
             return

@@ -45,7 +45,7 @@ class SimulatedPeer:
         self.network.post(self.rank, gev.EnterGroup(self.members, self.name))
 
     def saw(self, effect: Any) -> None:
-        """Take in what became of the group, and go on."""
+        """Process an event of the group, and continue."""
         if isinstance(effect, gev.GroupEntered):
             self.number = effect.group
             if not self.busy:

@@ -41,7 +41,7 @@ class PieceSimulation(Simulation):
     """One run of waves with large arrays.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> PieceSimulation(SimulationOptions(agents=8, fanout=2, waves=3)).run().waves

@@ -2,7 +2,7 @@
 
 ``python -m sapwood_simulation.place_process '{…}' '{…}'`` forks one for each :class:`Options`,
 which are JSON, so that all together import what they need once. It says on a line which processes
-they are, and of each that has ended, on a line of its own, which it was and its exit code.
+they are, and for each that has ended, on a separate line, which it was and its exit code.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sapwood.security.credentials import Credentials
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a place is told.
+    """The options of a place.
 
     Attributes:
         rank: Its place in the tree.

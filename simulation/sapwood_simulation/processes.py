@@ -86,7 +86,7 @@ class SimulatedSpawner:
         """Start; there is nothing to do."""
 
     def listen(self, _loop: Any) -> None:
-        """Hear reports; they come by themselves."""
+        """Do nothing: the simulation delivers the reports."""
 
     def detach(self) -> None:
         """Hear no reports any more."""
@@ -124,7 +124,7 @@ class SimulatedSpawner:
         self.close()
 
     def stop(self) -> None:
-        """Do nothing until :meth:`resume`; processes go on meanwhile."""
+        """Do nothing until :meth:`resume`; processes keep running meanwhile."""
         self._stopped = True
 
     def resume(self) -> None:
@@ -135,7 +135,7 @@ class SimulatedSpawner:
             function(*args)
 
     def _holds(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Whether it is stopped, and does something only when it goes on."""
+        """Return whether it is stopped, so that the call waits until it resumes."""
         if self._stopped and not self._closed:
             self._held.append((function, args))
         return self._stopped
@@ -144,7 +144,7 @@ class SimulatedSpawner:
         if self._closed or self._holds(self._launch, spec):
             return
         simulation = self._simulation
-        if spec.rank in simulation.network.nodes:  # a former process is still there: a fork waits
+        if spec.rank in simulation.network.nodes:  # a former process still exists: a fork waits
             simulation.later(0.001, self._launch, spec)
             return
         pid = simulation.new_pid()

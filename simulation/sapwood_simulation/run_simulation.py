@@ -86,8 +86,8 @@ class RunReport(SimulationReport, frozen=True, kw_only=True):
     Attributes:
         drivers: Processes that drove the run.
         sessions: Sessions that it was on.
-        resumed: Drivers that went on from a checkpoint.
-        anew: Drivers but the first that found none, and began anew.
+        resumed: Drivers that continued from a checkpoint.
+        anew: Drivers except the first that found none, and started from the beginning.
         drained: How often the run stopped because its machines went.
         harmed: How often a disk lost a part of a checkpoint.
     """
@@ -142,7 +142,7 @@ class SimulatedDisk:
     """Files that outlive who writes them.
 
     Attributes:
-        files: What is in each.
+        files: The content of each file.
     """
 
     def __init__(self) -> None:
@@ -236,7 +236,7 @@ class Driver:
         return self
 
     def exchange(self, state: Any, meanwhile: Callable[[], object]) -> Any:
-        """Send a state to all agents, and return what comes of it."""
+        """Send a state to all agents, and return the result."""
         self.step()
         total = self.session.exchange(self, state, meanwhile)
         return SimpleNamespace(total=total, weight=max(1, self.tree.agents))
@@ -265,7 +265,7 @@ class Driver:
         """The tree brings replaced agents into the stream."""
 
     def fail(self, _error: Any) -> None:
-        """Nobody cancels it."""
+        """Do nothing: it is not cancelled."""
 
 
 class DrivenRun(Run):
@@ -307,7 +307,7 @@ class DrivenRun(Run):
 
     @property
     def resumed(self) -> int:
-        """The iteration from which it went on; 0 if it began anew."""
+        """The iteration from which it continued; 0 if it started from the beginning."""
         return self._resumed or 0
 
     @property
@@ -321,16 +321,16 @@ class _Unwatched:
     wanted = None
 
     def begin(self, *_words: Any, **_options: Any) -> None:
-        """Nobody asks the agents."""
+        """Do nothing: the agents are not asked."""
 
     def wave_begins(self, *_words: Any) -> None:
-        """Nobody is late."""
+        """Do nothing: no agent is late."""
 
     def look(self, *_words: Any) -> None:
-        """Nobody asks them between iterations either."""
+        """Do nothing: the agents are not asked between iterations either."""
 
     def end(self) -> None:
-        """Nobody did."""
+        """Do nothing: the agents were not asked."""
 
 
 class SimulatedSession(Simulation):
@@ -339,7 +339,7 @@ class SimulatedSession(Simulation):
     Args:
         options: The tree and its faults.
         steps: Steps after which that is; 0 for never.
-        drains: Whether the run is told before.
+        drains: Whether the run is notified before.
     """
 
     what = "runs"
@@ -365,7 +365,7 @@ class SimulatedSession(Simulation):
         return self._streams
 
     def exchange(self, driver: Driver, state: Any, meanwhile: Callable[[], object]) -> Any:
-        """Have a wave go through the tree."""
+        """Run a wave through the tree."""
         stream = driver.stream
         self.network.broadcast(stream, state)
         self._waves[stream] += 1
@@ -407,7 +407,7 @@ class SimulatedSession(Simulation):
             raise InvariantError(f"wave {effect.wave} failed: {effect.error.what}")
 
     def end(self) -> None:
-        """Let nothing go wrong any more: nothing is left of any driver's stream."""
+        """Stop all faults, and check that nothing is left of any driver's stream."""
         self._come_to_rest()
         self._until(self._stream_is_gone, faults=False)
         self._check_end()
@@ -436,7 +436,7 @@ class RunSimulation(Simulation):
     """One run, over as many drivers and sessions as it takes.
 
     Args:
-        options: What is simulated; ``waves`` thrice are the iterations.
+        options: The options of the simulation; the run has three times ``waves`` iterations.
 
     Example:
         >>> report = RunSimulation(SimulationOptions(agents=4, waves=2, seed=5)).run()
@@ -459,7 +459,7 @@ class RunSimulation(Simulation):
         """Run it to its end, and return what happened.
 
         Raises:
-            InvariantError: The result is another one than that of an undisturbed run, or the tree
+            InvariantError: The result differs from an undisturbed run's result, or the tree
                 does what it must not.
         """
         super().run()
@@ -501,7 +501,7 @@ class RunSimulation(Simulation):
         self._totals.update(session.counts())
 
     def _drive(self, session: SimulatedSession) -> tuple[Driver, DrivenRun, int]:
-        """Have one driver go as far as it comes; return how it ended, as ``waitpid`` says it."""
+        """Run one driver until it ends; return how it ended, as a status of ``waitpid``."""
         self.drivers += 1
         killed = self.drivers < MAX_DRIVERS and self.chance.random() < KILLED
         steps = 1 + int(self.chance.expovariate(1 / STEPS_TO_KILL)) if killed else 0
@@ -535,7 +535,7 @@ class RunSimulation(Simulation):
         return session
 
     def _end_session(self, session: SimulatedSession, run: DrivenRun) -> None:
-        """Its root is gone with its tree; a run that was told before has lost nothing."""
+        """End its root and its tree; a run that was notified before has lost nothing."""
         self._totals.update(session.counts())
         if not isinstance(run.exception(), DrainedError):
             return

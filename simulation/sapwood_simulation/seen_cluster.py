@@ -38,7 +38,7 @@ class SimulatedHead:
 
     Attributes:
         lost: Names of nodes that are lost.
-        events: What has happened.
+        events: The events of the cluster.
         runs: The detached runs.
         connected: The programs that use nodes without a named session.
         trees: What roots of sessions have told since the last look.
@@ -232,7 +232,7 @@ class _Application(WebApplication):
         super().__init__(lines, SessionCookie("lab"), no_token=True)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
-        """Tell nobody: there is no ledger."""
+        """Do nothing, because this head has no ledger."""
 
     @contextlib.asynccontextmanager
     async def _line(self, request: Request, credential: str) -> AsyncIterator[Any]:

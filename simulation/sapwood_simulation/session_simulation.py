@@ -3,14 +3,14 @@
 One session has a tree, and there are others without agents. Front ends with different rights
 attach, open streams, send waves, ask agents, read what these push, leave with a word or without
 one, and attach again. Meanwhile agents are added and removed, connections are cut, the head is
-killed at some step of what it does and begun again with its store, and in some runs the root of
+killed at some step and restarted with its store, and in some runs the root of
 the tree ends.
 
-What is checked: a result goes to who asked, to each front end once at most; what a stream gave
-while nobody owned it is there for the next owner, or was counted as dropped. Agents that push are
-never stopped for good. Nobody gets in without the right, and within a second after a credential was
-revoked nobody uses it. A session is there or it is over: no root is left that the head does not
-know, no record of one that is gone. Sessions that nobody uses end in time.
+The checks: a result goes to the client that asked, at most once; results of a stream that
+had no owner are available to the next owner, or counted as dropped. Agents that push are
+never stopped for good. No client is admitted without the right, and a second after a credential was
+revoked no client uses it. A session exists or it is over: no root is left that the head does not
+know, no record of a lost one. Unused sessions end in time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ REVOKED_WITHIN = 1.0
 """Virtual seconds after which a credential that was revoked is refused."""
 
 IDLE = 3.0
-"""Seconds after which the sessions without agents end when nobody is attached."""
+"""Seconds without attached clients after which the sessions without agents end."""
 
 LOOK_SECONDS = 0.2
 """Virtual seconds between two looks at what must hold."""
@@ -92,7 +92,7 @@ FLOW = 80
 """Values that each agent sends at the end: more than its window."""
 
 READ_LOOKS = 100
-"""Tenths of a second in which all of them must be read, when nobody sends any more."""
+"""Tenths of a second in which all of them must be read after the last one was sent."""
 
 REDUCE = {"sum": "sum", "who": "concat", "count": "count"}
 
@@ -156,7 +156,7 @@ class VirtualThread:
         """Do nothing."""
 
     def refuse_forked_child(self) -> None:
-        """Nobody forks."""
+        """Do nothing: no process forks."""
 
     def post(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function."""
@@ -325,7 +325,7 @@ class MainTree:
         self._simulation = simulation
 
     def begin(self, session: RootHere, ready: Callable[[], None]) -> None:
-        """All places are there already: a session is ready when they are."""
+        """Start a session; all places exist already, and it is ready when they are."""
         self._simulation.session_begins(session)
         ready()
 
@@ -351,7 +351,7 @@ class SessionSimulation(Simulation):
     """One run of sessions.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> report = SessionSimulation(SimulationOptions(agents=4, waves=2, seed=1)).run()
@@ -583,14 +583,14 @@ class SessionSimulation(Simulation):
             if not self._is_gone(one):
                 one.leave()
                 if one.lost:
-                    self._is_gone(one)  # what was on its way over its connection is lost
+                    self._is_gone(one)  # data under way over its connection is lost
         self._settle(SILENCE + 2.0)  # also at connections that were cut
         if self.main is not None and self.main.alive and not self.main.ending:
             self._finish_main()
         self._end_all()
 
     def _settle(self, seconds: float) -> None:
-        """Let what is under way be over."""
+        """Wait until everything under way has arrived."""
         end = self.loop.time() + seconds
         self._until(lambda: self.loop.time() > end, faults=False)
 
@@ -607,7 +607,7 @@ class SessionSimulation(Simulation):
         return bool(self.options.faults.chance) and not self._final
 
     def _act(self) -> None:
-        """Let somebody do something."""
+        """Do a random action of some client or of the head."""
         if self._final:
             return
         self._left -= 1
@@ -705,7 +705,7 @@ class SessionSimulation(Simulation):
                 raise
 
     def _attach(self) -> None:
-        """Let a front end come, of the same user or with a credential that may be too little."""
+        """Attach a client, of the same user or with a credential whose rights may not suffice."""
         chance = self._random
         roots = [one for one in self.world.roots.values() if one.listening]
         if not roots:
@@ -832,7 +832,7 @@ class SessionSimulation(Simulation):
         mine = one.streams[handle.spec.stream] = OpenWaves(name, handle)
         if name not in self._owned:
             raise InvariantError(f"the stream {name} was no owner's")
-        if name in self._closed_streams:  # the word that closed it was lost with its front end
+        if name in self._closed_streams:  # the message that closed it was lost with its client
             self._closed_streams.discard(name)
             if self._owned[name]:
                 self._push(name)
@@ -995,7 +995,7 @@ class SessionSimulation(Simulation):
             self._unattached.pop(root.pid, None)
             return
         since = self._unattached.setdefault(root.pid, now)
-        since = max(since, root.server.status().since)  # who was there between two looks counts
+        since = max(since, root.server.status().since)  # includes clients between two checks
         idle = root.life.idle
         wait = idle if root.pid in self._used else max(idle, FIRST_PATIENCE)
         if idle and now > since + wait + 2 * LOOK_SECONDS:
@@ -1030,7 +1030,7 @@ class SessionSimulation(Simulation):
     # --- the end -------------------------------------------------------------------------------
 
     def _finish_main(self) -> None:
-        """One more owner comes: all that waited is there, and agents that push go on."""
+        """Attach one more owner, which gets all retained values; agents that push continue."""
         self._until(self.supervisor.places.all_ready, faults=False)
         self._until(self._tree_is_whole, faults=False)
         self._settle(2.0)
@@ -1056,7 +1056,7 @@ class SessionSimulation(Simulation):
             raise InvariantError("the root remembers what nobody waits for")
 
     def _check_results(self, owner: SimulatedFrontEnd) -> None:
-        """Check that each wave that was begun has come to somebody, or its loss is known."""
+        """Check that each wave that was started has come to a client, or its loss is known."""
         if self.keeping.output == "drop":
             return
         lost: Counter[str] = Counter()
@@ -1078,7 +1078,7 @@ class SessionSimulation(Simulation):
         return self.loop.time() > time
 
     def _check_flow(self, stream: OpenWaves) -> None:
-        """Check that agents which push are not stopped for good: somebody reads all."""
+        """Check that agents which push are not stopped for good: a client reads all values."""
         number = self._number_at_root(stream.name)
         nodes = self.network.nodes
 
@@ -1106,7 +1106,7 @@ class SessionSimulation(Simulation):
             heard = {} if number is None else nodes[ROOT].streams[number].heard
             return {rank: one.unread for rank, one in heard.items() if one.unread}
 
-        for _ in range(READ_LOOKS):  # what was sent last and said to be read is under way still
+        for _ in range(READ_LOOKS):  # the last values and acknowledgements are still under way
             flows()
             self._settle(0.1)
             if not unread() and not +stream.pushed:

@@ -49,7 +49,7 @@ STEP = 0.05
 """Mean virtual seconds of each step of a root that begins or ends."""
 
 PATIENCE = 5.0
-"""Virtual seconds that a head gives a root to end by itself."""
+"""Virtual seconds that a head waits for a root to end before it kills it."""
 
 PIN = "00" * 32
 
@@ -105,19 +105,19 @@ class HeadStoreHandle(Store):
         return 1
 
     def watch(self, prefix: str, *, after: int | None = None) -> Any:
-        """Nobody watches here."""
+        """Not used: this simulation watches no keys."""
         raise NotImplementedError(prefix, after)
 
     def grant(self, seconds: float) -> int:
-        """Nobody has leases here."""
+        """Not used: this simulation has no leases."""
         raise NotImplementedError(seconds)
 
     def keep_alive(self, lease: int) -> None:
-        """Nobody has leases here."""
+        """Not used: this simulation has no leases."""
         raise NotImplementedError(lease)
 
     def revoke(self, lease: int) -> None:
-        """Nobody has leases here."""
+        """Not used: this simulation has no leases."""
         raise NotImplementedError(lease)
 
     def close(self) -> None:
@@ -195,12 +195,12 @@ class RootHere(JointRoutes):
             self._at_root.post(event)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
-        """Have somebody told of changes."""
+        """Call a listener at each change."""
         self.listeners.append(listener)
         return lambda: self.listeners.remove(listener)
 
     def answer(self, handler: str, function: Any) -> None:
-        """Nobody asks."""
+        """Do nothing: no process asks."""
 
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop: there is one thread."""
@@ -225,7 +225,7 @@ class RootHere(JointRoutes):
 
 
 class Inline:
-    """An executor whose work is under way already: what is submitted returns a future."""
+    """An executor whose work is under way already: submitted functions return a future."""
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Begin something."""
@@ -267,8 +267,8 @@ class RootOfSession:
     Args:
         world: Where it is.
         pid: Its process.
-        plan: What it was told.
-        told: Given what it says when it is ready; returns whether anybody hears that.
+        plan: The plan that it received.
+        told: Called with its report when it is ready; returns whether a head received that.
     """
 
     def __init__(
@@ -398,7 +398,7 @@ class RootOfSession:
 
     def _reported(self, head: SimulatedHead, report: calls.SessionReport, number: int) -> None:
         if number < self._last_report:
-            return  # a later one is there already, which says more: they do not overtake
+            return  # a later one, which says more, has arrived already: they do not overtake
         self._last_report = number
         if head.alive and head.do(head.book.report, report) is False:
             self.soon(CALL, self.life.end, "its head has it as ended")
@@ -472,7 +472,7 @@ class RootsOfHead:
         return pid if pid in self._world.roots else 0
 
     def notices(self) -> list[SessionNotice]:
-        """Return what roots have told by themselves."""
+        """Return the notices that roots have sent unasked."""
         return list(self._world.notices.values())
 
     def begin_again(self, plan: RootPlan) -> Future[RootReady]:
@@ -585,7 +585,7 @@ class SimulatedHead:
             self.do(beginning.set_exception, CommunicationError(how))
 
     def credential(self, session: str, names: Sequence[str], seconds: float) -> tuple[str, str]:
-        """Return what lets somebody attach to a session or merge it, and the credential's id."""
+        """Return a credential for attaching to a session or merging it, and the credential's id."""
         wanted = calls.IssueCredential(rights=list(names), lifetime=seconds)
         facts = self.office.issue(wanted, ALL_RIGHTS, [], 1e9).facts
         rights = Rights(names=frozenset(names), not_after=facts.not_after, ids=(facts.id,))
@@ -607,7 +607,7 @@ class SessionWorld:
     Args:
         loop: Its time.
         chance: Where draws come from.
-        keeping: What becomes of what comes while nobody is attached.
+        keeping: How output is retained while no client is attached.
         tree_of: Returns the tree of a session that has one.
 
     Attributes:
@@ -668,7 +668,7 @@ class SessionWorld:
         return root
 
     def when_ended(self, pid: int, told: Callable[[str], None]) -> None:
-        """Have somebody told of the end of a process."""
+        """Call a function at the end of a process."""
         self._watchers.setdefault(pid, []).append(told)
 
     def root_ended(self, root: RootOfSession, how: str) -> None:

@@ -63,7 +63,7 @@ JOIN = 5.0
 
 
 class SimulationOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is simulated.
+    """The options of a simulation.
 
     Attributes:
         seed: Decides everything that is left to chance.
@@ -110,7 +110,7 @@ class Simulation:
     """One run of the simulator.
 
     Args:
-        options: What is simulated.
+        options: The options of the simulation.
 
     Example:
         >>> report = Simulation(SimulationOptions(agents=8, fanout=2, waves=3)).run()
@@ -119,7 +119,7 @@ class Simulation:
     """
 
     what = "waves"
-    """What is simulated, as ``sapwood simulate --what`` calls it."""
+    """The kind of simulation, as ``sapwood simulate --what`` calls it."""
 
     timing = TIMING
     """When links speak and worry."""
@@ -128,7 +128,7 @@ class Simulation:
     """Virtual seconds in which a new process must join the tree; 0 for ever."""
 
     census = False
-    """Whether all places are told who is gone: only messages and policies on loss need it."""
+    """Whether all places are notified of lost ones: only messages and policies on loss need it."""
 
     def __init__(self, options: SimulationOptions) -> None:
         self.options = options
@@ -282,7 +282,7 @@ class Simulation:
         self._check_end()
 
     def _come_to_rest(self) -> None:
-        """Let nothing go wrong any more, and wait for the tree to be whole."""
+        """Stop all faults, and wait for the tree to be whole."""
         self._injector.stop()
         self._until(self.supervisor.places.all_ready, faults=False)
         self._until(self._tree_is_whole, faults=False)
@@ -410,7 +410,7 @@ class Simulation:
 def patience(tree: Tree, faults: Faults, timing: LinkTiming) -> float:
     """Return the virtual seconds without progress after which a simulation is taken to hang.
 
-    Messages are never given up, however many receipts are lost: what is not acknowledged is sent
+    Messages are never given up, however many receipts are lost: unacknowledged ones are sent
     again after 2, 4, 8 and from then on every 16 heartbeats. A try succeeds if neither the message
     nor its receipt is lost at any of the places on the way. In a tree of depth 14 these are 28
     there and 28 back: where each loses 3 %, one try in five or six succeeds. Of the 800 messages
@@ -468,8 +468,8 @@ def _answer(rank: int, value: Any) -> Any:
 def collecting_seldom() -> Iterator[None]:
     """Look for rubbish less often: places are circles of objects, and many live to the end.
 
-    Put around several simulations it saves a third of the time: between two of them nobody then
-    looks through all that the first one made, which is still held.
+    Put around several simulations it saves a third of the time: between two of them, the collector
+    then does not scan the objects of the first one, which are still held.
 
     Example:
         >>> with collecting_seldom():

@@ -1,11 +1,11 @@
 """Streams of every kind under faults: time-outs, policies on loss, own filters, sweeps.
 
-Each contribution has a number of its own, so it can be seen in which waves it is: in its own
+Each contribution has its own number, so it can be seen in which waves it is: in its own
 or, if it was late, in one later one; never in two. Where late ones count, each is in one, except
-those of agents that a stream goes on without. A wave names exactly those who are in it, and is over
-once. Nobody is missing in it before the time of a place above that agent is over, nor afterwards
+those of agents that a stream continues without. A wave names exactly its agents, and is over
+once. No agent is missing in it before the time of a place above that agent is over, nor afterwards
 where the time-out was ample, unless something went wrong at that very agent or above it; the same
-holds for whom a failure names.
+holds for the agents that a failure names.
 
 The code of own filters is updated between waves: a wave goes through one version at all places,
 with its code and parameters, and names it. What some place cannot load changes
@@ -57,7 +57,7 @@ ANSWER_SECONDS = 0.02
 """Virtual time-out of waves: about as long as an undisturbed wave takes."""
 
 AMPLE = 2.0
-"""Virtual time-out from which on nobody is late where nothing goes wrong."""
+"""Smallest virtual time-out at which no agent is late where nothing goes wrong."""
 
 
 class StreamKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,8 +88,8 @@ class StreamSimulation(Simulation):
     """One run of a stream of some kind under faults.
 
     Args:
-        options: What is simulated.
-        kind: What the stream is.
+        options: The options of the simulation.
+        kind: The kind of the stream.
 
     Example:
         >>> kind = StreamKind(sync="time-out", late="next", on_loss="partial")
@@ -215,7 +215,7 @@ class StreamSimulation(Simulation):
         self.network.post(ROOT, ev.Broadcast(STREAM, encoded.body, payload))
 
     def _catch_up(self) -> None:
-        """Have more waves until all that is late has come: each contribution counts, once."""
+        """Run waves until all late contributions have come: each contribution counts, once."""
         places = range(1, self.options.agents + 1)
         wanted = {
             rank * STRIDE + wave
@@ -233,7 +233,7 @@ class StreamSimulation(Simulation):
             self._let_pass(CATCH_UP_SECONDS)
 
     def _emit(self) -> None:
-        """Have some agent send a value that nobody asked for, if it is not to wait."""
+        """Make some agent send a value unasked, unless it must wait."""
         if not self._emitting:
             return
         self.later(EMIT_SECONDS, self._emit)
@@ -272,7 +272,7 @@ class StreamSimulation(Simulation):
         completed, contributed = len(self._completed), self._contributed_values()
         self._let_pass(10 * ANSWER_SECONDS)
         moved = (len(self._completed), self._contributed_values())
-        if moved != (completed, contributed):  # waves may fail: a loss is told at once
+        if moved != (completed, contributed):  # waves may fail: a loss is reported at once
             raise InvariantError("something moved on a quiet stream")
         self._one_sweep(control.RESUME)
 
@@ -281,7 +281,7 @@ class StreamSimulation(Simulation):
         self._until(lambda: self.network.clock.now() > end, faults=True)
 
     def _contributed_values(self) -> int:
-        """Return how many values have come by themselves."""
+        """Return how many values have come unasked."""
         return sum(map(len, [*self._singles.values(), *self.arrived.values()]))
 
     def _one_sweep(self, action: str, filters: tuple[FilterAt, ...] = ()) -> ev.SweepDone:
@@ -310,7 +310,7 @@ class StreamSimulation(Simulation):
             number = self._decoded(effect)[0]
             if not effect.wave:
                 self._has_arrived(number)
-                if number % 2:  # somebody reads two at a time
+                if number % 2:  # the reader takes two at a time
                     self.network.post(ROOT, ev.Read(STREAM, effect.ranks[0][0], 2))
                 return
             self._count(number, effect.wave)
@@ -362,7 +362,7 @@ class StreamSimulation(Simulation):
                     raise InvariantError(f"wave {wave.wave} lacks agent {rank}, which lives")
 
     def _check_failure(self, failure: ev.WaveFailed) -> None:
-        """Check that it names agents that are lost, and nobody else."""
+        """Check that it names lost agents only."""
         what = failure.error.what
         generated = any(rank == failure.rank for rank, _ in self.arrived)  # no process continues it
         expected = self.kind.on_loss == "fail" or generated
@@ -381,8 +381,8 @@ class StreamSimulation(Simulation):
     def _may_be_late(self, rank: int, wave: int) -> bool:
         """Whether a wave may lack an agent that lives: a place above it passed it on, in time.
 
-        Not the time-out of the root counts, but the shortest one above the agent, which is that of
-        the nearest place. A junction that waits for somebody else answers when its time is over.
+        Not the time-out of the root counts, but the shortest one above the agent: the time-out of
+        the nearest place. A junction that waits for another agent answers when its time is over.
         If its answer takes longer on its way than the place above has more time, that place passes
         the wave on without it, and the root ends the wave when the last of its children has
         answered: before its own time is over, and without agents that have contributed at once.

@@ -32,7 +32,7 @@ class TimedTree:
         tree: Its shape.
         latency: Seconds that a link takes, or a function of both of its ends.
         handling: Seconds that a place is busy with each message; others wait meanwhile.
-        bandwidth: Bytes that a link takes in a second; what comes after waits.
+        bandwidth: Bytes that a link carries in a second; further data waits.
         answer: What agents answer to waves: ``answer(rank, value)``.
 
     Attributes:
@@ -131,7 +131,7 @@ class TimedTree:
         self._perform(rank, self.nodes[rank].receive(at, link, message, payload), done)
 
     def _wake(self, rank: int) -> None:
-        """Have a busy place take its next message when it is free."""
+        """Make a busy place process its next message when it is free."""
         self._count += 1
         heapq.heappush(self._due, (self._free_at[rank], self._count, rank, 0, None, None))
 

@@ -91,7 +91,7 @@ class SimulatedWire:
             self._put(side, None)
 
     def cut(self) -> None:
-        """Lose what is under way, from some byte on; each side notices that by itself."""
+        """Lose data under way, from some byte on; each side notices that separately."""
         for side in (0, 1):
             if self._mute[side]:
                 continue
