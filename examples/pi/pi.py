@@ -1,6 +1,6 @@
 """The number pi by Monte Carlo: the share of random points that fall into a circle.
 
-There is no data set but a range of sample numbers. The generator is a function of the sample's
+The data set is only a range of sample numbers. The generator is a function of the sample's
 number (``hits.cpp``), so the result is the same, bit for bit, however the range is split.
 """
 

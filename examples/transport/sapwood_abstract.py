@@ -1,6 +1,6 @@
 """Abstract Unix sockets (Linux): addresses without files, ``abstract:name``.
 
-A transport is one class with ``listen`` and ``connect``; each connection is told to a handler and
+A transport is one class with ``listen`` and ``connect``; each connection is passed to a handler and
 written to. ``sapwood.comm.transport.base`` has the protocols, ``sapwood.testing.transports`` the
 checks that any transport must pass. Listener and connections are those of Unix sockets here, which
 do with any stream socket; a transport of another kind brings its own.
@@ -23,7 +23,7 @@ class AbstractTransport:
         """Accept connections at a name.
 
         Raises:
-            CommunicationError: Somebody else listens there.
+            CommunicationError: Another process listens there.
         """
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -32,11 +32,11 @@ class AbstractTransport:
         except OSError as error:
             sock.close()
             raise CommunicationError(f"cannot listen: {error.strerror}", where=address) from error
-        # Names have no permissions, but this listener takes nobody in of another user.
+        # Names have no permissions, but this listener refuses connections of other users.
         return UnixListener(sock, address, handler, loop)
 
     def connect(self, address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
-        """Connect to a name: the handler hears of it, or the failure is told, soon."""
+        """Connect to a name: the handler gets the connection, or ``failed`` the failure, soon."""
 
         def begin() -> None:
             sock = socket.socket(socket.AF_UNIX)
@@ -45,7 +45,7 @@ class AbstractTransport:
             except OSError as error:
                 sock.close()
                 failure = CommunicationError(f"cannot connect: {error.strerror}", where=address)
-                failure.__cause__ = error  # a refusal tells Sapwood that nobody listens any more
+                failure.__cause__ = error  # by a refusal Sapwood knows that the address is unused
                 failed(failure)
             else:
                 UnixConnection(sock, handler, loop, initiator=True)

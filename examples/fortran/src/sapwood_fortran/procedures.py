@@ -66,7 +66,7 @@ def read_procedures(source: str, file: str) -> Procedures:
     found = Procedures([], [])
     header: tuple[Statement, re.Match[str]] | None = None
     declared: dict[str, Declared] = {}
-    outside = False  # in an interface block: what is declared there is defined elsewhere
+    outside = False  # in an interface block: its declarations are defined elsewhere
     for statement in statements(source):
         match = _HEADER.match(statement.text)
         if re.match(r"(abstract\s+)?interface\b|end\s*interface\b", statement.text):

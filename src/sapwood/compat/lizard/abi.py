@@ -1,4 +1,4 @@
-"""Whether the Python structures of a program are laid out as those of its library."""
+"""Compares the layouts of a program's Python structures with its library's structures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads a block of a kernel gets: the number that ``run_iteration`` is told."""
+"""How many threads a block of a kernel gets: the number that ``run_iteration`` receives."""
 
 from __future__ import annotations
 

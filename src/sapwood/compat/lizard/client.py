@@ -39,10 +39,10 @@ MAX_RUNTIMES: Final = 16
 """Runtimes that may be there at a time."""
 
 MAX_TOLD: Final = 1024
-"""Events that wait to be told to the server."""
+"""Events that wait to be reported to the server."""
 
 CLOSING: Final = 10.0
-"""Seconds in which the last events may be told."""
+"""Seconds in which the last events may be reported."""
 
 
 class LizardClient:
@@ -51,8 +51,8 @@ class LizardClient:
     Args:
         new_cluster: Starts a cluster of one agent; called when the first runtime is made.
         programs: The programs.
-        gate: Who may use it.
-        server: The server that wants to be told of events.
+        gate: The check of requests for access.
+        server: The server that receives reports of events.
         on_end: Told when it is asked to end, and has done what was asked for before.
     """
 
@@ -101,7 +101,7 @@ class LizardClient:
         self._teller.uuid = uuid
 
     def close(self) -> None:
-        """End all runtimes, and the cluster; what waits fails."""
+        """End all runtimes, and the cluster; waiting calls fail."""
         for each in list(self._runtimes.values()):
             each.close()
         self.worker.close()
@@ -186,7 +186,7 @@ class LizardClient:
 
 
 class _Teller:
-    """Tells a server of events, in order, in a thread of its own."""
+    """Reports events to a server, in order, on a separate thread."""
 
     def __init__(self, server: RemoteServer | None) -> None:
         self.uuid = ""

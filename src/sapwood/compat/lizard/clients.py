@@ -42,7 +42,7 @@ class RegisteredClient:
         self._events: collections.OrderedDict[str, Mapping[str, Any]] = collections.OrderedDict()
 
     def keep(self, event_id: str, event: Mapping[str, Any]) -> None:
-        """Keep what the client says of an event of its own."""
+        """Keep the client's report of one of its events."""
         self._events[event_id] = event
         self._events.move_to_end(event_id)
         while len(self._events) > MAX_REMOTE_EVENTS:

@@ -90,7 +90,7 @@ def _check_function(module: ModuleType, name: str, wanted: tuple[str, ...], wher
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         if callable(function):
-            return  # built in C, which does not tell
+            return  # built in C, so the signature is unknown
         raise ProgramError(f"{name} is no function", where=where) from None
     try:
         signature.bind(*wanted)
@@ -147,7 +147,7 @@ def _is_pointer(declared: Any) -> bool:
 
 
 def _holds_pointer(declared: Any) -> bool:
-    """Say whether a pointer lies in a structure or an array, however deep."""
+    """Return whether a structure or an array contains a pointer, however deep."""
     if issubclass(declared, ctypes.Array):
         return _holds_pointer(declared._type_)
     if issubclass(declared, (ctypes.Structure, ctypes.Union)):

@@ -64,7 +64,7 @@ class CtypesCombiner:
         return text
 
     def decode(self, structure: Any, text: str) -> None:
-        """Let a structure take over what a text says."""
+        """Decode a text into a structure."""
         call(f"{type(structure).__name__}.decode", structure.decode, text, self.params)
 
 

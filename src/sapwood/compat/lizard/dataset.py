@@ -33,7 +33,7 @@ class LizardDataset(Dataset):
         origin: Where they come from, for people.
 
     Raises:
-        DataShapeError: There are no points.
+        DataShapeError: The data set has no points.
     """
 
     __slots__ = ("coordinator",)
@@ -58,7 +58,7 @@ class LizardDataset(Dataset):
 
 
 class _PublishedPoints(Published):
-    """Slices in shared memory, cut and encoded when somebody asks for one."""
+    """Slices in shared memory, cut and encoded on request."""
 
     def __init__(self, dataset: LizardDataset) -> None:
         super().__init__(dataset.items, {})

@@ -148,7 +148,7 @@ def _read(folder: Path, name: str, *, where: str) -> str:
 
 
 def _decoded(data: bytes, *, python: bool = False) -> str:
-    """Return text as Python's text files give it; what is no UTF-8 is Latin-1.
+    """Return text as Python's text files give it; other text than UTF-8 is read as Latin-1.
 
     A Python file may name another encoding in its first lines.
     """
@@ -182,7 +182,7 @@ def _flat(value: Any) -> Iterable[str]:
 
 
 def existing_directory(text: str) -> Path:
-    """Return the folder of a program: the folder itself, or that of its ``config.yaml``.
+    """Return the folder of a program: the folder itself, or the folder of its ``config.yaml``.
 
     Raises:
         DataMissingError: There is none.

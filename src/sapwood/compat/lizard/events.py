@@ -1,7 +1,7 @@
-"""Events of lizard-slayer's API: what was asked for, in which order it is done, what came of it.
+"""Events of lizard-slayer's API: the requests, the order of their execution, and their results.
 
 Every request that changes something becomes an event. One worker does the events one after the
-other, in the order in which they came; whoever asked looks at theirs until it is final.
+other, in the order in which they came; clients poll their events until these are final.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ FINAL: Final = frozenset({EventStatus.SUCCESS.value, EventStatus.FAILURE.value})
 
 
 class ApiEvent:
-    """Something that was asked for.
+    """A requested event.
 
     Args:
-        kind: What, for example ``run_program``.
-        data: What came with it.
+        kind: The kind of the request, for example ``run_program``.
+        data: The data of the request.
         nbytes: Bytes of the request.
     """
 
@@ -88,11 +88,11 @@ class ApiEvent:
         self.text = self._text(None, 0.0)
 
     def change(self, change: EventChange, result: Any = None, seconds: float = 0.0) -> None:
-        """Take note of what happens to it.
+        """Record a change of its status.
 
         Args:
-            change: What.
-            result: What came of it, as JSON has it.
+            change: The change.
+            result: Its result, as JSON has it.
             seconds: How long it took, without the time that it waited.
 
         Raises:
@@ -226,7 +226,7 @@ class EventWorker:
             handler = self._handlers[event.kind]
             result = overseen(lambda: handler(event.data), self._call_limit)
             event.change(EventChange.SUCCEED, result, time.perf_counter() - began)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told
+        except Exception as error:  # noqa: BLE001 - the client gets it
             _log.warning("event failed", type=event.kind, id=event.id, error=shown(error))
             event.change(EventChange.FAIL, {"error": describe(error)}, time.perf_counter() - began)
 

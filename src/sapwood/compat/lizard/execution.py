@@ -16,7 +16,7 @@ from sapwood.core.errors import ProgramError
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
         seconds: How long it took, without loading the data.

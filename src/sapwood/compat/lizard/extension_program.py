@@ -27,7 +27,7 @@ class ExtensionCombiner:
     def combine(self, parts: list[Any], *, last: bool) -> list[Any]:
         """Return the aggregate of partial results, in this order, or the parts as they are.
 
-        The root aggregates by itself, so that ``update_global_state`` gets the very object that
+        The root aggregates directly, so that ``update_global_state`` gets the very object that
         ``aggregate`` made: arrays, tuples, numbers as keys. Below it an aggregate takes the place
         of its parts only if it has the form of a partial result, which it need not have.
         """
@@ -169,7 +169,7 @@ def _numbers(state: Any) -> array[float]:
     """Return what of a global state the iterations get: its second item.
 
     Raises:
-        ProgramError: It is no list of numbers.
+        ProgramError: It is not a list of numbers.
     """
     try:
         if isinstance(state, list):

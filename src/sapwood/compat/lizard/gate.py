@@ -1,4 +1,4 @@
-"""Who may use lizard-slayer's API: whoever shows the token; without one, this user on loopback.
+"""Access to lizard-slayer's API: for clients with the token; without one, this user on loopback.
 
 A browser on this machine could be made to send requests by any page that it shows. So requests
 that come from another site are refused; the server checks the host that they name.
@@ -28,7 +28,7 @@ class ApiGate:
     """Decides about requests.
 
     Args:
-        token: What must be shown; empty where connections come from this machine only.
+        token: The required token; empty where connections come from this machine only.
     """
 
     def __init__(self, token: str = "") -> None:

@@ -48,7 +48,7 @@ class DeviceAttributes(msgspec.Struct, frozen=True):
 
 
 def find_devices(driver: str = DRIVER) -> list[DeviceAttributes]:
-    """Return the GPUs that this process may use; none where there is no driver.
+    """Return the GPUs that this process may use; none without a driver.
 
     Args:
         driver: Library of the driver.

@@ -1,7 +1,7 @@
 """The module names that programs and prompts know: ``lizard`` and what is in it.
 
-Nothing here hides another package of that name: the finder stands last, and where a program
-must get this one it gets it for the time of its own import only.
+Nothing here hides another package of that name: the finder is the last one, and where a program
+must get this one it gets it only while it is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULES: Final = {
     "lizard.user_prog_resources": "sapwood.compat.lizard.structures",
     "lizard.runtime_helper": "sapwood.compat.lizard.runtime_helper",
 }
-"""What can be imported, and where it is."""
+"""Importable modules, and where they are."""
 
 _swapping = threading.RLock()  # sys.modules belongs to the whole process
 
@@ -39,7 +39,7 @@ class LizardFinder:
         return importlib.machinery.ModuleSpec(fullname, loader, is_package=package)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Let an ordinary module be made."""
+        """Return None, so that Python makes an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module with the names of the one that it stands for."""

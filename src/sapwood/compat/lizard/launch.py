@@ -33,7 +33,7 @@ class Checked:
     """A program that is built and fits together.
 
     Attributes:
-        registration: What was registered.
+        registration: The registered program.
         built: Its library, kept in the cache while this object lives.
         program: The program, without parameters of a run.
         module: Its Python module, imported here.

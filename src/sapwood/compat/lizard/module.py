@@ -1,4 +1,4 @@
-"""The Python module of a program, loaded in this process under a name of its own."""
+"""The Python module of a program, loaded in this process under its own name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load_module(definition: LizardDefinition, *, origin: str, extension: ModuleT
     provide_lizard()
     main = definition.python.name if definition.python.name.endswith(".py") else "python_funcs.py"
     folder, _, name = main.rpartition("/")
-    # As when Python runs a file: what it imports lies in its own folder.
+    # As when Python runs a file: it imports modules from its own folder.
     files = {
         file.name.removeprefix(f"{folder}/"): _as_written(file.text)
         for file in definition.files

@@ -21,7 +21,7 @@ HEADER: Final = "program.h"
 """The name by which sources include the header, whatever it is called."""
 
 DEVICE: Final = "sapwood_lizard_device.cu"
-"""The name of our own source in every program."""
+"""The name of Sapwood's source file in every program."""
 
 _HOST_SUFFIXES: Final = (".c", ".cc", ".cpp", ".cxx", ".C")
 _INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -96,13 +96,13 @@ def _built_name(file: SourceFile) -> str:
 
 
 def _is_built(file: SourceFile, definition: LizardDefinition, included: set[str]) -> bool:
-    """Say whether a file is a source of its own: named as one, and not part of another."""
+    """Return whether a file is a separate source: named as one, and not part of another."""
     if file.key == "cuda":
         return True
     if not file.key or PurePosixPath(file.name).name in included:
         return False
     if file.key == "cpp":
-        # For ctypes the wrapper has no meaning; one that is no wrapper is a source like others.
+        # For ctypes the wrapper has no meaning; one that is not a wrapper is a source like others.
         return definition.extension or "Python.h" not in file.text
     return _built_name(file).endswith((".cu", *_HOST_SUFFIXES))
 

@@ -93,7 +93,7 @@ class ProgramLibrary:
         """Return the library as the module ``user_program``.
 
         Raises:
-            ProgramError: It is no extension of that name.
+            ProgramError: It is not an extension of that name.
         """
         loader = importlib.machinery.ExtensionFileLoader(USER_PROGRAM, self.path)
         spec = importlib.util.spec_from_file_location(USER_PROGRAM, self.path, loader=loader)

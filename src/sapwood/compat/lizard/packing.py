@@ -17,7 +17,7 @@ SMALLEST_ARRAY: Final = 8
 """Numbers from which on a list travels as an array."""
 
 SURE_LENGTH: Final = 256
-"""Characters from which on a text that reads as JSON in base64 is no accident."""
+"""Length from which a text that reads as JSON in base64 is not so by accident."""
 
 _ARRAY, _TEXT, _LARGE = "array", "text", "int"
 _INT64: Final = range(-(2**63), 2**63)

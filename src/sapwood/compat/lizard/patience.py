@@ -25,7 +25,7 @@ CALL_LIMIT: Final = 600.0
 """Seconds that one call may take; lizard-slayer's own scripts wait no longer for a whole run."""
 
 LOOK: Final = 0.25
-"""Seconds between two looks at calls that go on."""
+"""Seconds between two checks of running calls."""
 
 GIVEN_UP_AFTER: Final = 5.0
 """Seconds that a call gets to end when it was interrupted; C code does not notice."""
@@ -38,7 +38,7 @@ class _TookTooLong(BaseException):  # no Exception: programs catch those
 
 
 class _GoingOn:
-    """A call that goes on.
+    """A running call.
 
     Args:
         name: Of the function.
@@ -69,7 +69,7 @@ def noted(name: str) -> Iterator[None]:
 
 
 def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
-    """Do something that calls functions of a program, in a thread of its own; return its result.
+    """Do something that calls functions of a program, on a separate thread; return its result.
 
     Args:
         function: It; what it calls may be in other threads, too.
@@ -108,7 +108,7 @@ def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
 
 
 def left_alone() -> bool:
-    """Whether a call goes on that nothing ends but the end of this process."""
+    """Return whether a call is running that only the end of this process ends."""
     return any(thread.is_alive() for thread in _given_up)
 
 

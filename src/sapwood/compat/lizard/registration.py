@@ -1,6 +1,6 @@
 """A registered program: its name, its configuration with all sources as JSON, and its checksum.
 
-What comes from elsewhere is checked before anything is done with it: sizes, types, the
+Data from elsewhere is checked before it is used: sizes, types, the
 checksum, and names, of which none may leave its folder.
 """
 
@@ -59,7 +59,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
         """Return this registration if it is what it says it is.
 
         Raises:
-            ProgramError: It is too large, or the checksum is not that of the data.
+            ProgramError: It is too large, or the checksum does not match the data.
         """
         if len(self.data) > MAX_PROGRAM_BYTES:
             raise ProgramError(
@@ -210,7 +210,7 @@ def checked_name(name: str, *, where: str) -> str:
     """Return the name of a file inside a program's folder.
 
     Raises:
-        ProgramError: It leads out of the folder, or is no name.
+        ProgramError: It leads out of the folder, or is not a name.
     """
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or "\0" in name or not path.name:

@@ -48,13 +48,13 @@ class RemoteServer:
 
     Args:
         url: Its address, for example ``http://localhost:5000``; it may have a user and the token.
-        token: What the server wants to be shown; by default that of the address, or the one in the
+        token: The token for the server; by default the one in the address, or the one in the
             file that ``SAPWOOD_LIZARD_TOKEN`` names.
         certificate: The file with the certificate that the server's is signed by; by default what
             ``SAPWOOD_LIZARD_CERTIFICATE`` names, or what the system trusts.
 
     Raises:
-        ConfigurationError: This is no address, or a file cannot be read.
+        ConfigurationError: This is not an address, or a file cannot be read.
     """
 
     def __init__(self, url: str, *, token: str = "", certificate: str = "") -> None:
@@ -187,7 +187,7 @@ def trusting(certificate: str) -> ssl.SSLContext:
     """Return what a client needs for TLS.
 
     Args:
-        certificate: The file with the certificate that it trusts; empty for those of the system.
+        certificate: The file with the certificate that it trusts; empty for the system's.
 
     Raises:
         ConfigurationError: The file cannot be read.
@@ -201,5 +201,5 @@ def trusting(certificate: str) -> ssl.SSLContext:
 
 
 def is_this_machine(host: str) -> bool:
-    """Say whether an address of a server is that of this machine for itself."""
+    """Return whether an address of a server is a loopback address of this machine."""
     return host in {"", "0.0.0.0"} or is_loopback(host)  # noqa: S104 - as people write it

@@ -1,8 +1,8 @@
 """Setting a result in C memory to zero before each iteration.
 
-A kernel that only adds would otherwise go on from the iteration before. Programs differ in how
-they can reset: some reset a structure that they are given, others only make a new one. What a
-program does is looked at until it has been seen to reset a result that was not zero.
+A kernel that only adds would otherwise continue from the iteration before. Programs differ in how
+they can reset: some reset a structure that they are given, others only make a new one. A program
+is observed until it has reset a result that was not zero.
 """
 
 from __future__ import annotations

@@ -74,10 +74,10 @@ class RunnerModule:
         return None if found is None else bool(found)
 
     def check_belongs_to(self, program: ModuleType) -> None:
-        """Check that the structures which it knows are those of the program, if it knows any.
+        """Check that the structures which it knows, if any, match the program's structures.
 
         Raises:
-            ProgramError: They are those of another one.
+            ProgramError: They belong to another program.
         """
         known = [one for one in self._modules.values() if _has_structures(one)]
         differing = [_difference(one, program) for one in known]
@@ -174,7 +174,7 @@ def _take(tops: set[str]) -> dict[str, ModuleType]:
 
 @contextmanager
 def _settings_named(settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say of a KeyError that it is a setting which nobody gave."""
+    """Report a KeyError of a missing setting as such."""
     try:
         yield
     except UserCodeError as error:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let ``random`` and ``numpy.random`` begin at a seed for a while; then go on as before.
+    """Seed ``random`` and ``numpy.random`` for a while; then restore their states.
 
     Example:
         >>> with seeded(1):

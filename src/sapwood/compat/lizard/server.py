@@ -47,7 +47,7 @@ class LizardServer:
     Args:
         cluster: Where programs run.
         programs: The programs.
-        gate: Who may use it.
+        gate: The check of requests for access.
         seed: Of the random numbers of first global states.
         on_end: Told when it is asked to end, and has done what was asked for before.
         call_limit: Seconds that each call of a program's own function may take in this process.
@@ -90,7 +90,7 @@ class LizardServer:
         )
 
     def close(self) -> None:
-        """End what runs; what waits fails."""
+        """End running calls; waiting calls fail."""
         with self._lock:
             self._closed = True
             if self._run is not None:

@@ -1,4 +1,4 @@
-"""Serving lizard-slayer's API at a port, until somebody ends it."""
+"""Serving lizard-slayer's API at a port, until it is stopped."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def serve(
     ready: Callable[[Callable[[], None]], None],
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until Ctrl-C, SIGTERM, or until somebody calls what ``ready`` is given.
+    """Serve until Ctrl-C, SIGTERM, or a call of the function that ``ready`` receives.
 
     Args:
-        application: What answers.
+        application: The application that answers.
         place: Where; it is closed afterwards.
-        ready: Told how to end this, as soon as it serves; that may be called in any thread.
-        beside: What goes on meanwhile; when it is over, so is this.
+        ready: Called with a function that ends this, as soon as it serves; for any thread.
+        beside: Runs meanwhile; when it ends, so does this.
     """
     with contextlib.closing(place):
         asyncio.run(_serve(application, place, ready, beside))

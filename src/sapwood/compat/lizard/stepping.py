@@ -97,7 +97,7 @@ class SteppedRun:
 
 
 class _Slice(Protocol):
-    """What has points."""
+    """A slice with points."""
 
     items: int
 

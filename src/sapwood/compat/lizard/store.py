@@ -30,7 +30,7 @@ class ProgramStore:
         self.folder = folder or default_folder()
 
     def add(self, registration: Registration) -> None:
-        """Keep a program; one that is there already is written again.
+        """Keep a program; one that exists already is written again.
 
         Raises:
             ProgramError: It is not what its checksum says.
@@ -45,7 +45,7 @@ class ProgramStore:
             )
         try:
             make_private(self.folder)
-            # Written beside and renamed: nobody meets half a program.
+            # Written beside and renamed: readers never find half a program.
             descriptor, name = tempfile.mkstemp(dir=self.folder, prefix=".")
             with os.fdopen(descriptor, "wb") as file:
                 file.write(msgspec.json.encode(registration))

@@ -81,7 +81,7 @@ class EncodableStructure(ctypes.Structure):
         return b64_json_enc(data)
 
     def decode(self, encoded: str, global_params: Any, decode_aux: bool = True) -> None:  # noqa: FBT001, FBT002 - the signature that programs know
-        """Take over what a text says; without ``decode_aux`` only what is no pointer."""
+        """Decode a text into the fields; without ``decode_aux``, skip pointers."""
         data = b64_json_dec(encoded)
         for name in scalar_fields(type(self)):
             _assign(self, name, data[name])
@@ -137,7 +137,7 @@ def pointer_fields(kind: type[ctypes.Structure]) -> tuple[str, ...]:
 
 
 def scalar_fields(kind: type[ctypes.Structure]) -> list[str]:
-    """Return the names of the fields that are no pointers."""
+    """Return the names of the fields that are not pointers."""
     pointers = pointer_fields(kind)
     return [name for name, _ in field_types(kind) if name not in pointers]
 

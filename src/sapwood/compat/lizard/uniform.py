@@ -1,7 +1,7 @@
 """Types that are nothing but numbers of one kind, one after the other.
 
-``float3`` and ``float[3]`` are the same in memory, and so is what pointers to them and to ``float``
-point to: programs take one for the other.
+``float3`` and ``float[3]`` are the same in memory, and so are the targets of pointers to them and
+to ``float``: programs use one in place of the other.
 """
 
 from __future__ import annotations
