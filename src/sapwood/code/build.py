@@ -159,7 +159,7 @@ def build(
         program: What to build.
         cache: Where built things are kept; by default the user's cache folder.
         environment: Variables of the build (PATH, CC, CXX, CFLAGS, CXXFLAGS); by default
-            those of this process.
+            the variables of this process.
         target: What to build for; by default this machine.
 
     Raises:

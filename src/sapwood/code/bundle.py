@@ -1,4 +1,4 @@
-"""Bundles: the files that a program is made of, as they were when it was read."""
+"""Bundles: the files of a program, with their contents at the time of reading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         main: The file that defines the program: ``program.toml`` or a Python file; empty when
             the class came from a script, a notebook or the interactive prompt.
         class_name: Which class of the Python file, where it defines several.
-        pickled: The class itself, by cloudpickle, where there is no main file. It is code:
+        pickled: The class itself, by cloudpickle, without a main file. It is code:
             only a runner loads it.
         sources: Names of the files to build.
         files: Content by name, with ``/`` between parts.

@@ -4,12 +4,12 @@
 
     entries/KEY/manifest.json   what is in it, with SHA-256; written last
     entries/KEY/…               the files
-    building/KEY-…/             somebody is building it, or was killed while building it
+    building/KEY-…/             being built, or left by a builder that was killed
     locks/KEY                   held while KEY is built
     trash/…                     evicted, being deleted
 
-A builder holds the lock of its key, fills a folder of its own and renames it into place. A user
-of an entry holds a shared lock on its manifest, so nobody evicts it. A killed process holds
+A builder holds the lock of its key, fills its own folder and renames it into place. A user
+of an entry holds a shared lock on its manifest, so that it is not evicted. A killed process holds
 no locks: what it left is found and removed by the next one.
 """
 
@@ -49,7 +49,7 @@ class FileRecord(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in an entry.
+    """The contents of an entry.
 
     Attributes:
         description: What decided the build, for people.
@@ -138,7 +138,7 @@ class BuildCache:
         self.counters = CacheCounters()
 
     def get_or_build(self, key: str, fill: Fill) -> CacheEntry:
-        """Return the entry of a key, building it if nobody has; others wait for one build.
+        """Return the entry of a key, building it if it is missing; others wait for one build.
 
         Args:
             key: Hexadecimal hash of everything that decides the result.
@@ -159,7 +159,7 @@ class BuildCache:
         return entry
 
     def find(self, key: str) -> CacheEntry | None:
-        """Return the entry of a key if somebody has built it and it is whole.
+        """Return the entry of a key if it was built and is whole.
 
         Raises:
             ResourceError: The folder cannot be read.
@@ -252,7 +252,7 @@ class BuildCache:
             _take_from_others(entry)
             final = self.folder / "entries" / key
             make_private(final.parent)
-            self._discard(final)  # a damaged entry that somebody still uses
+            self._discard(final)  # a damaged entry that is still in use
             entry.rename(final)
         finally:
             shutil.rmtree(place, ignore_errors=True)
@@ -294,7 +294,7 @@ class BuildCache:
         return True
 
     def _discard(self, folder: Path) -> None:
-        # Renamed first: nobody meets half an entry, and a new one can take its place.
+        # Renamed first: readers never find half an entry, and a new one can take its place.
         trash = self.folder / "trash"
         make_private(trash)
         gone = trash / f"{folder.name}-{os.urandom(8).hex()}"

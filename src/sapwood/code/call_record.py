@@ -24,7 +24,7 @@ PLAUSIBLE_DISTANCE: Final = 64 * 2**20
 """Bytes from an array up to which an access outside it is taken for one that was meant for it."""
 
 NULL_PAGES: Final = 64 * 1024
-"""Addresses below this are never mapped: they are what comes of a null pointer and an index."""
+"""Addresses below this are never mapped: they result from a null pointer and an index."""
 
 _NO_CALL: Final = 0
 _record = (ctypes.c_uint64 * (2 + 2 * MAX_ARRAYS))()

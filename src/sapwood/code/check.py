@@ -31,16 +31,16 @@ def check_program(
 
     Args:
         program: The program.
-        built: What was built of its sources.
-        state: The first state, once ``init`` has made it; without it, what only the state can
-            tell is not checked.
+        built: The libraries that were built from its sources.
+        state: The first state, once ``init`` has made it; without it, checks that need the state
+            are left out.
         arrays: The arrays by field that the map gets, to check their types; empty for a range of
             indices.
         fields: All fields of the data.
 
     Raises:
         FunctionMissingError: A function is not defined, with the nearest names.
-        ProgramError: A function cannot be called from Python, or a reduced field is no output.
+        ProgramError: A function cannot be called from Python, or a reduced field is not an output.
         ArgumentError: A parameter of the map gets nothing, or something of another type.
     """
     interface = built.interface
@@ -137,7 +137,7 @@ def _check_sources_of_parameters(
 
 
 def _length_hint(parameter: ParameterSignature, signature: FunctionSignature) -> str:
-    """Say how a length is told, of a whole number beside an array whose length is not known."""
+    """Return a hint to declare an integer as the length of an array of unknown length."""
     if parameter.role is not Role.SCALAR or parameter.element.dtype[1:2] not in {"i", "u"}:
         return ""
     for array in signature.parameters:

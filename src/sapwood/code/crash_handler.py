@@ -42,7 +42,7 @@ def build_native(cache: BuildCache, source: str, target: Target | None = None) -
     """
     data = files("sapwood.code").joinpath("native", source).read_bytes()
     language = C()
-    # Without the user's flags: a sanitizer would install handlers of its own.
+    # Without the user's flags: a sanitizer would install its own handlers.
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment = {"PATH": os.defpath, **kept}
     request = BuildRequest(

@@ -92,7 +92,7 @@ def return_type(die: Any) -> ElementType | None:
     """Return the type of a function's value; None for void.
 
     Raises:
-        UnbindableError: It is no number.
+        UnbindableError: It is not a number.
     """
     resolved, name, _ = _resolve(_type_of(die))
     if resolved is None:

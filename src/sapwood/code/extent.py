@@ -76,7 +76,7 @@ class Extent:
 
 @functools.lru_cache(maxsize=1024)
 def _parsed(text: str) -> tuple[_Step, ...]:
-    """Return the steps of an extent; a function asks for each of its own several times."""
+    """Return the steps of an extent; cached, because functions need each several times."""
     return tuple(_postfix(text))
 
 

@@ -71,7 +71,7 @@ def has_own(kind: type[Filter], method: str) -> bool:
 
 
 def positional(function: Callable[..., Any]) -> int | None:
-    """Return how many arguments a function takes by position; None where nobody can tell."""
+    """Return how many arguments a function takes by position; None if this is unknown."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

@@ -12,12 +12,12 @@
     movable = true                    # whether items may move to other agents
 
     [data]
-    source = "points/*.parquet"       # where nobody names others; or a URL
+    source = "points/*.parquet"       # the default data; or a URL
     columns = ["x", "y"]              # optional: the columns of a table that are used
 
     [parameters.colours]
-    default = 16                      # the only key that must be there
-    type = "int"                      # int, float, str, bool; default: that of the default
+    default = 16                      # the only required key
+    type = "int"                      # int, float, str, bool; default: the default's type
     minimum = 2
     maximum = 256
     choices = [8, 16, 32]
@@ -143,7 +143,7 @@ def class_from_definition(
     """Make the program class of a folder from its TOML and the functions of its Python file.
 
     Raises:
-        ProgramError: There is no map, or two, or a parameter's definition is wrong.
+        ProgramError: It has no map, or two, or a parameter's definition is wrong.
     """
     table = definition.program
     attributes: dict[str, Any] = {

@@ -1,11 +1,11 @@
 """Arrays for native functions to write to, so placed that a write outside them is found.
 
-An array ends at the end of a page. Behind that page, and before the first one, lies address
-space that nobody may touch: an access there ends the process, and the crash handler says which
-parameter it was (:mod:`sapwood.code.call_record`). What is left of the pages themselves holds a
+An array ends at the end of a page. Behind that page, and before the first one, is address
+space without access rights: an access there ends the process, and the crash handler says which
+parameter it was (:mod:`sapwood.code.call_record`). The rest of the pages themselves holds a
 pattern that is compared after the call.
 
-Arrays of 32 KiB and more lie in an agent's shared memory (:mod:`sapwood.code.result_memory`),
+Arrays of 32 KiB and more are in an agent's shared memory (:mod:`sapwood.code.result_memory`),
 which has guards of the same kind.
 """
 
@@ -34,18 +34,18 @@ ALIGNMENT: Final = 64
 _UNLIMITED: Final = resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
 
 GUARD_SPACE: Final = 64 * 2**20 if _UNLIMITED else PAGE
-"""Bytes of address space on either side of an array's pages that nobody may touch; where a process
+"""Bytes of inaccessible address space on either side of an array's pages; where a process
 may have little of it (``ulimit -v``), a page."""
 
 MAX_KEPT_BYTES: Final = 16 * 2**20
 """Memory of arrays that are not used any more and that is kept for the next calls."""
 
 MAX_GUARDED: Final = 2048
-"""Arrays that lie between guards at a time: the kernel allows a process 65,530 mappings. Further
-ones, which somebody collects, have pages of their own and the pattern, but no guards."""
+"""Largest number of guarded arrays: the kernel allows a process 65,530 mappings. Further
+ones, when a program keeps its results, have their own pages and the pattern, but no guards."""
 
 PATTERN: Final = b"\xa5" * PAGE
-"""What lies in the rest of the pages: neither zero nor what a number would be."""
+"""Content of the rest of the pages: neither zero nor a plausible number."""
 
 
 def reserve(nbytes: int, fd: int = -1) -> int:
@@ -89,7 +89,7 @@ class _Pages:
         mark(self.address + self.start, nbytes)
 
     def array(self, dtype: np.dtype[Any], count: int) -> Array:
-        """Return the array; when nobody has it any more the pages are free again."""
+        """Return the array; when its last reference is gone the pages are free again."""
         array: Array = np.frombuffer(self._buffer, dtype, count, self.start)
         self._watch = weakref.ref(array, self._unused)
         _lent.add(self)
@@ -224,7 +224,7 @@ def strayed(address: int, nbytes: int) -> int | None:
 
 
 def around(address: int, nbytes: int) -> tuple[tuple[memoryview, bytes], ...]:
-    """Return the bytes around a marked array, as they are at any time, and as they should be.
+    """Return the bytes around a marked array, as a view, and as they should be.
 
     They must not be looked at when the array does not exist any more.
     """

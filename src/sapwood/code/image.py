@@ -58,8 +58,8 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name, for people.
         python: The Python part as files or as a pickled class.
         parameters: Parameter values by name.
-        libraries: What was built of its sources.
-        search_path: Where the front end imports modules from; names of folders need not be text.
+        libraries: The libraries that were built from its sources.
+        search_path: Where the client imports modules from; names of folders need not be text.
         stored: The file that has the Python part, if that is too large for a message; then
             ``python`` says only what the program is.
     """
@@ -77,9 +77,9 @@ class OpenProgram:
     """A program whose Python and libraries are loaded in this process.
 
     Attributes:
-        image: What it was opened from.
+        image: The image from which it was opened.
         program: The program itself.
-        map: Its map, whose results nobody has checked.
+        map: Its map, whose results are not checked.
         native_call: Returns the last call of a native map, to be made again without Python.
     """
 
@@ -122,7 +122,7 @@ class OpenProgram:
             ArgumentError: An argument does not fit.
         """
         found = self.function(function)
-        remotely = getattr(found, "call_remotely", None)  # what is no C function has none
+        remotely = getattr(found, "call_remotely", None)  # only C functions have one
         return found(*args, **kwargs) if remotely is None else remotely(args, kwargs)
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def interruptible(process: subprocess.Popen[str]) -> Iterator[None]:
 def held_back_signals() -> Iterator[Callable[[], None]]:
     """Hold Ctrl-C and SIGTERM back while a process is started.
 
-    A ``KeyboardInterrupt`` in the middle of ``Popen`` would leave a process that nobody knows.
+    A ``KeyboardInterrupt`` in the middle of ``Popen`` would leave a process without an owner.
     Only the main thread is interrupted by signals; in others nothing is held back.
 
     Yields:
@@ -87,7 +87,7 @@ def held_back_signals() -> Iterator[Callable[[], None]]:
 def run_to_end(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], time_limit: float
 ) -> tuple[int, str]:
-    """Run a tool in a process group of its own, so that none of it outlives an interruption.
+    """Run a tool in a separate process group, so that none of it outlives an interruption.
 
     Args:
         command: Its words.

@@ -1,8 +1,8 @@
 """Whether the map of a program keeps something from one call to the next.
 
-Items that move to another agent leave behind what was kept of them. Where that is a cache, it is
-made anew; where results depend on it, they would be others. Nobody can tell these two apart, so
-what keeps anything stays where it is, unless the program says that it may move.
+Items that move to another agent leave behind any state that was kept of them. A cache is
+rebuilt; where results depend on the state, they would change. Sapwood cannot distinguish these, so
+the items of maps with state do not move, unless the program says that they may.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_METHODS = 256
 
 
 def kept_state(program: Program) -> str:
-    """Return how one sees that a program's map keeps something; empty where it seems not to.
+    """Return the sign that a program's map keeps something; empty where it seems not to.
 
-    What is seen: a ``close`` of its own, a method of the program that ``map`` uses and that stores
+    The signs are its own ``close``, a method of the program that ``map`` uses and that stores
     an attribute or a global variable, an attribute of the program that is a list, a dictionary or
     a set. What native code keeps in static variables is not seen.
 

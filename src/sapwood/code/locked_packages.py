@@ -2,7 +2,7 @@
 
 A lock names each package with the hash of its content, so the same lock gives the same files for
 the same kind of machine, and is installed once: the folder is an entry of the build cache. Only
-wheels are installed, as nothing can be built here for another machine.
+wheels are installed, because nothing can be built here for another machine.
 """
 
 from __future__ import annotations
@@ -156,10 +156,10 @@ class PackageLock:
         The first time uv installs them; after that they are there.
 
         Raises:
-            InputError: They cannot be installed, for example because there is no wheel for such
+            InputError: They cannot be installed, for example because no wheel exists for such
                 machines; the details have what uv says.
             CommunicationError: No index is reached.
-            ResourceError: There is no uv, or the disk is full.
+            ResourceError: uv is missing, or the disk is full.
         """
 
         def fill(entry: Path, scratch: Path) -> dict[str, str]:

@@ -45,7 +45,7 @@ class NativeMap:
                 continue
             plan = self._inputs if parameter.name in program.inputs else self._others
             plan.append((index, parameter.name, parameter.role is Role.INOUT))
-        # What can be absent from the state: the call finds it elsewhere.
+        # Parameters that can be absent from the state: the call finds them elsewhere.
         self._optional = told_lengths(signature) | program.parameters.keys()
         self._returns = None if signature.returns is None else signature.returns.dtype
         self._where = signature.name

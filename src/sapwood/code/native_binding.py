@@ -49,7 +49,7 @@ class NativeFunction:
         takes_addresses: Whether it is called with the addresses of arrays, and needs nothing else.
 
     Returns its outputs by name, with the function's own value as ``return``; only that value
-    when there are no outputs.
+    without outputs.
 
     Raises:
         ArgumentError: An argument does not fit; the function was not called.

@@ -30,12 +30,12 @@ class NativeCall:
         function: The function's address.
         numbers: Integers and addresses of arrays, in the order of the C parameters, and the name
             of an array in the state where its address is not known before the call.
-        floats: Floating-point numbers as they lie in registers, in the order of the C parameters.
+        floats: Floating-point numbers as they are in registers, in the order of the C parameters.
         state: The names that it takes of the state.
         outputs: What it writes, in the order of the result.
         record: What the record of calls is to hold, the address of its text first, and the name of
             an array in the state in the place of an address.
-        held: What must exist for these addresses to be right.
+        held: The object whose memory these addresses point to.
     """
 
     function: int

@@ -42,7 +42,7 @@ class NativeFilter(Filter):
         self._guards = [i for i, p in enumerate(parameters) if p.name == self._into]
 
     def up(self, values: list[Any]) -> Any:
-        """Add all arrays to a copy of the first; of dictionaries, each field by itself."""
+        """Add all arrays to a copy of the first; of dictionaries, each field separately."""
         first = values[0]
         if isinstance(first, dict):
             return {name: self._combined([value[name] for value in values]) for name in first}

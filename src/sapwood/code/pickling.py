@@ -181,9 +181,9 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
 
 
 def open_pickled(pickled: Pickled) -> Any:
-    """Return the value of a pickle: what is in it is executed.
+    """Return the value of a pickle, which can execute any code.
 
-    Its arrays may be written to, in copies where they lie in memory of others.
+    Its arrays may be written to, in copies where their memory is read-only.
 
     Raises:
         Exception: Whatever the classes of its objects raise.
@@ -197,7 +197,7 @@ def dump_exception(problem: BaseException) -> bytes:
     """Pickle what a user's exception is made of: its class, arguments and attributes.
 
     Its constructor need not take the arguments that the exception holds, and attributes that
-    cannot be pickled are left out. Where the class cannot be pickled, its nearest base is told.
+    cannot be pickled are left out. Where the class cannot be pickled, its nearest base is used.
 
     Returns:
         The pickle, or nothing where there is none of at most :data:`MAX_EXCEPTION` bytes.

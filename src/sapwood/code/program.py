@@ -74,7 +74,7 @@ class Program:
     """Finds a native function by name where the library is loaded; None elsewhere."""
 
     library_path: str = ""
-    """File of the first library where it is loaded, for what binds functions by itself."""
+    """File of the first library where it is loaded, for code that binds functions directly."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -95,7 +95,7 @@ class Program:
             name: spec.check(parameters[name]) if name in parameters else spec.default
             for name, spec in declared.items()
         }
-        # Attributes of their own, as a map that computes little reads them from memory each time.
+        # Separate attributes, because a short map reads them from memory each time.
         vars(self).update(self.parameters)
         self._bundle: Bundle | None = None
 
@@ -134,7 +134,7 @@ class Program:
         """Return what puts whole results of ``map`` together; None where ``reduce`` does.
 
         Its ``up`` is called at each inner place of the tree, and at the root, with the
-        results from below in the order of the ranks; it runs in a process of its own there.
+        results from below in the order of the ranks; it runs in a separate process there.
         """
         return None
 
@@ -288,7 +288,7 @@ def _attribute(kind: type, name: str) -> Any:
 
 
 def data_of(program: Program, data: Any) -> Any:
-    """Return the data of a run: what was passed, or what the program itself brings.
+    """Return the data of a run: the passed data, or the program's own.
 
     Raises:
         DataMissingError: There is neither.

@@ -3,7 +3,7 @@
 The main file becomes a module of a unique name. Files beside it that it imports, at the
 beginning or when a function is called, are served from the bundle. They are in ``sys.modules``
 only while one of them is being imported, because two programs may each have a ``helpers.py``. So
-each module of a bundle has an ``__import__`` of its own, which knows the bundle.
+each module of a bundle has its own ``__import__``, which knows the bundle.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class BundleImports:
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Let an ordinary module be made."""
+        """Return None, so that Python makes an ordinary module."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the file of a module."""

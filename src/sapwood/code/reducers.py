@@ -58,7 +58,7 @@ def check_reducers(reduce: Any, *, where: str) -> None:
     """Check how a program says that its fields are reduced.
 
     Raises:
-        ProgramError: It is no dictionary, a reduction is unknown, or a reducer cannot be one.
+        ProgramError: It is not a dictionary, a reduction is unknown, or a reducer cannot be one.
     """
     if not isinstance(reduce, Mapping):
         raise ProgramError(

@@ -1,11 +1,11 @@
-"""Calling a native map again: for the same slice, with values like those of the call before.
+"""Calling a native map again: for the same slice, with values like the last call's values.
 
-In an iteration only the values in the arrays of the state are new. What was checked and worked
-out for the last call holds for this one, where types and shapes are the same; so are the small
-arrays that take the results, once nobody has them any more. It all happens in few functions:
-between two iterations others use the caches, and every further function comes from memory.
+In an iteration only the values in the arrays of the state are new. The checks and preparations of
+the last call hold for this one, where types and shapes are the same; the small arrays that take
+the results are reused, once they have no other references. It all happens in few functions:
+between two iterations other code uses the caches, and each further function comes from memory.
 
-What is kept here is a prepared *call*: addresses in registers, guards, outputs. Whether a state is
+This module keeps a prepared *call*: addresses in registers, guards, outputs. Whether a state is
 like the one before is the question of :class:`~sapwood.comm.cached_codec.ArrayField`, as for values
 that travel.
 """
@@ -32,7 +32,7 @@ MAX_KEPT: Final = 32 * 1024
 them."""
 
 REFERENCES: Final = 4
-"""From where memory for a result is referred to when nobody has the result: an attribute, its
+"""References to the memory for a result that is not in use: an attribute, its
 bytes, a variable, and the argument of the function that counts."""
 
 MAX_MISSES: Final = 8
@@ -45,10 +45,10 @@ class RepeatedMap:
     """A call that can be made again.
 
     Args:
-        function: What is called.
-        slice: For which slice.
-        state: With which state.
-        values: What was passed, in the order of the C parameters.
+        function: The function that is called.
+        slice: The slice.
+        state: The state.
+        values: The arguments, in the order of the C parameters.
         names: The parameters that are looked up in the state: index and name.
         fields: The outputs of the function, in the order of the result.
     """
@@ -150,7 +150,7 @@ class RepeatedMap:
         return NativeCall(function, numbers, floats, taken, tuple(outputs), record, self)
 
     def _takes(self, state: Mapping[str, Any]) -> bool:
-        """Note where the arrays of a state are; False if it is not like that of the last call."""
+        """Record where the arrays of a state are; False if it differs in form from the last one."""
         passed, places = self._passed, self._places
         for index, place, field in self._arrays:
             array: Any = state.get(field.name)
@@ -175,7 +175,7 @@ class _Output:
         dtype: Its type.
         flat: Memory for it; None for a large one.
         bytes: The same memory.
-        alone: How often ``flat`` is referred to when nobody else has it.
+        alone: The number of references to ``flat`` when it is not in use.
     """
 
     __slots__ = ("_around", "alone", "bytes", "dtype", "flat", "index", "name", "place", "shape")
@@ -209,7 +209,7 @@ def repeatable(
 
     Args:
         state: The state of the call.
-        values: What was passed, in the order of the C parameters.
+        values: The arguments, in the order of the C parameters.
         names: The parameters that are looked up in the state: index and name.
     """
     if len(values) > MAX_ARRAYS or guarded.guards_all_arrays():

@@ -37,7 +37,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> Array:
 
 
 def take(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
-    """Return an array where the tree reads it; None for a small one, or where there is no tree."""
+    """Return an array where the tree reads it; None for a small one, or without a tree."""
     return _allocate[0](shape, dtype)
 
 

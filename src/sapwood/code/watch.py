@@ -33,7 +33,7 @@ BUSY_MILLISECONDS: Final = 200
 """Longest time for which changes are gathered while more of them come."""
 
 LOOK_MILLISECONDS: Final = 1000
-"""Files are looked at this often even when no change is told: some file systems tell none."""
+"""Interval of polling the files even without notifications: some file systems send none."""
 
 REPLACING_SECONDS: Final = 0.05
 """How long a file may be away while an editor replaces it."""
@@ -49,7 +49,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: Counts the versions from 1.
         program: The program as it was read; None when it cannot be loaded.
-        builds: What was built, one for each target, as far as it came.
+        builds: The builds, one for each target, as far as they came.
         error: Why it cannot be used; None when it can.
         seconds: From the change until it was ready, or known not to be.
     """
@@ -228,7 +228,7 @@ class Watch:
             self._on_version(version)
 
     def _folders(self) -> list[Path]:
-        """Return the folders to watch: those of the files, or of the program when it is broken."""
+        """Return the folders to watch: the files' folders, or the program's when it is broken."""
         folders = {path.parent for path in self._files}
         if isinstance(self.source, str | Path):
             named = expand_user(str(self.source).partition("::")[0]).resolve()
@@ -240,7 +240,7 @@ class Watch:
         before = None
         while (stamp := _stamp(self._files)) != before and not self._stop.is_set():
             before = stamp
-            if self._newest is not None:  # the first time nobody edits
+            if self._newest is not None:  # the first time no edit is under way
                 self._stop.wait(QUIET_MILLISECONDS / 1000)
         return stamp
 

@@ -61,7 +61,7 @@ class CompiledLanguage:
         return (*_FLAGS, *own, *self.chosen_flags(compiler, request))
 
     def chosen_flags(self, compiler: Compiler, request: BuildRequest) -> tuple[str, ...]:
-        """Return the flag for the target's processor, and those of the user."""
+        """Return the flag for the target's processor, and the user's flags."""
         return (*processor_flags(compiler, request.target), *_words(self.variable, request))
 
     def compiler(self, request: BuildRequest) -> Compiler:
@@ -158,7 +158,7 @@ def _words(variable: str, request: BuildRequest) -> list[str]:
 
 
 def _split_debug(request: BuildRequest) -> str:
-    """Move debug information into a file of its own where objcopy is there."""
+    """Move debug information into a separate file where objcopy is installed."""
     # The machine's own objcopy knows the machine's own architecture only.
     own = request.target.triple == host_target().triple
     names = ("objcopy",) if own else (f"{request.target.triple}-objcopy", "llvm-objcopy")
@@ -185,8 +185,8 @@ def run_compiler(
 
     Args:
         command: The compiler and its arguments.
-        request: What is built.
-        what: Says what failed, should it fail.
+        request: The request of the build.
+        what: The name of the step, for error messages.
         place: Finds the groups ``file`` and ``line`` of the first error in its text.
 
     Raises:

@@ -48,7 +48,7 @@ def annotate(function: FunctionSignature, notes: FunctionNotes) -> FunctionSigna
     """Return a function with what its comments say.
 
     Raises:
-        BuildError: An annotation names no parameter, or one that is no pointer.
+        BuildError: An annotation names no parameter, or one that is not a pointer.
     """
     names = [parameter.name for parameter in function.parameters]
     for name in (*notes.shapes, *notes.inout):

@@ -55,7 +55,7 @@ class Python:
         )
 
     def load(self, path: Path, interface: Interface) -> LoadedCode:
-        """Import the sources under names of their own."""
+        """Import the sources under their own names."""
         bundle = _read(path)
         return _LoadedModules([import_main(bundle, source) for source in bundle.sources])
 

@@ -73,7 +73,7 @@ def place_of(name: str) -> str:
 
 @functools.cache
 def language_at(name: str, place: str) -> Language:
-    """Return the language at a place: sooner than by name, as nothing is looked for.
+    """Return the language at a place: faster than by name, because nothing is searched.
 
     Args:
         name: Its name.

@@ -34,7 +34,7 @@ def core_for(ordinal: int, agents: int, cores: Sequence[int]) -> int:
 
 
 class CoreAffinity:
-    """Binds this process to a core while anybody holds it.
+    """Binds this process to a core while it has holders.
 
     Args:
         ordinal: Which of its machine's agents it is, from 0 on.
@@ -60,7 +60,7 @@ class CoreAffinity:
             self._settle()
 
     def release(self, name: str) -> None:
-        """Go where the operating system likes once nobody holds any more."""
+        """Remove a holder; without any, the operating system may choose the core again."""
         if name in self._holders:
             self._holders.discard(name)
             self._settle()

@@ -14,7 +14,7 @@ from sapwood.comm.shared_memory import ALIGNMENT, SharedBlock, SharedRef
 Array = np.ndarray[Any, Any]
 
 ALONE = 2
-"""References to an array that nobody has but its arena, as the function that counts sees them."""
+"""References to an array that only its arena has, as the function that counts sees them."""
 
 
 class _Placed(NamedTuple):
@@ -72,7 +72,7 @@ class Arena:
         self.view = address_space.owned_view_of(self.address, block.capacity, release)
         self._protected: set[int] = set()
         self._forgot = False
-        # Those of this result, and behind them those of the last one as long as they lie alike.
+        # The arrays of this result, then the last one's as long as they have the same places.
         self._arrays: list[_Placed] = []
         self._next = 0
         self._used = 0

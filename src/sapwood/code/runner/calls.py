@@ -1,6 +1,6 @@
 """What an agent and its runner say to each other, one message a datagram.
 
-The socket is a ``SOCK_SEQPACKET`` pair. What does not fit into a datagram lies in shared
+The socket is a ``SOCK_SEQPACKET`` pair. Data that does not fit into a datagram is in shared
 memory and only its reference travels.
 """
 
@@ -24,7 +24,7 @@ INLINE = 32 * 1024
 class Bulk(msgspec.Struct, frozen=True, array_like=True):
     """Bytes, here or in shared memory.
 
-    What is packed into shared memory must be kept there until the other side has it: ``hold`` gets
+    Data in shared memory must be kept there until the other side has it: ``hold`` gets
     the block.
 
     Example:
@@ -62,7 +62,7 @@ class Bulk(msgspec.Struct, frozen=True, array_like=True):
         return cls.pack(payload.view, hold)
 
     def unpack(self) -> memoryview:
-        """Return the bytes, to which nobody else writes and the caller may."""
+        """Return the bytes, to which only the caller may write."""
         if self.shared is None:
             return memoryview(bytearray(self.inline))
         return private_view(self.shared)
@@ -89,15 +89,15 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
-    """What came of a call.
+    """The outcome of a call.
 
     Attributes:
         number: Of the call.
         body: Encoded value.
         payload: Its arrays.
         seconds: Time inside the procedure.
-        error: What went wrong; then there is no value.
-        transfers: What devices did meanwhile; None for nothing.
+        error: The error of a failed call, which has no value.
+        transfers: The activity of devices meanwhile; None for none.
     """
 
     number: int

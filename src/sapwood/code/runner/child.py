@@ -146,8 +146,8 @@ class Runner:
     Args:
         control: Connection to the agent.
         blocks: Memory of other processes that is mapped here.
-        procedures: What can be called.
-        printing: What user code prints to, unless it prints elsewhere.
+        procedures: The procedures that can be called.
+        printing: The default standard output of user code.
         options: How it is set up.
     """
 
@@ -175,7 +175,7 @@ class Runner:
             self._repeating = room.Repeating(
                 control.fileno(), options.spin, self._datagram, self._is_quiet, self._end_copy
             )
-        # What is not declared takes no time to convert; None is the null pointer.
+        # Undeclared arguments take no time to convert; None is the null pointer.
         self._flush_c = ctypes.CDLL(None).fflush
         self._flush_c.restype = None
 
@@ -238,7 +238,7 @@ class Runner:
                 # What calls.Result becomes, without making one.
                 data = encode((call.number, body, payload, seconds, None, moved))
             argument = result = None  # they are not to outlive the call
-            # What user code has printed is there before its agent hears that it is done.
+            # The output of user code arrives before its agent learns that the call is done.
             if printing.pending or get("stdout") is not output or get("stderr") is not errors:
                 printing.end_call()
             flush_c(None)

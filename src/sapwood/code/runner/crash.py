@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from sapwood.code.call_record import BadAccess
 
 ATTEMPTS = 3
-"""How often a call begins before it fails, if somebody kills its runner each time."""
+"""How often a call is started before it fails, if its runner is killed each time."""
 
 KILLS = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGINT})
 """Exit statuses by signals that others send: operators, supervisors, a kernel without memory.
 
-User code can send them to itself, and nobody can tell that from the status. So a call is given
+User code can send them to itself, and the status does not show the sender. So a call is given
 up after :data:`ATTEMPTS`.
 """
 

@@ -84,7 +84,7 @@ def checked(rank: int, members: Iterable[int], agents: int) -> list[int]:
     """Return the members of a group in order.
 
     Raises:
-        ConfigurationError: They are no places, or this one is not among them.
+        ConfigurationError: They are not places, or this one is not among them.
     """
     ranks = members_of(members, agents)
     if rank not in ranks:
@@ -99,7 +99,7 @@ def members_of(members: Any, agents: int) -> list[int]:
     """Return the members of a group in order.
 
     Raises:
-        ConfigurationError: They are no places, or one is named twice.
+        ConfigurationError: They are not places, or one is named twice.
 
     Example:
         >>> members_of({4, 1}, agents=4)

@@ -57,7 +57,7 @@ class Here:
                 between machines, and not on one. 0 is for in one piece.
 
         Raises:
-            ConfigurationError: The members are no agents, or this one is not among them.
+            ConfigurationError: The members are not agents, or this one is not among them.
             GroupError: The others did not enter in time, or gave up.
             AgentLostError: A member is gone.
         """
@@ -79,9 +79,9 @@ class Here:
         """Ask the agent of this runner; for what is built on top of it.
 
         Args:
-            name: Whom at the agent the question is for.
-            value: What is asked.
-            convert: Makes the result of what is answered.
+            name: The name of the agent's handler.
+            value: The question.
+            convert: Converts the answer into the result.
 
         Raises:
             DataValueError: The value cannot travel.
@@ -92,12 +92,12 @@ class Here:
     def send(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> None:
         """Send a message and wait until it is there.
 
-        A message whose arrays are large is there when somebody receives it; use
+        A message whose arrays are large has arrived once the receiver takes it; use
         :meth:`send_later` where both sides send before they receive.
 
         Args:
             destination: Rank of the place, or several; 0 is the front end.
-            value: What is sent: values and arrays, nothing is pickled.
+            value: The message: values and arrays, nothing is pickled.
             tag: By which the receiver may choose.
 
         Raises:
@@ -147,7 +147,7 @@ class Caller:
     Attributes:
         control: The connection to the agent.
         channel: Over which it asks; once it has.
-        here: The place; once somebody asked for it.
+        here: The place; once user code asked for it.
         busy: Whether there is a call, whose code may ask.
     """
 

@@ -9,11 +9,11 @@ from sapwood.comm.shared_memory import MappedBlocks, SharedRef, open_block
 from sapwood.core.errors import ProtocolError, RunnerCrashError
 
 MAX_OPENED = 64
-"""Blocks of a runner that stay open though nobody reads them: it may have given them up itself."""
+"""Blocks of a runner that stay open without a reader: it may have given them up itself."""
 
 
 class Lease:
-    """A block of the runner that somebody still reads; kept open past the runner's death."""
+    """A block of the runner that is still read; kept open past the runner's death."""
 
     __slots__ = ("fd", "inode", "runner")
 
@@ -27,7 +27,7 @@ class LeasedResults:
     """The blocks of one runner after the other that this process has open, and the leases on them.
 
     Args:
-        blocks: What is mapped here.
+        blocks: The blocks that are mapped here.
 
     Attributes:
         opened: This process' descriptors of the present runner's blocks, by their inodes; those
@@ -71,7 +71,7 @@ class LeasedResults:
         return Payload.mapped(own, self._blocks, Lease(ref.pid, ref.inode, fd))
 
     def _make_room(self) -> None:
-        """Close blocks that nobody reads and that were not used for the longest time."""
+        """Close unread blocks, the least recently used ones first."""
         if len(self.opened) >= MAX_OPENED:
             unread = [inode for inode, fd in self.opened.items() if fd not in self._leased]
             for inode in unread[: len(self.opened) - MAX_OPENED + 1]:
@@ -92,7 +92,7 @@ class LeasedResults:
         return returned
 
     def runner_ended(self) -> None:
-        """Close what nobody reads any more."""
+        """Close the blocks that are not read any more."""
         for fd in self.opened.values():
             if fd not in self._leased:
                 _let_go(fd)

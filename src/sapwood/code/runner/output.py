@@ -20,7 +20,7 @@ class OutputCapture:
     Args:
         loop: Event loop of the agent.
         limit: Bytes that are kept for error messages.
-        on_output: Gets what arrives, if somebody wants it at once.
+        on_output: Receives output as it arrives; None if it is not wanted at once.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class OutputCapture:
 
 
 def drained(capture: OutputCapture | None) -> str:
-    """Return what was printed until now; nothing where nobody prints."""
+    """Return the output until now; nothing without a capture."""
     if capture is None:
         return ""
     capture.drain()

@@ -31,7 +31,7 @@ class Printing:
         self.error = PrintStream(ERROR_FD, self)
 
     def share(self) -> None:
-        """Note that somebody can write without our knowledge from now on."""
+        """Record that other code can write without our knowledge from now on."""
         self.pending = self._shared = True
 
     def flush(self) -> None:

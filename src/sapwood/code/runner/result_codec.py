@@ -1,4 +1,4 @@
-"""Encoding results that have the layout of the one before: what does not change is not made again.
+"""Encoding results with the layout of the one before: unchanged parts are not made again.
 
 Between two calls of a runner others have used the caches of its core, so every object that
 Python looks at comes from memory; here it looks at few.
@@ -23,9 +23,9 @@ Parts = tuple[calls.Bulk, calls.Bulk]
 
 
 class ResultCodec:
-    """Encodes results again whose layout, their keys, types and shapes, is that of the last one.
+    """Encodes results whose layout, their keys, types and shapes, equals the last one's layout.
 
-    Their arrays travel in the datagram, or lie in an arena, one behind the other as they were
+    Their arrays travel in the datagram, or are in an arena, one behind the other as they were
     made; where in it follows from the layout.
 
     Example:
@@ -48,7 +48,7 @@ class ResultCodec:
         self._end = 0
 
     def learn(self, result: Any, encoded: values.Encoded) -> None:
-        """Note what a result looks like whose arrays travel in the datagram."""
+        """Record the layout of a result whose arrays travel in the datagram."""
         self._layout = array_layout(result)
         self._body = calls.Bulk(encoded.body)
         # Behind each array as many bytes as the next one needs to begin where it should.
@@ -57,7 +57,7 @@ class ResultCodec:
         self._end = 0
 
     def learn_placed(self, result: Any, made: list[Array], body: calls.Bulk, end: int) -> None:
-        """Note what a result looks like that lies in an arena.
+        """Record the layout of a result in an arena.
 
         Args:
             result: The result.
@@ -90,7 +90,7 @@ class ResultCodec:
 def has_places(result: Any, layout: ValueLayout, made: list[Array]) -> bool:
     """Whether the arrays of a result with this layout are those made for it, in order.
 
-    Those that lie in the same place: all of an array, of whatever shape.
+    Arrays at the same place count: all of an array, of whatever shape.
     """
     if len(made) != len(layout.arrays) or not layout.fits(result):
         return False

@@ -71,7 +71,7 @@ class ResultPool:
         self._codec = ResultCodec()
 
     def take_back(self, inodes: tuple[int, ...]) -> None:
-        """Nobody reads these blocks any more."""
+        """Reuse blocks that are not read any more."""
         for inode in inodes:
             self._keep(self._lent.pop(inode))
 
@@ -212,7 +212,7 @@ class ResultPool:
         return best
 
     def _keep(self, arena: Arena) -> None:
-        """Keep an arena that nobody reads for results to come; give back what is too much."""
+        """Keep an unread arena for results to come; free arenas beyond the limit."""
         free = self._free
         free[arena.inode] = arena
         while (

@@ -29,7 +29,7 @@ Read = Callable[[memoryview, memoryview], Any]
 class RpcClient:
     """Sends the requests of a runner to its agent; for any thread of the runner.
 
-    Whoever waits for an answer reads the socket, for all others as well.
+    A thread that waits for an answer reads the socket, for all other threads as well.
 
     Args:
         connection: The socket.
@@ -189,7 +189,7 @@ class AgentRequest(Request):
             self.set_exception(error)
 
     def abandon(self) -> None:
-        """Nobody waits any more."""
+        """Give up waiting for the answer."""
         if not self.done():
             super(Request, self).cancel()
 

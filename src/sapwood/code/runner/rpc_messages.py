@@ -1,7 +1,7 @@
 """Runner RPC: the messages of user code in a runner to its agent and back, one a datagram.
 
 While a job runs, the runner (``rpc_client.py``) sends requests, and the agent (``rpc_server.py``)
-answers them in any order. They have a socket of their own, which a runner gets when it first wants
+answers them in any order. They have a separate socket, which a runner gets when it first wants
 one; the protocol of jobs (``calls.py``) does not notice.
 """
 

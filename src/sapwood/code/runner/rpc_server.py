@@ -28,13 +28,13 @@ _number = typed.unpacker(int)
 class RpcCall:
     """A request of the runner; its handler answers it once.
 
-    What is asked may be anything, as user code can write to the socket: handlers read it as what
-    it must be, and what they raise when it is not, ``msgspec.DecodeError``, ends the runner.
+    A request may contain anything, because user code can write to the socket: handlers decode it as
+    the expected type, and their ``msgspec.DecodeError``, if it is another, ends the runner.
 
     Attributes:
         body: Encoded value.
-        payload: Its arrays; its owner, if it has one, is to be closed by whoever is done with it.
-        on_cancel: Called when nobody wants the answer any more; says whether that was in time.
+        payload: Its arrays; its owner, if it has one, is closed by its last user.
+        on_cancel: Called when the answer is not wanted any more; returns whether that was in time.
     """
 
     __slots__ = ("_number", "_server", "body", "on_cancel", "payload")
@@ -66,7 +66,7 @@ class RunnerRpcServer:
 
     Args:
         loop: Event loop of the agent.
-        welcome: What the runner is told first.
+        welcome: The first message to the runner.
         handlers: Handlers of requests, by name.
     """
 
@@ -90,7 +90,7 @@ class RunnerRpcServer:
 
         Args:
             control: That connection.
-            on_foreign: Called when something comes that is no request.
+            on_foreign: Called when data comes that is not a request.
         """
         self.close()
         self._on_foreign = on_foreign

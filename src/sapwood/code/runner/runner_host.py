@@ -8,7 +8,7 @@ Whatever user code does to the runner, the agent does not die with it.
       ^                             |                |
       +-------- death --------------+----------------+
 
-Where somebody else killed the runner, its call begins again in a new one, if it may.
+If the runner was killed from outside, its call restarts in a new one, if it may.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ class Job(msgspec.Struct, eq=False):
         time_limit: Seconds after which the call is killed; 0 for no limit.
         needs: Name of the preparation that must have happened in the same process.
         function: What user code the call runs, for error messages.
-        attempts: How often it may begin, if somebody kills its runner; see ``crash.py``.
+        attempts: How often it may start, if its runner is killed; see ``crash.py``.
         kills: How often that has happened.
         ahead_of: The job that waits until this one has prepared the runner for it.
     """
@@ -121,8 +121,8 @@ class RunnerHost:
         on_output: Gets what the runner prints.
 
     Attributes:
-        leases: Results that lie in the runner's memory.
-        rpc_server: Answers what user code asks while it runs, if anybody does.
+        leases: Results that are stored in the runner's memory.
+        rpc_server: Answers requests of running user code; None without any.
         number: Of the last call.
         on_orphaned: Told that the zygote is gone, and with it the runner.
         write: Sends a call to the runner.
@@ -417,7 +417,7 @@ class RunnerHost:
             self._idle = self._loop.call_later(self._options.idle, self._look, self.number)
 
     def _news(self) -> None:
-        """Hear from the zygote what became of runners."""
+        """Receive the zygote's reports of runners."""
         try:
             while (news := self._runner_factory.news()) is not None:
                 if isinstance(news, Forked):
@@ -440,7 +440,7 @@ class RunnerHost:
             self.on_orphaned()
 
     def _look(self, number: int) -> None:
-        """End a runner that nobody needed since the last look and that holds nothing open."""
+        """End a runner that was idle since the last check and that holds nothing open."""
         idle = self.state is RunnerState.IDLE and number == self.number
         if idle and not self._preparations:
             self._kill(CancelledError("the runner was not needed any more"))
@@ -463,7 +463,7 @@ class RunnerHost:
                 os.kill(self.pid, signal.SIGKILL)
 
     def _begins_again(self, status: int) -> bool:
-        """Whether the call whose runner ended may begin again; if so, queue it."""
+        """Return whether the call whose runner ended may restart; if so, queue it."""
         job = self._running
         if job is None:
             return False
@@ -524,4 +524,4 @@ def _end_is_near() -> None:
 
 
 def _nowhere(_data: bytes) -> None:
-    """Do nothing: there is no runner."""
+    """Do nothing, because no runner exists."""
