@@ -1,4 +1,4 @@
-"""Simulations in processes of their own, which leave their memory to the system."""
+"""Simulations in separate processes, so that the system frees their memory."""
 
 import gc
 import os

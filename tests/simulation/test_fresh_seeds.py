@@ -1,4 +1,4 @@
-"""A few seeds that nobody has tried: each run of the tests draws others, and says which."""
+"""A few untried seeds: each run of the tests draws others, and prints them."""
 
 from __future__ import annotations
 

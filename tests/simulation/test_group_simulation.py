@@ -111,9 +111,9 @@ LEFT = [
         Faults(clog=0.001, duplicate=0.01),
     ),
 ]
-"""A group numbered above its turn; a process that was told of the end of the one before it;
+"""A group numbered above its turn; a process that received notice of its predecessor's end;
 a number for members that are lost; a move whose withdrawal was lost with the former link;
-one by which a number was lost; a place below which there was no member for a while;
+one by which a number was lost; a place that had no members below it for a while;
 one that waited for a member which was elsewhere by then."""
 
 

@@ -71,7 +71,7 @@ def test_a_wave_with_somebody_who_was_removed_is_found(monkeypatch: pytest.Monke
 
 def test_a_wave_without_somebody_who_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(_stream: NodeStream, _ranks: Sequence[int]) -> None:
-        """Take nobody in."""
+        """Admit no place."""
 
     monkeypatch.setattr(NodeStream, "places_came", nobody)
     with pytest.raises(InvariantError, match="lacks"):

@@ -56,11 +56,11 @@ def test_no_fresh_seed_breaks_an_invariant(fresh_seed: int) -> None:
 
 
 class KilledAtStep:
-    """Two sessions are merged, have waves together, and are split; somebody dies in between.
+    """Two sessions are merged, have waves together, and are split; processes are killed in between.
 
     Args:
-        step: Before which piece of what is said; each that arrives anywhere is one.
-        victims: Which ends: ``head``, and roots by their session.
+        step: The number of the piece of data before which that happens, as pieces arrive anywhere.
+        victims: The killed processes: ``head``, and roots by their session.
     """
 
     def __init__(self, step: int, victims: tuple[str, ...]) -> None:

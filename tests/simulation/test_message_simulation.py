@@ -185,7 +185,7 @@ def test_agents_below_a_junction_that_was_cut_off_can_write_to_who_was_replaced(
 
 
 def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake on purpose: who is back is not told."""
+    """A mistake on purpose: returned places are not announced."""
     original = MembershipNotices.announce
 
     def announce(census: MembershipNotices, now: float, event: mev.AnnounceMembership) -> Any:

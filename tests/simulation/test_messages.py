@@ -146,7 +146,7 @@ class Chaos:
             for rank in list(self.nodes):
                 self.post(rank, ev.Tick())
             return
-        # Any message may overtake any other; what is not a message keeps its place.
+        # Any message may overtake any other; other items keep their place.
         number = self.chance.randrange(len(self.queue)) if faults and self.loss else 0
         if not isinstance(self.queue[number][2], FRAGILE):
             number = 0

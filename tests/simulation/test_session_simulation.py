@@ -60,7 +60,7 @@ def test_without_faults_nothing_is_cut_and_the_head_stays() -> None:
 
 
 class Steps:
-    """A session is created, attached to by nobody, and deleted; the head is killed at one step.
+    """A session is created, and deleted unattached; the head is killed at one step.
 
     Args:
         points: At which step of the head: before or behind a write, or what it does to a root.

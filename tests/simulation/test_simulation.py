@@ -214,7 +214,7 @@ def test_thousands_of_agents_of_which_one_in_a_hundred_crashes(agents: int, apar
 
 
 def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake on purpose: who was given up still counts when its answer comes."""
+    """A mistake on purpose: a place that was given up still counts when its answer comes."""
     original = Wave.drop
 
     def drop(wave: Wave, child: int) -> set[int]:
@@ -242,7 +242,7 @@ def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyP
 
 
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake on purpose: who is attached again is not asked for what is missing."""
+    """A mistake on purpose: a reattached place is not asked for missing contributions."""
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
     with pytest.raises(InvariantError, match=r"no progress.*\n.*sapwood simulate --seed"):
         run_with(Faults(crash=0.01), seeds=20)

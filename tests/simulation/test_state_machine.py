@@ -29,7 +29,7 @@ def answer(rank: int, value: Any) -> Any:
 
 
 class Waves(RuleBasedStateMachine):
-    """A tree in which processes end, stop, go on and are started anew, while waves go on."""
+    """A tree in which processes end, stop, resume and are restarted, while waves continue."""
 
     network: Network
     tree: Tree
@@ -116,7 +116,7 @@ class TestWaves(Waves.TestCase):  # type: ignore[misc, valid-type]  # hypothesis
 
 
 def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake on purpose: what was asked of a lost child is taken from it all the same."""
+    """A mistake on purpose: the answer of a lost child is accepted all the same."""
     original = Wave.drop
 
     def drop(wave: Wave, child: int) -> set[int]:

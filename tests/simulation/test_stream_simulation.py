@@ -45,7 +45,7 @@ KINDS = [
     for late in ("drop", "next")
     for on_loss in ("replace", "partial")
 ]
-"""The last ones wait so long that nobody is late where nothing goes wrong."""
+"""The last ones wait so long that no agent is late where nothing goes wrong."""
 
 
 def simulated(kind: StreamKind, seed: int, faults: Faults = FAULTS) -> StreamSimulation:

@@ -41,7 +41,7 @@ def address(view: memoryview) -> int:
 
 
 def reserved(begin: int, end: int) -> int:
-    """Return how many bytes between two addresses are mapped so that nobody may touch them."""
+    """Return how many bytes between two addresses are mapped without access rights."""
     total = 0
     for line in Path("/proc/self/maps").read_text().splitlines():
         span, access, *_rest = line.split()
@@ -52,12 +52,12 @@ def reserved(begin: int, end: int) -> int:
 
 
 def in_a_fork(work: Callable[[], None]) -> None:
-    """Do something in a process without other threads, whose limits and mappings nobody shares."""
+    """Do something in a process without other threads and with its own limits and mappings."""
     pid = os.fork()
     if pid == 0:
         try:
             work()
-        except BaseException:  # noqa: BLE001 - it must not go on with the tests
+        except BaseException:  # noqa: BLE001 - it must not continue the tests
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

@@ -57,7 +57,7 @@ def test_news_of_places_that_are_not_sought_change_nothing() -> None:
         assert attachment.unreachable(1.0, rank, -1) == []
         assert (attachment.sought, attachment.link) == (HOME, 1)
     attachment.welcomed()
-    assert attachment.unreachable(1.0, -1, HOME) == []  # nobody is sought now
+    assert attachment.unreachable(1.0, -1, HOME) == []  # no place is sought now
     assert attachment.unreachable(1.0, HOME, HOME) == []
     assert attachment.state is AttachmentState.ATTACHED
 
@@ -100,7 +100,7 @@ def test_while_the_parent_is_silent_those_above_are_asked_and_no_one_below() -> 
     assert attachment.silent(HOME) == [ev.Connect(ABOVE, 0.0)]
     assert attachment.silent(HOME) == []  # it asks already
     assert attachment.unreachable(9.0, ABOVE, HOME) == [ev.Connect(TOP, 0.0)]
-    assert attachment.unreachable(9.1, TOP, HOME) == []  # nobody above: it stays
+    assert attachment.unreachable(9.1, TOP, HOME) == []  # no place above: it stays
     assert (attachment.state, attachment.sought) == (AttachmentState.ATTACHED, -1)
 
 

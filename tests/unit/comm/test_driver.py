@@ -342,7 +342,7 @@ def test_credit_takes_the_place_of_a_heartbeat() -> None:
 
 
 def test_a_message_costs_more_than_its_bytes() -> None:
-    """Small messages are bounded, too: what is kept of each counts."""
+    """Small messages are bounded, too: the memory for each counts."""
     network = Network(flat(1), 0, answer, with_window(100 * MESSAGE_COST))
     network.start()
     network.pause(1)
@@ -408,7 +408,7 @@ def test_whoever_reconnects_waits_a_little_longer_each_time() -> None:
     tries.fail(TimeoutError())
     tries.driver.is_broken = False
     tries.advance(1.0)
-    assert len(tries.times) == 5  # the link goes on already
+    assert len(tries.times) == 5  # the link continues already
 
 
 def test_a_link_that_broke_again_and_again_is_not_tried_at_once() -> None:

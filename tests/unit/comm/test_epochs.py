@@ -1,4 +1,4 @@
-"""A tree that changes while it runs: who hears of it when, and what becomes of waves."""
+"""A tree that changes while it runs: which places learn of it when, and the effect on waves."""
 
 from __future__ import annotations
 

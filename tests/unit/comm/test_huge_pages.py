@@ -110,7 +110,7 @@ def test_every_mapping_of_a_large_block_lies_where_huge_pages_can() -> None:
 
 def test_blocks_have_huge_pages_where_the_kernel_gives_them() -> None:
     asking = huge_pages._asking
-    for _ in range(5):  # now and then a page may be in use just when it is asked for
+    for _ in range(5):  # a page may happen to be in use just when it is requested
         with SharedBlock(2 * HUGE_PAGE + PAGE) as block:
             block.view[:] = b"\1" * len(block.view)
             if asking.refused or asking.pause:

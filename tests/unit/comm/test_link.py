@@ -262,7 +262,7 @@ def test_only_answers_upwards_are_not_held_back() -> None:
 
 
 class Pair:
-    """A sender and a receiver; what is under way is lost when the connection breaks."""
+    """A sender and a receiver; data under way is lost when the connection breaks."""
 
     def __init__(self, window: int) -> None:
         self.sender, self.receiver = channel_of(window=window), channel_of(initiator=False)

@@ -1,4 +1,4 @@
-"""The link protocol by itself: two link tables and lists of bytes, no loop, no clock, no driver."""
+"""The link protocol alone: two link tables and lists of bytes, no loop, no clock, no driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRACE = 5.0
 
 
 class Pipe:
-    """A connection: what one side writes lies in a list until the test delivers it."""
+    """A connection: the writes of each side stay in a list until the test delivers them."""
 
     peer = ""
 
@@ -102,7 +102,7 @@ class Pair:
         self.deliver()
 
     def deliver(self) -> None:
-        """Deliver what was written, each write by itself, until nobody writes any more."""
+        """Deliver each write separately, until neither side writes any more."""
         while self.down.written or self.up.written:
             for pipe, side, number in (
                 (self.up, self.root, self.root_number),
@@ -113,7 +113,7 @@ class Pair:
                     side.links.receive(side.now, number, data)
 
     def break_connection(self) -> None:
-        """End the connection; what was written and not delivered is lost."""
+        """End the connection; undelivered writes are lost."""
         self.down, self.up = Pipe(), Pipe()
         self.root.links.closed(0.0, self.root_number, "cut")
         self.agent.links.closed(0.0, self.agent_number, "cut")
@@ -191,7 +191,7 @@ def test_a_link_that_stays_broken_for_the_grace_time_is_over() -> None:
 
 def test_a_broken_link_is_over_once_its_process_has_ended() -> None:
     pair = Pair()
-    pair.root.links.process_ended(0.0, 1)  # it is not broken: nobody asked
+    pair.root.links.process_ended(0.0, 1)  # it is not broken: this has no effect
     assert len(pair.root.links.channels) == 1
     pair.break_connection()
     pair.root.links.process_ended(0.0, 1)

@@ -1,4 +1,4 @@
-"""Who may say what, and what a place makes of silence."""
+"""The messages that a place accepts from each peer, and its reaction to silence."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_only_a_newer_process_takes_the_place_of_another() -> None:
         admitted = any(isinstance(effect, ev.PlaceJoined) for effect in effects)
         assert admitted == (link in {1, 4})
     assert [number for number, link in node.links.items() if link.usable] == [1, 4]
-    # The end of the link of the older one is no loss any more.
+    # The end of the older one's link does not count as a loss any more.
     assert node.step(0.0, ev.LinkClosed(1, "closed")) == []
 
 
@@ -330,7 +330,7 @@ def test_a_stopped_place_is_condemned_and_ends_when_it_wakes() -> None:
     network.advance(20.0)
     assert sorted(network.nodes) == [0, 1, 2, 3, 4, 6]
     assert [network.nodes[rank].router.parent for rank in (1, 2)] == [ROOT, ROOT]
-    assert len(network.observed(ev.PlaceJoined)) == news  # nobody was disturbed
+    assert len(network.observed(ev.PlaceJoined)) == news  # no place was disturbed
     assert network.problems == []
 
 

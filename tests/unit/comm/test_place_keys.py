@@ -1,4 +1,4 @@
-"""Who is believed to be which place."""
+"""Authentication of places by their keys."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def test_moves_in_any_order_of_arrival_end_at_the_newest(tree: Tree, data: st.Da
     for placed in data.draw(st.permutations(moves)):
         router.attach(placed)
     assert router.placed(mover) == moves[-1]
-    # Whoever was below it moved with it, and nobody is in two places.
+    # The vertices below it moved with it, and none has two positions.
     everybody = [placed.rank for placed in router.everybody()]
     assert sorted(everybody) == list(range(1, tree.size))
 

@@ -161,7 +161,7 @@ def test_what_its_maker_has_given_up_does_not_stay_mapped() -> None:
         block.close()
     seen.forget_gone()
     assert len(seen) == 3
-    views[0][:1].tobytes()  # valid as long as somebody looks at it
+    views[0][:1].tobytes()  # valid as long as a view of it exists
     for block in blocks[3:]:
         block.close()
     seen.forget_gone()

@@ -256,7 +256,7 @@ def test_a_member_that_ended_is_an_error_at_every_other_one(victim: int, entered
 
 @pytest.mark.parametrize("victim", [5, 7])
 def test_a_process_in_the_place_of_a_member_says_that_it_was_replaced(victim: int) -> None:
-    """The new process may be asked to join the next attempt before anybody has said who is gone."""
+    """The new process may be asked to join the next attempt before the loss is reported."""
     peers, members = under_way()
     peers.network.kill(victim)
     peers.network.begin([victim])

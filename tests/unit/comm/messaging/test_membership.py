@@ -70,7 +70,7 @@ def test_who_is_back_is_known_below_a_junction_that_was_cut_off_meanwhile() -> N
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == top]
     (wire,) = [one for one in network.links(ROOT) if one.target == top]
-    wire.pieces = deque([b""])  # what was on its way is lost
+    wire.pieces = deque([b""])  # data on its way is lost
     network.sever(top)
     network.run()
     network.places[ROOT].give_up(link, "cut off")
@@ -94,7 +94,7 @@ def test_who_was_cut_off_hears_whose_process_was_replaced_meanwhile() -> None:
     network.run()
     (link,) = [one.number for one in network.nodes[ROOT].links.values() if one.rank == 1]
     (wire,) = [one for one in network.links(ROOT) if one.target == 1]
-    wire.pieces = deque([b""])  # what was on its way is lost
+    wire.pieces = deque([b""])  # data on its way is lost
     network.sever(1)
     network.begin([2])
     network.run()

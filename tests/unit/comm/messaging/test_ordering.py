@@ -151,7 +151,7 @@ def test_a_new_epoch_begins_without_what_was_before(seed: int, before: int, afte
     wire.acknowledged.clear()
     for item in range(100, 100 + after):
         wire.post(item)
-    # What is first of the new epoch comes before anything old: the receiver has heard of it.
+    # The first item of the new epoch comes before any old item: the receiver has received it.
     epoch, number, item = wire.outbox.epoch, 1, 100
     wire.inbox.arrive(epoch, number, item)
     wire.take()

@@ -33,7 +33,7 @@ from sapwood_simulation.network import Network
 
 
 class Pair:
-    """Two places that share no memory; what is on its way is counted."""
+    """Two places that share no memory; data on its way is counted."""
 
     def __init__(self) -> None:
         tree = flat(1)

@@ -373,7 +373,7 @@ def test_what_a_filter_raises_fails_the_wave_once() -> None:
 
 
 def test_a_value_that_waits_in_a_filter_keeps_the_parameters_of_its_wave() -> None:
-    """Places forgot those of its wave when they heard of others, before the wave came by."""
+    """Places forgot its wave's parameters when they received others, before the wave came by."""
     seen: list[tuple[int, int, bytes, bytes]] = []
 
     def look(rank: int, effect: ev.FilterWanted, parts: list[Any]) -> Any:
@@ -571,7 +571,7 @@ def in_threes(*late: int) -> Network:
 
 
 def test_a_place_that_is_asked_for_some_gives_nothing_of_others() -> None:
-    """What is kept of a late wave is given to who asks for all of it, else what comes is."""
+    """A retained part of a late wave is sent on requests for all of it; else later answers are."""
     network = in_threes(1, 3)
     junction = network.nodes[network.tree.parents[1]]
     assert [set(kept.ranks) for kept in junction.streams[1].kept[1]] == [{2}]

@@ -1,4 +1,4 @@
-"""What a place is told of the streams when it is attached."""
+"""The information about streams that a place receives when it is attached."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_stream_that_the_parent_has_not_heard_of_yet_stays_quiet(network: Netw
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_open_stream_is_closed_while_places_move(seed: int) -> None:
-    """Junctions are lost and come back while a stream begins: it goes on at each agent."""
+    """Junctions are lost and come back while a stream starts: it continues at each agent."""
     network = Network(TREE, seed)
     network.start()
     for junction in (UPPER, LOWER):

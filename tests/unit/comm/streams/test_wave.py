@@ -111,7 +111,7 @@ def test_who_is_given_up_is_not_waited_for() -> None:
 
 
 def test_an_answer_to_an_earlier_part_of_a_wave_is_none_to_a_later_one() -> None:
-    """The numbers began anew, and whoever answered late for others was cut off."""
+    """The numbers restarted, and a place that answered late for others was cut off."""
     network = Network(kary(4, 2), 0, lambda rank, _value: rank)
     network.start()
     spec = StreamSpec(1, "test", ((1, 5),), {"": "sum"}, sync=Synchronisation("time-out", 1.0))

@@ -29,7 +29,7 @@ class Authority:
         believes: Authority | None = None,
         not_after: dt.datetime | None = None,
     ) -> Credentials:
-        """Return credentials of a node; its certificate names it, unless it is told others."""
+        """Return credentials of a node; its certificate names it, unless other names are given."""
         issued = self.issuer.issue_cert(*(named or (node,)), not_after=not_after)
         chain = b"".join(pem.bytes() for pem in issued.cert_chain_pems)
         return Credentials(node, chain, issued.private_key_pem.bytes(), (believes or self).pem)

@@ -1,4 +1,4 @@
-"""The first message of TLS clients: of real ones, in pieces, and of anybody else."""
+"""The first message of TLS clients: of real ones, in pieces, and of other clients."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from sapwood.core.errors import ConfigurationError
 
 
 class Pigeon(UnixTransport):
-    """A transport of somebody else."""
+    """A transport of another package."""
 
 
 def test_the_scheme_decides() -> None:

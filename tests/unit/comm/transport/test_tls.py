@@ -501,7 +501,7 @@ def test_ipv6(loop: Reactor, authority: Authority) -> None:
 def test_a_unix_socket_that_leads_to_a_node_is_a_place(
     port: Port, authority: Authority, tmp_path: Path
 ) -> None:
-    """What comes out of a tunnel is TLS with the node itself: the tunnel need not be believed."""
+    """A tunnel carries TLS with the node itself: the tunnel need not be trusted."""
     path = tmp_path / "a,b@c.sock"
     with socket.socket(socket.AF_UNIX) as tunnel:
         tunnel.bind(str(path))
@@ -642,7 +642,7 @@ def locked(key: bytes) -> bytes:
 
 
 def test_much_goes_both_ways_at_once(loop: Reactor, authority: Authority) -> None:
-    """64 MiB each way; nobody waits for the other side to be done."""
+    """64 MiB each way; neither side waits for the other side to be done."""
     sent = random.Random(7).randbytes(2**20) * 64  # noqa: S311 - chance that can be repeated
     transport = TlsTransport(authority.credentials(ROOT), TREE)
     with Pair(Setting(transport, lambda: f"{HOST}:0", loop, loop.run)) as pair:
@@ -731,7 +731,7 @@ def test_who_does_not_read_keeps_bytes_waiting_and_nobody_else(
 def test_a_connection_that_is_closed_loses_nothing_although_it_does_not_read(
     port: Port, authority: Authority
 ) -> None:
-    """The other side goes on writing; its bytes must not reset the connection."""
+    """The other side continues writing; its bytes must not reset the connection."""
     end = port.dial(authority.credentials(LEAF))
     port.until(lambda: port.end.connections)
     sent = b"y" * 3_000_000
@@ -836,7 +836,7 @@ def test_a_link_goes_on_over_a_new_connection(
     monkeypatch.setattr(child, "give_up", lambda link, _reason: lost.append(link))
     for carrier in list(child.links.connections.values()):
         carrier.connection.abort()
-    until(lambda: lost)  # nobody listens any more: it is not tried again
+    until(lambda: lost)  # the port is closed now: it is not tried again
     root.close()
     child.close()
     loop.call_later(0.05, loop.stop)
@@ -856,11 +856,11 @@ def test_the_transport_is_not_imported_with_the_others() -> None:
     assert done.stdout == "False\n"
 
 
-# --- connections for somebody else ----------------------------------------------------------------
+# --- connections for another port -----------------------------------------------------------------
 
 
 class Elsewhere:
-    """A port without a socket of its own, which serves a protocol of another port."""
+    """A port without its own socket, which serves a protocol of another port."""
 
     def __init__(self, port: Port, credentials: Credentials, protocol: str) -> None:
         self.end = End()
@@ -968,11 +968,11 @@ def test_a_machine_that_is_gone_is_noticed_also_where_nobody_says_anything() -> 
         assert 1000 * asked == given_up == round(1000 * tls.UNHEARD_TIMEOUT)
 
 
-# --- connections for somebody who comes soon ------------------------------------------------------
+# --- connections for a port that comes soon -------------------------------------------------------
 
 
 def dialled(port: Port, authority: Authority, node: str) -> End:
-    """Begin to connect for a protocol that nobody serves yet; it is expected."""
+    """Start to connect for a protocol that no port serves yet; it is expected."""
     end, address = End(), port.port.address.replace(ROOT, node)
     transport = TlsTransport(authority.credentials(LEAF), "sapwood-tree/other")
     transport.connect(address, end, port.loop, end.failures.append)
@@ -984,7 +984,7 @@ def test_who_wants_what_is_served_soon_waits_for_it(port: Port, authority: Autho
     port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 60.0)
     early = dialled(port, authority, "f1.grove.sapwood")
     port.port.serve_held()
-    assert port.port.held == 1  # nobody is there yet
+    assert port.port.held == 1  # no port serves it yet
     served = Elsewhere(port, authority.credentials("f1.grove.sapwood"), "sapwood-tree/other")
     port.port.serve_held()
     assert port.port.held == 0

@@ -1,4 +1,4 @@
-"""A transport that does not work is told before anything is started."""
+"""A transport that does not work is reported before anything is started."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Losing(Handler):
 
 
 class Endless(UnixTransport):
-    """Tells nobody that a connection has ended."""
+    """Never reports the end of a connection."""
 
     def listen(self, address: str, handler: ConnectionHandler, loop: Loop) -> Listener:
         """Listen."""
