@@ -134,7 +134,7 @@ class _Reader:
         unknown = [name for name in self._wanted.nodes if name not in known]
         if unknown:
             raise InputError(
-                f"there is no node {fold_hosts(unknown)}",
+                f"node {fold_hosts(unknown)} does not exist",
                 hint=f"there are {fold_hosts(sorted(known))}",
             )
 

@@ -91,7 +91,7 @@ def _hosts(head: HeadAccess, nodes: str) -> dict[str, int]:
     unknown = [name for name in chosen if name != HEAD and name not in there]
     if unknown:
         raise InputError(
-            f"there is no node {fold_hosts(unknown)}", hint="`sapwood node list` shows them"
+            f"node {fold_hosts(unknown)} does not exist", hint="`sapwood node list` shows them"
         )
     away = [name for name in chosen if name in there and not there[name].can_be_asked]
     if away:

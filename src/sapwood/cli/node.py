@@ -165,7 +165,7 @@ def show(
         found = [one for one in nodes_of(name) if one.name == node]
         if not found:
             raise InputError(
-                f"there is no node {shown(node)}", hint="`sapwood node list` shows them"
+                f"node {shown(node)} does not exist", hint="`sapwood node list` shows them"
             )
         if as_json:
             print_json(found[-1])

@@ -42,7 +42,7 @@ def chosen(nodes: Sequence[calls.NodeStatus], names: str) -> list[calls.NodeStat
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise InputError(
-            f"there is no node {fold_hosts(unknown)}", hint="`sapwood node list` shows them"
+            f"node {fold_hosts(unknown)} does not exist", hint="`sapwood node list` shows them"
         )
     return [one for one in nodes if one.record.name in wanted]
 

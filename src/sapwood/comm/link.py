@@ -37,7 +37,7 @@ links that feed it, hop by hop to whoever writes.
 number. So the credit of an upward link waits for links further up or for downward ones, the
 credit of a downward link only for links further down, and a leaf never waits. In this order,
 upward links from the leaves to the root, then downward ones from the root to the leaves, every
-link waits only for later ones, so there is no cycle. An answer could close a cycle: a message
+link waits only for later ones, so no cycle exists. An answer could close a cycle: a message
 from the parent that makes this place send something to the parent. Such a message is *not* held
 back (:func:`holds_back`); its number is bounded by what was asked, which its sender bounds.
 """

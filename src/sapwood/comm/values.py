@@ -31,7 +31,7 @@ EXT_SCALAR = 5
 EXT_PICKLED = 8
 
 LONG = 64 * 1024
-"""Length from which bytes and texts lie in the payload, as arrays do."""
+"""Length from which bytes and texts are stored in the payload, as arrays are."""
 
 MAX_DEPTH = 64
 """Nesting of lists, tuples and dictionaries in a value."""
@@ -125,7 +125,7 @@ class Encoded:
         ]
 
     def message_payload(self) -> bytes:
-        """Return the payload as bytes of its own."""
+        """Return a copy of the payload as bytes."""
         return self.arrays[0].tobytes() if len(self.arrays) == 1 else bytes(self.payload())
 
     def payload(self) -> bytes | bytearray | memoryview:
@@ -149,7 +149,7 @@ def encode(value: Any, locate: Locate | None = None) -> Encoded:
     Args:
         value: None, bool, int, float, complex, str, bytes, numpy scalars and arrays, and
             lists, tuples, sets and dictionaries of them. Subclasses of these are other types.
-        locate: Says at which offset of the payload an array lies, where somebody else lays
+        locate: Returns the offset of an array in the payload, where the caller lays
             the payload out; by default one array follows the other.
 
     Raises:
@@ -188,7 +188,7 @@ def decode(body: bytes | memoryview, payload: bytes | bytearray | memoryview) ->
 def outline(body: bytes | memoryview) -> Any:
     """Return the value of a body with an :class:`ArrayMeta` in the place of each array.
 
-    :func:`encode` takes such a value back: what becomes of it has arrays at the same offsets.
+    :func:`encode` takes such a value back: the result has arrays at the same offsets.
 
     Raises:
         ProtocolError: The body is malformed.
@@ -367,7 +367,7 @@ _CONVERTERS: dict[type, _Converter] = {
 }
 
 _KEYS = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types of keys that arrive as they are, and those of the parts of a key that is a tuple."""
+"""Types of keys that arrive unchanged, also as parts of a key that is a tuple."""
 
 _INSTEAD = {
     frozenset: "send a set",
@@ -435,5 +435,5 @@ _no_arrays = partial(_read, memoryview(b""))
 decode_plain: Callable[[bytes | memoryview], Any] = msgspec.msgpack.Decoder(
     ext_hook=_no_arrays
 ).decode
-"""As :func:`decode` without a payload, of a body that this program itself made: what is wrong
+"""As :func:`decode` without a payload, of a body that this program itself made: an error
 with it is an error of msgspec."""

@@ -687,7 +687,7 @@ def _way_to(
     Raises:
         NodeLostError: No head runs on this machine.
         CommunicationError: The head of another machine is not reached.
-        SecurityError: It is on another machine, and there is no credential.
+        SecurityError: It is on another machine, and no credential is given.
     """
     if name.startswith(SCHEME):
         if credential is None:

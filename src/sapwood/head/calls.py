@@ -253,7 +253,7 @@ class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
         not_after: When they end, seconds since 1970.
         subject: Name of the holder.
         id: Of the credential.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
         reserved: Whether it may use nodes that are reserved; see :class:`NodeRecord`.
     """
 
@@ -297,7 +297,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
         nodes: The nodes that it is for, folded; empty for all.
         lifetime: For how many seconds; 0 for 7 days, or as long as the policy allows.
         holder: Public key of the only holder; empty for any holder.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
     """
 
     subject: str = ""
@@ -323,7 +323,7 @@ class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
         issued: When it was issued.
         bound: Whether it is bound to the key of its holder.
         revoked: When it was revoked; 0 if it was not.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
     """
 
     id: str
@@ -1170,7 +1170,7 @@ class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):
         names: The rights of the credential.
         subject: Who it is for.
         ids: Of each of its blocks.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
         owner: Whose the session is: see :class:`~sapwood.security.rights.Rights`.
         issued_user: The user that the issuer of the credential wrote.
     """

@@ -210,7 +210,7 @@ class FrontEndService:
     def check(self) -> State:
         """Look whether front ends can find the socket."""
         if not self._path.is_socket():
-            raise ResourceError("somebody has removed the socket of the head")
+            raise ResourceError("the socket of the head was removed")
         return State.READY
 
     def receive(self, _event: ComponentEvent) -> None:
@@ -291,7 +291,7 @@ REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
         ComponentAction.RESTART: f"restart components of its nodes; {_DOWN}",
     },
     FrontEndService.name: {
-        ComponentAction.STOP: f"nobody could start it again: restart it, or {_DOWN}"
+        ComponentAction.STOP: f"it could not be started again: restart it, or {_DOWN}"
     },
 }
 """What users may not do with components of a head, and what to do instead."""

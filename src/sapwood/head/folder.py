@@ -54,7 +54,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{shown(name)} is no name of a cluster",
+            f"{shown(name)} is not a name of a cluster",
             hint="use up to 32 small letters, digits and hyphens, such as lab-2",
         )
     return heads_folder(environment) / name

@@ -238,7 +238,7 @@ class Gate:
         challenge, caller.challenge = caller.challenge, b""
         try:
             if not challenge:
-                raise SecurityError("nobody was asked for a credential")
+                raise SecurityError("no credential was asked for")
             found = verify(
                 shown,
                 self._issuer,
@@ -325,7 +325,7 @@ class Gate:
             named = rights.issued_session == record.name
             if works and not (mine or named or r.ADMIN in rights.names):
                 raise SecurityError(
-                    f"somebody else has made the session '{record.name}'",
+                    f"the session '{record.name}' belongs to another client",
                     where=made.subject or "the user of the head",
                     hint="ask for a credential that names it: "
                     + command("credential", "issue", "--session", record.name),
@@ -429,7 +429,7 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
     more = set(wanted.rights) - by.names
     if more:
         raise SecurityError(
-            f"nobody gives rights that they have not: {', '.join(sorted(more))}",
+            f"cannot grant rights you do not hold: {', '.join(sorted(more))}",
             hint=f"this credential gives {', '.join(sorted(by.names))}",
         )
     if by.session and wanted.session not in {"", by.session}:

@@ -794,7 +794,7 @@ class Head:
         if not found:
             known = ", ".join(one.name for one in self.records() if one.state != GONE)
             raise ConfigurationError(
-                f"there is no node '{wanted.name}'", hint=f"nodes are {known}" if known else ""
+                f"node '{wanted.name}' does not exist", hint=f"nodes are {known}" if known else ""
             )
         record = found[-1]  # one that is leaving may have the same name
         if record.host <= len(self.control.hosts):
@@ -1226,7 +1226,7 @@ class Head:
             )
         if rights.nodes is not None:
             raise SecurityError(
-                "a session of its own may use all nodes, and the credential is for some",
+                "a separate session may use all nodes, and the credential is for some",
                 hint="use the nodes by sapwood.connect()",
             )
         if rights is not ALL_RIGHTS:

@@ -93,7 +93,7 @@ class Outcome(enum.Enum):
 
     SERVES = "it serves from now on"
     ENDED = "the cluster was ended"
-    STOPPED = "it was told to stop"
+    STOPPED = "it was stopped"
 
 
 def lease_time() -> float:
@@ -150,16 +150,16 @@ class Leadership:
                 raise StoreError(
                     "the store of the head holds something that is not a cluster's",
                     where=self._store.url,
-                    hint="give the cluster a prefix of its own: etcd://HOST:PORT/PREFIX",
+                    hint="give the cluster a separate prefix: etcd://HOST:PORT/PREFIX",
                 )
             self._store.compare_and_set(_NAME, name.encode(), 0)
             entry = self._store.get(_NAME)
         found = "" if entry is None else entry.value.decode(errors="replace")
         if found != name:
             raise ConfigurationError(
-                f"this store is that of the cluster '{found}', not of '{name}'",
+                f"this store belongs to the cluster '{found}', not to '{name}'",
                 where=self._store.url,
-                hint=f"use --name {found}, or give '{name}' a prefix of its own: "
+                hint=f"use --name {found}, or give '{name}' a separate prefix: "
                 "etcd://HOST:PORT/PREFIX",
             )
 

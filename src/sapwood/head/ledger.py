@@ -209,7 +209,7 @@ def kinds_of(texts: Iterable[str]) -> frozenset[str]:
         fitting = {kind for kind in KINDS if kind == text or kind.startswith(f"{text}.")}
         if not fitting:
             raise ConfigurationError(
-                f"there are no events of the kind {shown(text)}", hint=suggest(text, KINDS)
+                f"{shown(text)} is not a kind of event", hint=suggest(text, KINDS)
             )
         found |= fitting
     return frozenset(found)
@@ -282,7 +282,7 @@ class Ledger:
             facts: More about it.
         """
         if kind not in KINDS:
-            raise AssertionError(f"{kind} is no kind of event")
+            raise AssertionError(f"{kind} is not a kind of event")
         with self._lock:
             event = LedgerEvent(
                 number=next(self._numbers),

@@ -1,9 +1,9 @@
 """The policy of a cluster: automatic actions of its head and sessions, changed while they run.
 
 The policy is the table ``[policy]`` of the settings. Files and variables give it when the head
-starts, as they give all settings. What somebody sets at the head counts more, lies in the head's
+starts, like all settings. A value that is set at the head has precedence, is stored in the head's
 store, and is there again when the head starts again. Whoever acts by the policy asks
-:attr:`PolicyKeeper.current` each time, or is told of changes.
+:attr:`PolicyKeeper.current` each time, or receives changes.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class PolicyKeeper:
         if role in ROLES:
             return sorted(ROLES[role])
         raise ConfigurationError(
-            f"there is no role {shown(role)}",
+            f"{shown(role)} is not a role",
             hint=suggest(role, {*own, *ROLES}),
         )
 
@@ -167,7 +167,7 @@ class PolicyKeeper:
             found = [one for one in found if one.key == key or one.key.startswith(f"{key}.")]
             if not found:
                 find_setting((TABLE, *_parts(key)), "policy")  # says which there are
-                raise ConfigurationError(f"nobody has set {shown(key)}", where="policy")
+                raise ConfigurationError(f"{shown(key)} is not set", where="policy")
         return found
 
     def _row(self, parts: Key, value: str, origin: str) -> calls.PolicyRow:
@@ -286,7 +286,7 @@ def _parts(key: str) -> Key:
         node: Any = tomllib.loads(f"{key} = 0")
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(
-            f"{key[:80]!a} is no key of the policy", hint="`sapwood policy show` lists them"
+            f"{key[:80]!a} is not a key of the policy", hint="`sapwood policy show` lists them"
         ) from error
     parts: list[str] = []
     while isinstance(node, dict) and len(node) == 1:

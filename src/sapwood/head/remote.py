@@ -55,7 +55,7 @@ def places_of(address: str) -> list[str]:
         ) from error
     if not places or not address.startswith(SCHEME):
         raise ConfigurationError(
-            f"{shown(address)} is no address of a head", hint="write sapwood://host:port"
+            f"{shown(address)} is not an address of a head", hint="write sapwood://host:port"
         )
     return places
 
@@ -95,7 +95,7 @@ class TlsWay:
             raise SecurityError(
                 "this is not the head that the credential is for",
                 where=self.place,
-                hint="somebody else answers at this address; the credential was not shown",
+                hint="a different cluster answers at this address; the credential was not sent",
             )
 
     def _reach(self, places: Sequence[str]) -> ssl.SSLSocket:

@@ -4,10 +4,10 @@
 how it ended            follows    why
 ======================  =========  ================================================
 it has answered         over       the answer, an error included, is what was wanted
-a signal has killed it  again      nobody knows how far it was: its checkpoint does
-its session was lost    again      the session begins again, or is over then
+a signal has killed it  again      its progress is known from its checkpoint only
+its session was lost    again      the session restarts, or is over then
 SIGTERM has ended it    again      so does a machine that shuts down
-nobody knows            again      a former head had begun it
+unknown                 again      a former head had started it
 it failed, no answer    over       it would fail again
 ======================  =========  ================================================
 

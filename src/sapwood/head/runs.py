@@ -170,7 +170,7 @@ class HeadRuns:
         with self._lock:
             if len(self._watched) >= MAX_RUNNING:
                 raise ConfigurationError(
-                    f"{MAX_RUNNING} runs go on", hint="wait until some of them are over"
+                    f"{MAX_RUNNING} runs are active", hint="wait until some of them are over"
                 )
             run = secrets.token_hex(4)
             folder = self._folder / run
@@ -253,13 +253,13 @@ class HeadRuns:
             )
             if times is None:
                 restarts = len(record.restarts)
-                _log.info("run not begun again", run=record.id, how=end.value, restarts=restarts)
+                _log.info("run not restarted", run=record.id, how=end.value, restarts=restarts)
                 self._over(record, why_ended(status))
                 return
             try:
                 again = _started(msgspec.structs.replace(record, restarts=times))
             except ResourceError as error:
-                _log.warning("run not begun again", run=record.id, reason=error.what)
+                _log.warning("run not restarted", run=record.id, reason=error.what)
                 self._over(record, f"it cannot be restarted: {error.what}")
                 return
             try:
@@ -267,9 +267,9 @@ class HeadRuns:
             except StoreError as error:  # the next head finds the old record, and begins it again
                 _kill(again)
                 self._records[record.id] = record
-                _log.warning("run not begun again", run=record.id, reason=error.what)
+                _log.warning("run not restarted", run=record.id, reason=error.what)
                 return
-            _log.info("run begun again", run=record.id, restarts=len(times))
+            _log.info("run restarted", run=record.id, restarts=len(times))
             self._note(
                 "run.restarted",
                 f"{record.program} {record.id}: its process was gone",

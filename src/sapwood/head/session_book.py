@@ -50,7 +50,7 @@ STORE_RETRY = 1.0
 """Seconds between two tries to record that a root restarts, such as on a full disk."""
 
 DOWN = "the cluster is down"
-LOST = "its process ended while there was no head"
+LOST = "its process ended while the head was down"
 
 _ATTACHABLE = frozenset({SessionState.DETACHED.value, SessionState.READY.value})
 
@@ -73,7 +73,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         secret: What front ends on other machines must know.
         idle: Seconds without attached clients after which it ends; 0 for never.
         disconnect: Treatment of results that arrive without an attached client.
-        user: The user of nodes as whom its processes run; empty for that of their daemons.
+        user: The user of nodes as whom its processes run; empty for the user of their daemons.
         machines: Nodes that the one before it was on, which are waited for a while.
         former: What nodes call the processes of the one before it, which are ended.
         credential: Ids of the credential that makes it; none for the head's user.
@@ -236,7 +236,7 @@ class SessionBook:
             record = msgspec.structs.replace(record, state=state, socket=told.socket)
         if record.pid and told is None:  # a root that ends normally removes its notice
             self._keep(self._after(record, SessionStep.ENDS))
-            self._over(record, "it ended while there was no head")
+            self._over(record, "it ended while the head was down")
             return
         if not record.pid:
             self._over(record, LOST)
@@ -304,7 +304,7 @@ class SessionBook:
                 one.name for one in self.records() if not SessionState(one.state).is_over
             )
             raise ConfigurationError(
-                f"there is no session '{text}'",
+                f"session '{text}' does not exist",
                 hint=f"sessions are {known}" if known else "`sapwood session create` makes one",
             )
         by_id = [one for one in found if one.id == number]
@@ -356,7 +356,7 @@ class SessionBook:
             name = wanted.name or f"s-{session[:4]}"
             if _NAME.fullmatch(name) is None or _ID.fullmatch(name) is not None:
                 raise ConfigurationError(
-                    f"{shown(name)} is no name of a session",
+                    f"{shown(name)} is not a name of a session",
                     hint="use up to 64 letters, digits, dots and hyphens, such as night-run; eight "
                     "hexadecimal digits would be an id",
                 )
@@ -612,7 +612,7 @@ class SessionBook:
                 )
             if watch is None and (known.pid or not known.restarts):
                 raise ResourceError(
-                    f"the session '{record.handle}' is starting still", hint="try again soon"
+                    f"the session '{record.handle}' is still starting", hint="try again soon"
                 )
             draining = self._after(known, SessionStep.ENDS)
             report = known.report or calls.SessionReport(id=record.id, state="")
@@ -677,7 +677,7 @@ class SessionBook:
                 self._early.pop(record.id, None)
                 self._records[record.id] = record
         except SapwoodError as error:
-            _log.warning("session not begun again", session=record.handle, reason=error.what)
+            _log.warning("session not restarted", session=record.handle, reason=error.what)
             self._over(record, reason)
             return
         self._begin_again(record, former, plan, reason)
@@ -708,7 +708,7 @@ class SessionBook:
                 self.processes.later(STORE_RETRY, self._begin_again, record, former, plan, reason)
                 return
             self._clear(former)
-        _log.warning("session begins again", session=record.handle, reason=reason)
+        _log.warning("session restarts", session=record.handle, reason=reason)
         facts = {"restarts": str(len(record.restarts))}
         self._note(
             "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts

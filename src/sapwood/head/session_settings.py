@@ -2,7 +2,7 @@
 
 The root of a session is a process of the head's user. Its settings name programs, files and
 arguments of commands, so whoever chose them all could have that user do anything. The head's own
-settings count for a session of such a creator, but for those of an allow-list.
+settings count for a session of such a creator, except the settings of an allow-list.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class RootsHere:
             except SecurityError:  # whoever made it may do so no more
                 raise
             except SapwoodError as error:
-                _log.warning("session not begun again", session=plan.id, reason=error.what)
+                _log.warning("session not restarted", session=plan.id, reason=error.what)
                 if time.monotonic() > end:
                     raise
             with self._changed:

@@ -241,7 +241,7 @@ class Staging:
         ]
         if taken:
             raise InputError(
-                f"{shown(name)} is the name of something that is no environment",
+                f"{shown(name)} is the name of something that is not an environment",
                 where=fold_hosts(taken),
                 hint=f"give another name by --as NAME, or {command('stage', 'remove', name)}",
             )
@@ -289,7 +289,7 @@ class Staging:
                 return _placed(kept, wanted, folder, collected.files, alike=not failed), failed
         except OSError as error:
             raise InputError(
-                f"what was collected cannot be written: {error.strerror or error}",
+                f"collected files cannot be written: {error.strerror or error}",
                 where=str(error.filename or folder),
             ) from error
 
@@ -328,7 +328,7 @@ class Staging:
         names = expand_hosts(nodes)
         if unknown := [name for name in names if name not in there]:
             raise InputError(
-                f"there is no node {fold_hosts(unknown)}", hint="`sapwood node list` shows them"
+                f"node {fold_hosts(unknown)} does not exist", hint="`sapwood node list` shows them"
             )
         if away := [name for name in names if not there[name].can_be_asked]:
             one = there[away[0]]
@@ -800,7 +800,7 @@ def _of_node(error: SapwoodError) -> SapwoodError:
 def _gone(reason: str) -> NodeLostError:
     return NodeLostError(
         f"the node is gone: {reason}",
-        hint="stage it again when the node is back: it goes on where it was",
+        hint="stage it again when the node is back: it continues where it was",
     )
 
 

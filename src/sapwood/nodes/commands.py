@@ -116,7 +116,7 @@ class Commands:
         unknown = wanted - set(there.values())
         if unknown or not wanted:
             raise ConfigurationError(
-                f"there is no node {fold_hosts(unknown)} that takes commands now"
+                f"node {fold_hosts(unknown)} takes no commands now"
                 if unknown
                 else f"{shown(self._nodes)} names no nodes",
                 where="nodes",
@@ -144,7 +144,7 @@ class Commands:
         wants = set(input_to)
         if unknown := sorted(wants - set(meant.values())):
             raise ConfigurationError(
-                f"there is no node {shown(unknown[0])}",
+                f"node {shown(unknown[0])} does not exist",
                 hint=f"nodes are {fold_hosts(meant.values())}",
             )
         running = RunningCommand(self._carrier, next(self._numbers), meant, self._forget)

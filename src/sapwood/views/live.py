@@ -487,7 +487,7 @@ class _NodeLook:
         glance = await glance_of(self._ask)
         found = next((one for one in glance.nodes if one.name == self._name), None)
         if found is None:
-            raise ConfigurationError(f"there is no node {shown(self._name)}")
+            raise ConfigurationError(f"node {shown(self._name)} does not exist")
         if self._looks % STATUS_EVERY == 0:
             with contextlib.suppress(SapwoodError):
                 said = await self._ask(calls.STATUS, [found.host])

@@ -180,8 +180,8 @@ def test_a_worker_that_is_killed_takes_its_commands_along(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("cluster", "why"),
     [
-        ("10.0.0.5:8786", "no address of a Dask scheduler"),
-        ("inproc://x", "no address of a Dask scheduler"),
+        ("10.0.0.5:8786", "not an address of a Dask scheduler"),
+        ("inproc://x", "not an address of a Dask scheduler"),
         (SimpleNamespace(scheduler=SimpleNamespace(address="inproc://x")), "no Dask client"),
         (7, "no Dask client"),
     ],

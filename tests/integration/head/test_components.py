@@ -193,7 +193,7 @@ def test_what_may_not_be_done_says_what_to_do_instead(
     with pytest.raises(InputError) as elsewhere:
         act("store", ComponentAction.RESTART, "n1")
     assert "add --node head" in elsewhere.value.hint
-    with pytest.raises(InputError, match="no node n9"):
+    with pytest.raises(InputError, match="node n9 does not exist"):
         act("zygotes", ComponentAction.STOP, "n9")
     for name in ("store", "service", "tree"):
         with pytest.raises(ConfigurationError, match="cannot be stopped") as caught:

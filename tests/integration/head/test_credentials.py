@@ -547,7 +547,10 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     for one in others:
         with up.access(one) as head, pytest.raises(SecurityError):
             head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)
-    with up.access(foreign) as head, pytest.raises(SecurityError, match="somebody else has made"):
+    with (
+        up.access(foreign) as head,
+        pytest.raises(SecurityError, match="belongs to another client"),
+    ):
         head.client.call(calls.END_SESSION, "anns", PATIENCE)
     assert up.events("credential.refused")[-1].facts["where"] == "ann"
     for one in (
@@ -685,7 +688,7 @@ def test_nobody_issues_more_than_they_may(up: UpHead) -> None:
             issue(rights=["run", "spawn"])
         with pytest.raises(SecurityError, match="they have not"):
             issue(role="user")
-        with pytest.raises(ConfigurationError, match="no role 'kin'"):
+        with pytest.raises(ConfigurationError, match="'kin' is not a role"):
             issue(role="kin")
         with pytest.raises(ConfigurationError, match="allows nothing"):
             issue()
@@ -931,7 +934,7 @@ def test_events_are_found_and_followed(up: UpHead) -> None:
         up.issue("run", subject="yan")
         until(lambda: len(heard) == 2)
         assert [one.text.split()[-1] for one in heard] == ["zoe", "yan"]
-        with pytest.raises(ConfigurationError, match="no events of the kind"):
+        with pytest.raises(ConfigurationError, match="is not a kind of event"):
             head.client.call(calls.FOLLOW_EVENTS, {"kinds": ["x"]}, PATIENCE)
         page = head.client.call(calls.EVENTS, {"nodes": ["n1"], "kinds": ["node.lost"]}, PATIENCE)
         assert page["events"][-1]["text"] == "not asked for"
@@ -979,7 +982,7 @@ def test_who_may_run_code_in_a_session_runs_commands_on_its_nodes(
         give("run", session="another")
         assert "is for the session 'another'" in run(*far, status=6)
         give("run")
-        assert "somebody else has made" in run(*far, status=6)
+        assert "belongs to another client" in run(*far, status=6)
         give("run", nodes="n2", session="cmds")
         assert "on no node" in run(*far, status=2)
         with up.access(runs) as head:

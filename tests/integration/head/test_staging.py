@@ -192,7 +192,7 @@ def test_an_environment_is_installed_once_and_used_by_commands_and_runners(
     data = random_file(tmp_path / "data", 1000)
     two.run("stage", "put", str(data), "--as", "taken")
     error = two.run("stage", "environment", str(lock), "--as", "taken", status=2)
-    assert "no environment" in error
+    assert "not an environment" in error
     assert "n[1-2]" in error
 
 
@@ -237,7 +237,7 @@ def test_what_differs_comes_from_each_node_and_what_is_missing_is_named(
     assert "No such file" in error
     assert (out / "n1" / "rare").read_text() == "one"
     assert "cannot be read" in two.run("stage", "put", str(tmp_path / "nothing"), status=2)
-    assert "no node n9" in two.run("stage", "put", str(out), "--nodes", "n9", status=2)
+    assert "node n9 does not exist" in two.run("stage", "put", str(out), "--nodes", "n9", status=2)
 
 
 def test_the_component_can_be_stopped_and_goes_on_with_what_was_there(

@@ -290,7 +290,7 @@ def test_what_runs_on_a_node_is_shown(cli: Cli, head: Any, until: Until, tmp_pat
     assert "sleep 600" in shown
     assert max(map(len, shown.splitlines())) <= 80
     until(lambda: not activity().sessions and not activity().commands)
-    assert "no node n9" in cli.run("node", "status", "--node", "n9", status=2)
+    assert "node n9 does not exist" in cli.run("node", "status", "--node", "n9", status=2)
 
 
 @pytest.mark.row("A-LOG-1")
@@ -331,7 +331,7 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     assert all(" n2[" in line for line in one.splitlines())
     assert cli.run("logs", "--name", "default", "--since", "1us") == ""
     assert cli.run("logs", "--name", "default", "--level", "error") == ""
-    assert "no node n9" in cli.run("logs", "--name", "default", "--node", "n9", status=2)
+    assert "node n9 does not exist" in cli.run("logs", "--name", "default", "--node", "n9", status=2)
 
 
 @pytest.mark.row("D-7")

@@ -150,7 +150,7 @@ def test_a_command_runs_on_the_nodes_that_are_meant() -> None:
             written, ends = finish(running)
         assert written == {"local3": b"for you"}
         assert set(ends) == {"local1", "local3"}
-        with pytest.raises(ConfigurationError, match="no node 'local2'") as refused:
+        with pytest.raises(ConfigurationError, match="node 'local2' does not exist") as refused:
             some.start(["cat"], input_to=["local2"])
         assert "nodes are local[1,3]" in str(refused.value)
 
@@ -158,7 +158,7 @@ def test_a_command_runs_on_the_nodes_that_are_meant() -> None:
 @pytest.mark.parametrize(
     ("nodes", "what"),
     [
-        ("local,gpu[1-2]", r"no node gpu\[1-2\] that takes commands now.*nodes are local"),
+        ("local,gpu[1-2]", r"node gpu\[1-2\] takes no commands now.*nodes are local"),
         ("gpu[1", r"gpu\[1"),
         (",", "names no nodes"),
     ],
@@ -183,7 +183,7 @@ def test_who_does_not_read_holds_up_nobody_after_its_end(commands: Commands) -> 
 
 
 def test_a_node_that_is_not_there_gets_no_input(commands: Commands) -> None:
-    with pytest.raises(sapwood.ConfigurationError, match="there is no node 'n9'"):
+    with pytest.raises(sapwood.ConfigurationError, match="node 'n9' does not exist"):
         commands.start(["cat"], input_to=["n9"])
 
 

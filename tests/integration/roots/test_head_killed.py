@@ -152,11 +152,11 @@ def test_a_session_that_is_gone_when_the_next_head_comes(
     until(lambda: not psutil.pid_exists(left["pid"]))
     up()
     ended = asked("session", "show", "left")
-    assert (ended["state"], ended["reason"]) == ("ended", "it ended while there was no head")
+    assert (ended["state"], ended["reason"]) == ("ended", "it ended while the head was down")
     lost = asked("session", "show", "lost")
     assert (lost["state"], lost["reason"]) == (
         "failed",
-        "its process ended while there was no head",
+        "its process ended while the head was down",
     )
     assert not Path(made["socket"]).parent.exists()
     assert not list((state / "sapwood/heads/default/sessions").iterdir())

@@ -150,7 +150,7 @@ def test_a_run_at_a_session(standing: str, program: str) -> None:
     answer = as_json("run", program, "--session", standing)
     assert answer["result"]["n"] == 10
     assert "has its agents" in sapwood_error("run", program, "--session", standing, "--agents", "2")
-    assert "no session 'nobody'" in sapwood_error("run", program, "--session", "nobody")
+    assert "session 'nobody' does not exist" in sapwood_error("run", program, "--session", "nobody")
     assert "leave out" in sapwood_error("run", program, "--detach", "--watch")
 
 
@@ -176,7 +176,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert as_json("session", "show", made["id"])["state"] == "ended"
     assert "shell" not in sapwood_cli("session", "list")
     assert "it was deleted" in sapwood_cli("session", "list", "--all")
-    assert "no session 'shel'" in sapwood_error("session", "show", "shel")
+    assert "session 'shel' does not exist" in sapwood_error("session", "show", "shel")
     assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was told
 
 

@@ -284,7 +284,7 @@ def test_who_watches_does_not_work(left: str) -> None:
 
 @pytest.mark.row("C4-LOOKUP")
 def test_names_that_nobody_has(head: Head, left: str) -> None:
-    with pytest.raises(ConfigurationError, match="no session 'day'") as caught:
+    with pytest.raises(ConfigurationError, match="session 'day' does not exist") as caught:
         sapwood.attach("day")
     assert "night" in caught.value.hint
     with pytest.raises(ConfigurationError, match="a session 'night' already"):

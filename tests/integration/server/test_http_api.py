@@ -269,7 +269,7 @@ def test_bad_requests_say_what_is_wrong(web: WebHead) -> None:
             ("/api/v1/events?limit=many", "limit"),
             ("/api/v1/events?colour=red", "no parameter 'colour'"),
             ("/api/v1/events?limit=1&limit=2", "given twice"),
-            ("/api/v1/events?kind=nonsense", "no events of the kind"),
+            ("/api/v1/events?kind=nonsense", "is not a kind of event"),
             ("/api/v1/logs?level=loud", "no level"),
         ):
             answer = client.get(path)

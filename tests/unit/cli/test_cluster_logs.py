@@ -122,7 +122,7 @@ def test_only_what_is_wanted_is_read() -> None:
     head.log(1, 130, "new")
     assert events(reader(head, Wanted(nodes=("n1",), after=20.0)).read()) == [("n1", "new")]
     assert events(reader(head, Wanted(level="error")).read()) == []
-    with pytest.raises(InputError, match="no node n7"):
+    with pytest.raises(InputError, match="node n7 does not exist"):
         reader(head, Wanted(nodes=("n7",))).refuse_unknown()
 
 

@@ -41,5 +41,5 @@ def test_the_head_has_a_name_among_the_nodes() -> None:
     assert owners_of(nodes, "head") == ([], True)
     assert owners_of(nodes, "n2") == (nodes[1:], False)
     assert owners_of(nodes, "n[1-2],head") == (nodes, True)
-    with pytest.raises(InputError, match="no node n3"):
+    with pytest.raises(InputError, match="node n3 does not exist"):
         owners_of(nodes, "n3,head")

@@ -172,5 +172,5 @@ def test_what_runs_is_a_row_for_each_process() -> None:
 def test_a_node_that_never_was_is_an_error() -> None:
     nodes = [node("n1"), node("n2"), node("n3")]
     assert [one.record.name for one in chosen(nodes, "n[2-3]")] == ["n2", "n3"]
-    with pytest.raises(InputError, match=r"no node n\[8-9\]"):
+    with pytest.raises(InputError, match=r"node n\[8-9\] does not exist"):
         chosen(nodes, "n1,n[8-9]")

@@ -81,7 +81,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     first = client()
     shutil.rmtree(Path(find_head().socket).parent)
     on_thread(supervisor.poll)
-    assert supervisor.view("service").reason.endswith("removed the socket of the head")
+    assert supervisor.view("service").reason.endswith("the socket of the head was removed")
     clock.advance(1.0)
     on_thread(supervisor.poll)
     second = client()

@@ -244,7 +244,7 @@ def test_a_lease_that_ends_while_the_store_is_away_is_replaced_when_it_is_back(
 
 def test_a_store_of_another_cluster_is_refused(heads: Heads) -> None:
     heads.begin("h1:1")
-    with pytest.raises(ConfigurationError, match="that of the cluster 'lab', not of 'den'"):
+    with pytest.raises(ConfigurationError, match="belongs to the cluster 'lab', not to 'den'"):
         heads.begin("h2:2", "den")
 
 

@@ -85,8 +85,8 @@ def _output(keeper: PolicyKeeper) -> str:
         ("idle.sesion", "1h", "no setting", "session"),
         ("idle", "1h", "no setting", ""),
         ("comm.window", "1", "no setting", ""),
-        ("a b", "1", "no key", "policy show"),
-        ("", "1", "no key", "policy show"),
+        ("a b", "1", "not a key", "policy show"),
+        ("", "1", "not a key", "policy show"),
         ("x = 1\ny", "1", "no setting", ""),
         ("idle.session", "9" * 5000, "characters", ""),
     ],
@@ -113,13 +113,13 @@ def test_watchers_are_told_of_what_is_another_now(keeper: PolicyKeeper) -> None:
 def test_roles_are_those_of_every_cluster_and_those_of_the_policy(keeper: PolicyKeeper) -> None:
     assert keeper.rights_of("owner") == sorted(RIGHTS)
     assert keeper.rights_of("analyst") == ["connect", "run"]
-    with pytest.raises(ConfigurationError, match="no role 'analist'") as caught:
+    with pytest.raises(ConfigurationError, match="'analist' is not a role") as caught:
         keeper.rights_of("analist")
     assert "analyst" in caught.value.hint
     shown = {row.key: row.origin for row in keeper.rows("roles")}
     assert {f"roles.{role}.rights" for role in [*ROLES, "analyst"]} == shown.keys()
     assert shown["roles.owner.rights"] == "default"
-    with pytest.raises(ConfigurationError, match="nobody has set"):
+    with pytest.raises(ConfigurationError, match="is not set"):
         keeper.rows("roles.nobody.rights")
 
 

@@ -291,7 +291,7 @@ def test_what_cannot_be_staged_is_refused_before_anything_is_sent(
     ):
         with pytest.raises(kind):
             staging_of(head).put(paths, name=name)
-    with pytest.raises(InputError, match="no node n9"):
+    with pytest.raises(InputError, match="node n9 does not exist"):
         staging_of(head).put([large], nodes="n9")
     assert not head.asked
 
@@ -377,7 +377,7 @@ def test_an_environment_takes_no_name_of_something_else(
 ) -> None:
     staging_of(head).put([large], "n[2-3]", name="grove")
     with pytest.raises(
-        InputError, match="'grove' is the name of something that is no env"
+        InputError, match="'grove' is the name of something that is not an env"
     ) as caught:
         staging_of(head).environment(lock, cache)
     assert caught.value.where == "n[2-3]"

@@ -1006,7 +1006,7 @@ class TimedWaves(GeneralWaves):
         return effects + super().complete(stream, wave)
 
     def incomplete(self, stream: NodeStream, wave: Wave, child: int) -> Effects:
-        """Pass a wave on without stragglers: there is no time to ask the child again."""
+        """Pass a wave on without stragglers, because asking the child again would take too long."""
         effects = self._request_elsewhere(stream, wave, child)
         return effects if wave.waiting else effects + self.complete(stream, wave)
 

@@ -101,14 +101,14 @@ class Opening:
         return effects
 
     def child_came(self, rank: int, *, fresh: bool) -> Effects:
-        """A place was attached: it is told of the streams that concern it."""
+        """Send an attached place the streams that concern it."""
         links = self._near.links_to((rank,))
         streams = [self.open[number] for number in sorted(self.open)]
         streams = [stream for stream in streams if stream.concerns(rank)]
         effects: Effects = [ev.Transmit(links, msg.Open(stream.spec)) for stream in streams]
         quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
         if fresh and not quiet and self._near.router.tree.is_agent(rank):
-            return effects  # it has none that could have ended, and tells nobody
+            return effects  # it has none that could have ended, and sends no notices
         if not self._knows:
             return effects  # all children hear the rest when this place does
         numbers = tuple(stream.spec.stream for stream in streams)

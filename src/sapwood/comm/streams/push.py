@@ -4,7 +4,7 @@ An agent numbers what it sends in a stream, from 1 on in each process, and keeps
 has said that it has it. The root takes number after number and drops all others. Whatever is lost
 with a place, the next parent says ``Open`` to those below, and it goes down to the agents: they
 send again what they keep. An agent that keeps a window of them is to send no more meanwhile (flow
-control). Where the stream is paced, the root confirms only what somebody has read, so that a slow
+control). Where the stream is paced, the root confirms only values that were read, so that a slow
 reader stops the agents (back-pressure).
 """
 
@@ -140,14 +140,14 @@ class PushContributions:
         return False
 
     def told_at_once(self, stream: NodeStream, rank: int) -> Effects:
-        """Confirm what an agent has sent, if that is much or somebody waits for it."""
+        """Confirm the values of an agent, if they are many or the agent waits."""
         heard = stream.heard[rank]
         if stream.sweeps or _done(stream, heard) - heard.told >= TELL_AFTER:
             return self._told(stream, [rank])
         return []
 
     def read(self, _now: float, event: ev.Read) -> Effects:
-        """Somebody has read what an agent had sent: it may send more."""
+        """Record that values of an agent were read, so that it may send more."""
         stream = self.open.get(event.stream)
         heard = stream.heard.get(event.rank) if stream is not None else None
         if stream is None or heard is None:
@@ -193,7 +193,7 @@ class PushContributions:
 def _done(stream: NodeStream, heard: PushReceived) -> int:
     """Return up to which number an agent is to forget what it has sent.
 
-    A sweep waits for what has arrived, whether somebody reads it or not.
+    A sweep waits for values that have arrived, whether they are read or not.
     """
     return heard.last if stream.sweeps else heard.last - heard.unread
 

@@ -8,7 +8,7 @@ Contributors keep their contribution until a later wave confirms it. Its life is
       |                   |                   |
       +------ close ------+------ close ------+--> CLOSED
 
-A stream that drains or is quiet begins no wave and sends nothing; what was sent before is on
+A stream that drains or is quiet starts no wave and sends nothing; earlier messages are on
 its way only while it drains. ``flush`` changes no state.
 
 This is state and no more: the engine (``engine.py``) reads and changes it, and nothing here calls
@@ -58,7 +58,7 @@ WINDOW = 64
 """Contributions of one agent to one stream that it keeps before it is to wait."""
 
 EPOCH = 2**32
-"""Numbers of one process of an agent; a later one goes on above them."""
+"""Numbers of one process of an agent; a later process continues above them."""
 
 NOT_WANTED = -1
 """Attempt of a contribution for which the present parent has not asked."""
@@ -152,8 +152,8 @@ def divide(
 
     Args:
         router: Where places are.
-        members: Who takes part now.
-        named: Who was named when the stream was opened; by default the same. A child takes a
+        members: The present members.
+        named: The members named when the stream was opened; by default the same. A child takes a
             wave that names no ranks to be for these, whatever has changed since.
         follows: Whether the stream concerns every child, as agents may come below it.
 
@@ -292,7 +292,7 @@ class PushSent:
         last: Number of the last one.
         kept: Those that the root has not confirmed, in order.
         may_send: Whether the present parent knows the stream.
-        waited_for: Whether somebody waits for room.
+        waited_for: Whether a caller waits for room.
     """
 
     __slots__ = ("kept", "last", "may_send", "waited_for")
@@ -309,7 +309,7 @@ class PushReceived:
 
     Attributes:
         last: Number of the last one.
-        told: The last number that the agent was told of.
+        told: The last number that was confirmed to the agent.
         unread: How many wait here to be read, where that is what counts.
     """
 
@@ -450,13 +450,13 @@ class NodeStream:
         named: Those that were named then.
         left: Root: members that have left, where the stream can do nothing without them.
         pending: Agent: attempt in which each wave is wanted that it works on.
-        kept: What was contributed to each wave that is not confirmed.
+        kept: The contributions to each wave that is not confirmed.
         confirmed_to: Wave up to which all are confirmed.
         chunked: Whether large contributions may be put together piece by piece.
         policy: What it does with its waves; chosen when it opens.
         passes: Whether there is nothing to do but to pass down, to gather from all, and perhaps
             to count that.
-        counters: What it counts; those of a stream that is not counted count nothing.
+        counters: Its counters; they do nothing for a stream that is not counted.
         state: Where it is in its life; ``quiet`` says whether nothing may be sent.
         quiet_since: When that began, seconds; infinity while it is not so.
         absent: Root: agents that are lost and not back, where the stream does not wait for them.
@@ -465,17 +465,17 @@ class NodeStream:
         counts_late: Whether late contributions count, in a later wave.
         deadlines: When which wave's time is over.
         wake_at: When the wake-up that is under way is due; minus infinity without one.
-        outbox: What waits behind user-defined filters; where there are none, nothing does.
+        outbox: Effects that wait behind user-defined filters; empty without filters.
         filters: User-defined filters of this place in the newest version; in all versions they
             are for the same ways, up or down.
         version: The newest version of them and their parameters.
         wave_versions: Which of them a wave uses, in a stream that does not wait.
-        detained: What is to happen once the stream moves again.
+        detained: Work for the time when the stream moves again.
         lent: Memory of user-defined filters' results on their way down, by wave.
         sent: What this agent has sent without being asked.
         refused: Root: whose contributions to which wave came in a quiet time.
-        heard: Root: what has come of that, by agent.
-        paced: Root: whether it is confirmed only when somebody has read it.
+        heard: Root: the received part of that, by agent.
+        paced: Root: whether a value is confirmed only when it was read.
         partial: Root: whether waves end with what a junction would pass on.
         jobs: What user-defined filters work on, by ticket of the outbox.
     """
@@ -694,7 +694,7 @@ class NodeStream:
             version: The version.
             parameters: Its parameters.
             oldest: No wave names a version before this one.
-            code: Name of the staged filters that it has; by default those of the version before.
+            code: Name of the staged filters that it has; by default the previous version's.
 
         Raises:
             ProtocolError: No such filters are staged.
@@ -750,7 +750,7 @@ class NodeStream:
         return None if found is None else OwnFilters(found, code_name(found))
 
     def _known_filters(self) -> FilterAt | None:
-        """Note the filters of this place in each version; return those of the newest."""
+        """Record the filters of this place in each version; return the newest ones."""
         spec = self.spec
         if not spec.filters:
             return None
@@ -825,7 +825,7 @@ class NodeStream:
     def begin_part(
         self, number: int, attempt: int, body: bytes, payload: Payload | None, ranks: set[int]
     ) -> Wave:
-        """Begin a wave for some ranks; what is kept of them is in."""
+        """Start a wave for some ranks, with their kept contributions."""
         wave = self.begin(number, body, payload, {}, ranks)
         wave.attempt = attempt
         for kept in self.kept.get(number, ()):
@@ -841,7 +841,7 @@ class NodeStream:
         return first - 1
 
     def release(self, confirmed: int) -> list[Payload]:
-        """Return the contributions that nobody needs any more, and forget them."""
+        """Return the contributions that are no longer needed, and forget them."""
         self.confirmed_to = confirmed
         done = [number for number in self.kept if number <= confirmed]
         kept = [one for number in done for one in self.kept.pop(number)]
@@ -886,7 +886,7 @@ class NodeStream:
         return [one.payload for one in kept if one.payload is not None]
 
     def values(self) -> list[Payload]:
-        """Root: return the memory of the values of waves that somebody may still want."""
+        """Root: return the memory of the values of waves that may still be wanted."""
         late = self.late_waves if self.counts_late else {}
         waves = {**late, **self.waves}.values()
         return [wave.payload for wave in waves if wave.payload is not None]
@@ -895,7 +895,7 @@ class NodeStream:
         """Note who is missing in a wave that is passed on without them.
 
         Returns:
-            Root: values of waves that nobody waits for any more.
+            Root: values of waves that are no longer awaited.
         """
         known = self.late_waves.get(wave.number)
         if known is not None and known is not wave:  # this is one more part of it
@@ -907,7 +907,7 @@ class NodeStream:
         return []
 
     def late_is_over(self, wave: Wave) -> list[Payload]:
-        """Forget a late wave in which nobody is missing any more; as :meth:`time_is_over`."""
+        """Forget a late wave without missing members; as :meth:`time_is_over`."""
         return [] if wave.waiting or wave.missing else self._forget_late(wave.number)
 
     def _forget_late(self, number: int) -> list[Payload]:
@@ -969,11 +969,11 @@ class WavePolicy:
         return []
 
     def incomplete(self, _stream: NodeStream, _wave: Wave, _child: int) -> Effects:
-        """A child has answered without some of those that it was asked for."""
+        """Handle an answer of a child that lacks some of the requested ranks."""
         return []
 
     def complete(self, _stream: NodeStream, _wave: Wave) -> Effects:
-        """Nobody is waited for any more: pass the wave on."""
+        """Pass the wave on, because no contribution is missing."""
         return []
 
     def reduced(self, _stream: NodeStream, _wave: Wave, _total: Any) -> Effects:
@@ -997,7 +997,7 @@ class WavePolicy:
         return []
 
     def go_on_without(self, _stream: NodeStream, _wave: Wave, _ranks: set[int]) -> Effects:
-        """The root decided that a wave goes on without some agents."""
+        """Continue a wave without some agents, by a decision of the root."""
         return []
 
     def resumed(self, _stream: NodeStream) -> Effects:

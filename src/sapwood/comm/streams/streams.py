@@ -1,4 +1,4 @@
-"""The streams of one place: who takes which event and which message."""
+"""The streams of one place: dispatch of events and messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -124,13 +124,13 @@ class Streams:
         return effects
 
     def tree_changed(self) -> Effects:
-        """The tree is another one: who takes part in the next waves may be others."""
+        """Use another tree: the members of the next waves may change."""
         for stream in self.open.values():
             stream.tree_changed()
         return []
 
     def tick(self) -> Effects:
-        """Confirm what agents have pushed; look for control operations that may go on."""
+        """Confirm what agents have pushed; look for control operations that may continue."""
         effects = self._push.tick()
         for stream in self.open.values():
             if stream.sweeps:

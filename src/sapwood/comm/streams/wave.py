@@ -1,9 +1,9 @@
-"""One wave at one place: who has contributed, who was asked, who is missing.
+"""One wave at one place: contributions, requests and missing ranks.
 
 Every agent that this place is to bring together is at any time in exactly one of three sets:
 its contribution is in, a child was asked for it, or it is missing. A child answers each time it
-is asked, and names the ranks in its answer; who is not in it is missing again. So nothing is
-counted twice, whichever way it came, and nothing is lost while somebody still holds it.
+is asked, and names the ranks in its answer; ranks that are not in it are missing again. So nothing
+is counted twice, whichever way it came, and nothing is lost while a place still holds it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 
 
 class Advertised(msgspec.Struct, frozen=True, gc=False):
-    """A large contribution of a child, whose arrays are still there; ``rank`` is its first one."""
+    """A large contribution of a child, which still holds its arrays; ``rank`` is its first one."""
 
     child: int
     rank: int
@@ -87,7 +87,7 @@ class PassThrough(ContributionFetch, Protocol):
     body: bytes
 
     def on_draw(self, link: Link, message: Draw) -> Effects:
-        """Go on as whoever fetches the result wants it, or begin anew.
+        """Continue as the receiver of the result wants it, or restart.
 
         Raises:
             ProtocolError: It cannot be fetched so.
@@ -141,7 +141,7 @@ class ShiftedRanks:
 
     Args:
         gathering: The gathering.
-        first: What is added to ranks.
+        first: Offset that is added to ranks.
     """
 
     __slots__ = ("_first", "_gathering", "chunked", "partial", "placed", "total")
@@ -196,21 +196,21 @@ class Wave:
         body: The value that went down.
         payload: Its arrays.
         waiting: What each child was asked for and has not answered, oldest first.
-        missing: Ranks that are wanted, not in, and asked of nobody.
-        gathering: What came so far.
+        missing: Ranks that are wanted, not in, and requested from no child.
+        gathering: The contributions so far.
         asks: Numbers the requests to children. Parts of one wave share it: a late answer to an
-            earlier part is no answer to this one.
+            earlier part is not an answer to this one.
 
     Attributes:
         wanted: Whether the present parent waits for the answer.
         later: What the present parent wants of this wave when this part of it is done.
         given_up: Root: agents that are lost, and not waited for any more.
-        lacking: Who was missing in the last answer that lacked some.
+        lacking: Missing ranks of the last answer that lacked some.
         version: Of the parameters of user-defined filters.
         filtering: Whether it is full and in the hands of a user-defined filter.
         sent: What a filter made of the value, by child, or by -1 for all of them.
         values: Contributions with something to add.
-        offers: Large contributions of children that are still there.
+        offers: Large contributions that children still hold.
         fetching: What fetches them, if something does.
         pushers: Root: the processes that have pushed values since it began and have not answered,
             as their incarnations by rank.
@@ -361,7 +361,7 @@ class Wave:
             self.missing |= from_ranges(offer.ranks)
         if gone:
             self.offers = tuple(one for one in self.offers if one not in gone)
-            if self.fetching is not None:  # what has come of the others has this one in it
+            if self.fetching is not None:  # the arrived parts of others contain this one
                 self.fetching.stop()
                 self.fetching = None
         return bool(gone)
@@ -391,7 +391,7 @@ class Wave:
         self.weight += kept.weight
 
     def add_rank(self, message: Up) -> None:
-        """Note that a contribution is in that was passed on by itself."""
+        """Record a contribution that was passed on alone."""
         self._ranks += message.ranks
         self.weight += message.weight
 
@@ -440,7 +440,7 @@ class Wave:
         return asked
 
     def give_up(self, ranks: AbstractSet[int]) -> set[int]:
-        """Wait no more for those of the ranks that are not in; return who they are."""
+        """Stop waiting for the ranks that are not in; return them."""
         asked = {rank for asks in self.waiting.values() for ask in asks for rank in ask.ranks}
         offered = {rank for offer in self.offers for rank in from_ranges(offer.ranks)}
         out = (asked | offered | self.missing).intersection(ranks)

@@ -1,7 +1,7 @@
 """What a transport is: the one place where a protocol meets sockets.
 
 A transport works on any :class:`~sapwood.comm.loop.Loop`; all calls, in both directions, happen on
-the thread of that loop. There are no coroutines: results come as calls.
+the thread of that loop. It uses no coroutines: results come as calls.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Failed = Callable[[CommunicationError], None]
 """Told why a connection could not be made.
 
 The cause of the error (``__cause__``) is a ``ConnectionRefusedError`` or a ``FileNotFoundError`` if
-nobody listens there any more: whoever tries again and again may then give up.
+no process listens there any more, so that retries may end.
 """
 
 
@@ -41,13 +41,14 @@ class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a connection is made of.
 
     Attributes:
-        address: Where the peer is, as it is written; empty if it has none.
+        address: The peer's address as text; empty if it has none.
         local_address: Where this side is.
         protocol: What protects it, for example ``TLSv1.3``; empty for nothing.
         certificate_end: When the certificate ends that the peer has shown, seconds since 1970; 0 if
             it has shown none.
         unsent: Bytes that were written and that the kernel has not taken.
-        resent: TCP segments that the kernel has sent again, as nobody confirmed them; None where
+        resent: TCP segments that the kernel has sent again, because they were not confirmed; None
+        where
             there is no TCP.
     """
 
@@ -88,7 +89,7 @@ class Listener(Protocol):
         """Where it can be reached: what :meth:`Transport.connect` takes."""
 
     def close(self) -> None:
-        """Accept no more; connections that were accepted go on."""
+        """Accept no more; accepted connections continue."""
 
 
 class Transport(Protocol):

@@ -1,4 +1,4 @@
-"""Which protocols a TLS client offers, read from its first message before anybody answers it.
+"""The protocols that a TLS client offers, read from its first message before the answer.
 
 So one listening port can give each connection to the process, or the event loop, that serves its
 protocol, and only that one speaks TLS with it. The names of protocols are sent in clear text in any
@@ -88,7 +88,7 @@ class _Bytes:
         return int.from_bytes(self._take(size), "big")
 
     def vector(self, size: int) -> _Bytes:
-        """What has its length in front, in so many bytes."""
+        """A field with its length in front, in so many bytes."""
         return _Bytes(self._take(self.number(size)))
 
     def skip(self, size: int) -> None:

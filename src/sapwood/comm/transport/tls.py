@@ -1,6 +1,6 @@
 """TCP with mutual TLS 1.3, on any loop that watches descriptors: for processes on many machines.
 
-There is no TCP without TLS here, and nobody is served who shows no certificate of the same
+TCP is never used without TLS, and a peer is served only with a certificate of the same
 authority, unless a protocol says so. Certificates name nodes, not machines: whoever connects says
 which node is meant, and the address only says where it may be found.
 
@@ -57,7 +57,7 @@ ACCEPT_PAUSE = 0.1
 UNHEARD_TIMEOUT = 10.0
 """Seconds after which a connection is broken whose peer's machine confirms nothing that was sent.
 
-The kernel of a process that is stopped confirms; that of a machine that is cut off does not, and
+The kernel of a stopped process confirms; the kernel of a machine that is cut off does not, and
 would be asked again for a quarter of an hour.
 """
 
@@ -94,10 +94,10 @@ _OTHER_NAME = 62
 _NODE = re.compile(r"(?=.*[a-z])[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 Refused = Callable[[str, str], None]
-"""``refused(address, reason)`` is told of each peer that was not let in."""
+"""``refused(address, reason)`` receives each refused peer."""
 
 TakeSocket = Callable[[socket.socket, str], None]
-"""``take(socket, address)`` is given a connection on which nobody has spoken yet."""
+"""``take(socket, address)`` receives a connection without any bytes so far."""
 
 
 def accepting_context(credentials: Credentials) -> ssl.SSLContext:
@@ -107,7 +107,7 @@ def accepting_context(credentials: Credentials) -> ssl.SSLContext:
         ConfigurationError: Certificate, key and authority are not what they should be.
     """
     context = _context(credentials, ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0  # links are long: nobody resumes, and nothing is left unread
+    context.num_tickets = 0  # links are long: no session is resumed, and nothing is left unread
     return context
 
 
@@ -145,7 +145,7 @@ def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
 
 
 def is_unserved(error: CommunicationError) -> bool:
-    """Whether a node that was dialled is there, and only nobody serves the protocol there."""
+    """Whether a dialled node answers, but does not serve the protocol."""
     return isinstance(error.__cause__, _NotServedError)
 
 
@@ -223,7 +223,7 @@ class TlsTransport:
 
     Args:
         credentials: What this node shows, and whom it believes.
-        protocol: What is spoken; the other side must serve just this (ALPN).
+        protocol: The protocol (ALPN); the other side must serve just this.
         refused: Told of peers that were not let in.
         handshake_timeout: Seconds that a peer has to connect, and as many for its handshake.
 
@@ -257,7 +257,7 @@ class TlsTransport:
         self._credentials = credentials
 
     def listen(self, address: str, handler: ConnectionHandler, loop: Loop) -> Listener:
-        """Accept connections at a port of its own; port 0 takes a free one.
+        """Accept connections at a separate port; port 0 takes a free one.
 
         Raises:
             CommunicationError: The address is malformed or cannot be used.
@@ -303,7 +303,7 @@ def connect_unnamed(
 
     Args:
         address: ``NODEID@host:port,host:port``; the node must show a certificate of that name.
-        protocol: What is to be spoken (ALPN).
+        protocol: The protocol (ALPN).
         authority: Certificate of the authority that is believed, PEM.
         handler: Hears of the connection.
         loop: Watches it.
@@ -428,12 +428,12 @@ class TlsPort:
         return end
 
     def hold(self, expected: Callable[[str], bool], seconds: float) -> None:
-        """Let peers wait for a protocol that is not served elsewhere yet, but soon.
+        """Make peers wait for a protocol that will be served elsewhere soon.
 
         They count as peers in their handshake: where there are too many, the oldest makes room.
 
         Args:
-            expected: Whether a protocol that nobody serves will be served elsewhere soon.
+            expected: Whether an unserved protocol will be served elsewhere soon.
             seconds: For which a peer waits. After that it is answered here.
         """
         self._expected, self._patience = expected, seconds
@@ -456,7 +456,7 @@ class TlsPort:
 
         Args:
             sock: On which nothing was read yet.
-            peer: Its address, as it is shown.
+            peer: Its address as text.
         """
         if self._closed:
             sock.close()
@@ -476,7 +476,7 @@ class TlsPort:
         self._tell_context()
 
     def close(self) -> None:
-        """Accept no more, and end handshakes; connections that were accepted go on."""
+        """Accept no more, and end handshakes; accepted connections continue."""
         self._closed = True
         self._served.clear()
         self._elsewhere.clear()
@@ -507,7 +507,7 @@ class TlsPort:
     # --- accepting -------------------------------------------------------------------------------
 
     def _pause(self, seconds: float) -> None:
-        """Let those who wait do so: there is no place for them, and they cannot be refused."""
+        """Leave further peers waiting: no slot is free, and they cannot be refused."""
         if self._timer is None:
             self._loop.remove_reader(self._socket.fileno())
             self._timer = self._loop.call_later(seconds, self._go_on)
@@ -548,7 +548,7 @@ class TlsPort:
         return left
 
     def _greet(self, raw: socket.socket, peer: str) -> None:
-        """Look what a peer wants, if it may be for somebody else."""
+        """Read which protocol a peer wants, if it may be served elsewhere."""
         if not self._elsewhere and self._expected is None:
             self._shake_hands(raw, peer)
             return
@@ -578,7 +578,7 @@ class TlsPort:
         return next((take for take in found if take is not None), None)
 
     def _unserved(self, held: _Held) -> None:
-        """Nobody has begun to serve what a peer waits for: let it hear that."""
+        """Refuse a peer whose awaited protocol is not served."""
         self._left(held)
         self._shake_hands(held.end(), held.peer)
 
@@ -650,7 +650,7 @@ class _Served:
         self._port = port
 
     def close(self) -> None:
-        """Serve it no more; connections go on, and so does the port."""
+        """Serve it no more; connections and the port continue."""
         self._port.forget(self)
 
 
@@ -686,7 +686,7 @@ class _Hello:
         self._loop.add_reader(self._fd, self._readable)
 
     def end(self) -> socket.socket:
-        """Stop; nobody is told. Return the socket."""
+        """Stop silently; return the socket."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -720,11 +720,11 @@ class _Hello:
 
 
 class _Held:
-    """A peer that waits until somebody serves what it wants; what it said stays unread.
+    """A peer that waits until its protocol is served; its bytes stay unread.
 
     Args:
         sock: The connected socket.
-        peer: Its address, as it is shown.
+        peer: Its address as text.
         protocols: What it offers.
     """
 
@@ -740,7 +740,7 @@ class _Held:
         self._timer, self._failed = timer, failed
 
     def end(self) -> socket.socket:
-        """Stop; nobody is told. Return the socket."""
+        """Stop silently; return the socket."""
         if self._timer is not None:
             self._timer.cancel()
         return self.sock
@@ -778,7 +778,7 @@ class _Handshake:
         self._step()
 
     def end(self) -> ssl.SSLSocket:
-        """Stop; nobody is told. Return the socket."""
+        """Stop silently; return the socket."""
         if self._timer is not None:
             self._timer.cancel()
         self._watch(reading=False, writing=False)
@@ -818,7 +818,7 @@ class _Handshake:
 
 
 class _Farewell:
-    """The end of a socket: what was sent should arrive, so what comes is read, and dropped.
+    """The end of a socket: sent bytes should arrive, so received bytes are read and dropped.
 
     A socket that is closed while bytes wait in it resets its connection, and the other side may
     lose what it has not read yet.
@@ -863,7 +863,7 @@ class _Farewell:
 
 
 class _NotServedError(ConnectionRefusedError):
-    """The node is there, and says that nobody serves the protocol."""
+    """The node answers that the protocol is not served."""
 
 
 class _Dial:
@@ -1016,7 +1016,7 @@ class _Dial:
 
         def done() -> None:
             if sock.selected_alpn_protocol() != self._protocol:
-                failed(_NotServedError(f"nobody serves {self._protocol} there"))
+                failed(_NotServedError(f"{self._protocol} is not served there"))
             elif _node_of(sock) != self._node:
                 failed(ConnectionError("its certificate does not name one node"))
             else:
@@ -1059,7 +1059,7 @@ class _Dial:
 def _look_up(
     place: tuple[str, int], loop: Loop, found: Callable[[list[Any] | OSError], None]
 ) -> None:
-    """Ask for the addresses of a name, in a thread of its own: the system has no other way."""
+    """Ask for the addresses of a name, on a separate thread, because the system call blocks."""
     try:
         bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     except OSError as error:
@@ -1091,7 +1091,7 @@ class TlsConnection:
 
     OpenSSL wants a write that could not end be repeated with the same bytes, so what is being
     sent (``_chunk``) stays as it is until all of it is taken. Each read takes one record, and
-    nothing of it stays behind, so the readiness of the socket is that of the connection.
+    nothing of it stays behind, so the readiness of the socket equals the connection's.
 
     Args:
         sock: The socket; the connection owns it.
@@ -1152,7 +1152,7 @@ class TlsConnection:
         unsent = self.unsent
         try:
             address, local = self._socket.getpeername(), self._socket.getsockname()
-        except OSError:  # it is gone, and will be told so
+        except OSError:  # it is gone, which is reported later
             return ConnectionFacts(unsent=unsent)
         return ConnectionFacts(
             address=_shown(address),
@@ -1307,7 +1307,7 @@ class TlsConnection:
         """All is sent: say so, and wait until the other side has ended, too."""
         self._watch_writer(on=False)
         self._loop.remove_reader(self._fd)
-        with contextlib.suppress(OSError, ValueError):  # nobody need answer
+        with contextlib.suppress(OSError, ValueError):  # without an answer
             self._socket.unwrap()
         self._farewell = _Farewell(self._socket, self._loop, CLOSE_TIMEOUT)
         self._farewell.begin(self.abort)
@@ -1371,7 +1371,7 @@ def _prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     milliseconds = round(1000 * UNHEARD_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    # The kernel asks when nobody has said anything: a front end says nothing for hours.
+    # The kernel sends keep-alives, because a client may be silent for hours.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(UNHEARD_TIMEOUT))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)

@@ -1,4 +1,4 @@
-"""Tries a transport of somebody else before a session relies on it.
+"""Tries a third-party transport before a session relies on it.
 
 This finds what would otherwise show as a tree that never gets ready. All that a transport must do
 is in ``sapwood.testing.transports``.
@@ -51,7 +51,7 @@ class _Trial:
     """A listener and a connection to it.
 
     Attributes:
-        step: What is being tried.
+        step: The step that is tried.
     """
 
     def __init__(self, transport: Transport, address: str, loop: Reactor) -> None:
@@ -114,7 +114,7 @@ def try_transport(name: str, transport: Transport, address: str) -> None:
     Args:
         name: What users call it.
         transport: The transport.
-        address: Where to listen; nobody uses it.
+        address: Where to listen; it is unused.
 
     Raises:
         ConfigurationError: Something of that does not work; the error says what.

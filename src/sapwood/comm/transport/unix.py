@@ -125,7 +125,7 @@ class UnixListener:
             self._socket.close()
 
     def _pause(self) -> None:
-        """Let those who wait do so until there may be descriptors again: they cannot be refused."""
+        """Leave peers waiting until descriptors may be free again: they cannot be refused."""
         self._loop.remove_reader(self._socket.fileno())
         self._timer = self._loop.call_later(ACCEPT_PAUSE, self._go_on)
 

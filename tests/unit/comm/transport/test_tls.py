@@ -364,7 +364,7 @@ def test_a_protocol_that_is_not_served_is_refused_as_if_nobody_listened(
         port.listener.close()
     protocol = TREE if which == "no more" else "sapwood-tree/other"
     end = port.dial(authority.credentials(LEAF), protocol=protocol)
-    assert f"nobody serves {protocol} there" in end.failures[0].what
+    assert f"{protocol} is not served there" in end.failures[0].what
     assert isinstance(end.failures[0].__cause__, ConnectionRefusedError)
     assert "none of the protocols" in port.until_refused(end)
 
@@ -998,9 +998,9 @@ def test_who_waits_longer_than_it_may_is_answered(port: Port, authority: Authori
     port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 0.02)
     early = dialled(port, authority, ROOT)
     port.until(lambda: early.failures)
-    assert "nobody serves sapwood-tree/other there" in early.failures[0].what
+    assert "sapwood-tree/other is not served there" in early.failures[0].what
     other = port.dial(authority.credentials(LEAF), protocol="sapwood-tree/unknown")
-    assert "nobody serves sapwood-tree/unknown there" in other.failures[0].what
+    assert "sapwood-tree/unknown is not served there" in other.failures[0].what
 
 
 def test_who_waits_makes_room_for_others(loop: Reactor, authority: Authority) -> None:
