@@ -136,7 +136,7 @@ def test_the_checks_find_an_end_that_is_told_twice(
     new_path: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sapwood.testing.transports.End", TellsTwice)
-    with closing(Reactor()) as loop, pytest.raises(AssertionError, match="told twice"):
+    with closing(Reactor()) as loop, pytest.raises(AssertionError, match="reported twice"):
         notices_an_abort(Setting(UnixTransport(), new_path, loop, loop.run))
 
 

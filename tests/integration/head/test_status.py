@@ -331,7 +331,9 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     assert all(" n2[" in line for line in one.splitlines())
     assert cli.run("logs", "--name", "default", "--since", "1us") == ""
     assert cli.run("logs", "--name", "default", "--level", "error") == ""
-    assert "node n9 does not exist" in cli.run("logs", "--name", "default", "--node", "n9", status=2)
+    assert "node n9 does not exist" in cli.run(
+        "logs", "--name", "default", "--node", "n9", status=2
+    )
 
 
 @pytest.mark.row("D-7")

@@ -29,7 +29,12 @@ SETTINGS = msgspec.structs.replace(
     QUICK, nodes=msgspec.structs.replace(QUICK.nodes, listen="127.0.0.1:0")
 )
 
-JOIN = "import json, sys; from sapwood.nodes.daemon import main; main(json.loads(sys.argv[1]))"
+JOIN = """
+import json, sys
+from sapwood.nodes.daemon import main
+
+main(json.loads(sys.argv[1]), lambda **said: print(json.dumps(said), flush=True))
+"""
 
 
 class Head:
@@ -257,9 +262,10 @@ def test_without_another_node_agents_wait_for_theirs(head: Head, until: Until) -
     assert total(cluster) == 2
     head.daemons[0].send_signal(signal.SIGKILL)
     until(lambda: head.control.nodes[0].state == "starting")
-    head.join()  # another machine
-    until(lambda: hosts(cluster) == {2})
+    head.join()  # by the same name: it takes the place of the lost node
+    until(lambda: list(head.nodes()) == [1])
     assert total(cluster) == 2
+    assert hosts(cluster) == {1}
 
 
 @pytest.mark.timeout(240)
