@@ -165,7 +165,7 @@ def test_programs_that_are_not_there_are_not_looked_for_among_data(
     (tmp_path / "fist.npy").touch()
     failure = fail("run", "fist")
     assert failure.exit_code == 2
-    assert "did you mean first?" in failure.text
+    assert "did you mean 'first'?" in failure.text
     assert "fist.npy" not in failure.text
 
 

@@ -215,7 +215,7 @@ class Network:
         for pid in self.processes(name):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if b"-u" in words and any(b"b.readline" in word for word in words):
+                if b"-u" in words and any(b"exec(b.read(" in word for word in words):
                     return pid
         pytest.fail(f"there is no daemon on {name}")
 
