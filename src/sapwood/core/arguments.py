@@ -84,10 +84,10 @@ for any time
 
 
 def duration(seconds: Any, name: str) -> float:
-    """Return a limit in seconds; 0 for no limit.
+    """Return a limit in seconds; 0 for no limit. A longer one than :data:`MAX_SECONDS` is that.
 
     Raises:
-        ConfigurationError: It is not a number, negative, or more than :data:`MAX_SECONDS`.
+        ConfigurationError: It is not a number, or negative.
 
     Example:
         >>> duration(2, "time_limit")
@@ -97,11 +97,11 @@ def duration(seconds: Any, name: str) -> float:
         sapwood.core.errors.ConfigurationError: time_limit is -1. Hint: give seconds, or 0 for no \
 limit
     """
-    if not is_number(seconds) or not 0 <= seconds <= MAX_SECONDS:
+    if not is_number(seconds) or seconds < 0:
         raise ConfigurationError(
             f"{name} is {shown(seconds)}", hint="give seconds, or 0 for no limit"
         )
-    return float(seconds)
+    return float(min(seconds, MAX_SECONDS))
 
 
 def choice(

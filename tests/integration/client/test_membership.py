@@ -86,7 +86,7 @@ def test_tasks_calls_and_groups_go_to_those_that_there_are(make_cluster: MakeClu
     assert cluster.group().agents == (2, *new)
     assert [one.result(TIMEOUT) for one in cluster.group().call(rank)] == [2, *new]
     for wrong in (lambda: cluster.query(rank, agents=[1]), lambda: cluster.group([1])):
-        with pytest.raises(ConfigurationError, match="no agent 1"):
+        with pytest.raises(ConfigurationError, match="agent 1 does not exist"):
             wrong()
 
 

@@ -295,7 +295,7 @@ def test_mistakes_are_told(tree: sapwood.Cluster) -> None:
             tree.send(1, None, tag)  # type: ignore[arg-type]  # what is not allowed
     with pytest.raises(DataValueError):
         tree.send(1, object())
-    with pytest.raises(ConfigurationError, match="no agent 7"):
+    with pytest.raises(ConfigurationError, match="agent 7 does not exist"):
         tree.receive(7)
 
 

@@ -116,7 +116,7 @@ def test_whatever_a_node_asks_the_head_goes_on(
     assert ask(second, "n8-1.grove").node == "n8-1.grove"  # the head continues
 
 
-@pytest.mark.parametrize("peer", ["", "f1-1.grove", "head.grove", "n.grove", "n1-1-1.grove"])
+@pytest.mark.parametrize("peer", ["", "f1-1.grove", "head.grove", "n.grove", "n1-1-1-1.grove"])
 def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) -> None:
     with pytest.raises(SecurityError, match="needs a join token"):
         ask(second, peer)

@@ -169,7 +169,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert as_json("session", "contract", "shell", "2") == {"removed": [2], "agents": 0}
     assert as_json("session", "expand", "shell") == {"added": [4], "agents": 1}
     assert "no set of agents" in sapwood_error("session", "contract", "shell", "all")
-    assert "no agent 2" in sapwood_error("session", "contract", "shell", "2")
+    assert "agent 2 does not exist" in sapwood_error("session", "contract", "shell", "2")
     both = ("session", "create", "--on", "local", "--fanout", "2", "--topology", "kary:2")
     assert "leave one of them out" in sapwood_error(*both)
     assert "has ended" in sapwood_cli("session", "delete", "shell")

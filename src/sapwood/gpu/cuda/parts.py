@@ -24,7 +24,7 @@ from sapwood.gpu.cuda.indices import index_name
 from sapwood.gpu.cuda.limits import Limit, chain, comparisons, limit_of
 from sapwood.gpu.cuda.parse import Function, declared_names, plain
 from sapwood.gpu.cuda.part import Part
-from sapwood.gpu.cuda.semantics import Effect
+from sapwood.gpu.cuda.semantics import CallEffect
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
 from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
@@ -105,9 +105,9 @@ class PartWriter:
         own = {node.start_byte for node in variables.nodes if index_name(node)}
         start, end = kernel.node.start_byte, kernel.node.end_byte
         meaning = variables.meaning
-        self._placed = not own.issuperset(meaning.places(Effect.PLACED, start, end))
-        self._own = meaning.places(Effect.OWN, start, end)
-        self._asks = not own.issuperset(meaning.places(Effect.BLOCK, start, end))
+        self._placed = not own.issuperset(meaning.places(CallEffect.PLACED, start, end))
+        self._own = meaning.places(CallEffect.OWN, start, end)
+        self._asks = not own.issuperset(meaning.places(CallEffect.BLOCK, start, end))
         self._guards = 0
         self.prologue = self._write_prologue()
 

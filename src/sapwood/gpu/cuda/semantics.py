@@ -52,7 +52,7 @@ _FATAL: Final = 4
 _DEPENDENT: Final = frozenset({"<dependent type>", "<overloaded function type>"})
 
 
-class Effect(enum.Flag):
+class CallEffect(enum.Flag):
     """What a piece of code does apart from computing a value from its arguments."""
 
     NONE = 0
@@ -70,7 +70,11 @@ class Effect(enum.Flag):
     """It calls what only an instantiation decides."""
 
 
-_OF_THREAD: Final = {"index": Effect.PLACED, "rank": Effect.PLACED, "block": Effect.BLOCK}
+_OF_THREAD: Final = {
+    "index": CallEffect.PLACED,
+    "rank": CallEffect.PLACED,
+    "block": CallEffect.BLOCK,
+}
 """What the headers' record of a thread says, by the names of its members."""
 
 
@@ -117,24 +121,24 @@ class Meaning:
         self.problem = problem
         self.variables: list[Named] = []
         self.changes: dict[str, set[int]] = {}
-        self._effects: dict[tuple[int, int], Effect] = {}
+        self._effects: dict[tuple[int, int], CallEffect] = {}
         self._sorted: list[tuple[int, int]] | None = None
 
-    def add(self, start: int, end: int, effect: Effect) -> None:
+    def add(self, start: int, end: int, effect: CallEffect) -> None:
         """Record what a part does."""
         if effect:
-            self._effects[start, end] = self._effects.get((start, end), Effect.NONE) | effect
+            self._effects[start, end] = self._effects.get((start, end), CallEffect.NONE) | effect
             self._sorted = None
 
-    def all_effects(self) -> list[tuple[tuple[int, int], Effect]]:
+    def all_effects(self) -> list[tuple[tuple[int, int], CallEffect]]:
         """Return what each part does."""
         return list(self._effects.items())
 
-    def effects(self, start: int, end: int) -> Effect:
+    def effects(self, start: int, end: int) -> CallEffect:
         """Return what the calls and operators between two positions do."""
         if self._sorted is None:
             self._sorted = sorted(self._effects)
-        found = Effect.NONE
+        found = CallEffect.NONE
         for place in self._sorted[bisect.bisect_left(self._sorted, (start, 0)) :]:
             if place[0] >= end:
                 break
@@ -142,7 +146,7 @@ class Meaning:
                 found |= self._effects[place]
         return found
 
-    def places(self, wanted: Effect, start: int, end: int) -> set[int]:
+    def places(self, wanted: CallEffect, start: int, end: int) -> set[int]:
         """Return where, between two positions, something is done."""
         return {
             place[0]
@@ -152,7 +156,7 @@ class Meaning:
 
     def meeting(self) -> list[tuple[int, int]]:
         """Return the calls that wait for other threads."""
-        return [place for place, effect in self._effects.items() if Effect.MEETS in effect]
+        return [place for place, effect in self._effects.items() if CallEffect.MEETS in effect]
 
     def merged(self, other: Meaning) -> Meaning:
         """Return what holds for two meanings of a kernel, of two units or instantiations."""
@@ -237,7 +241,7 @@ def _unseen(units: Sequence[_Unit]) -> str:
 class _Code:
     """What a function does without its callees, and the keys of these."""
 
-    def __init__(self, effect: Effect) -> None:
+    def __init__(self, effect: CallEffect) -> None:
         self.effect = effect
         self.calls: set[str] = set()
 
@@ -262,7 +266,7 @@ class _Unit:
                     self.fatal = f"{names.get(name, name)}:{each.location.line}: {each.spelling}"
         self._code: dict[str, _Code] = {}
         self._cursors: dict[str, Any] = {}
-        self._records: dict[str, Effect] = {}
+        self._records: dict[str, CallEffect] = {}
         self._kernels: dict[tuple[str, int], list[Any]] = {}
         self._callable: list[str] = []
         self._find_functions()
@@ -321,7 +325,7 @@ class _Unit:
         """Return what a function or class does, without its callees."""
         known = self._code.get(key)
         if known is None:
-            known = self._code[key] = _Code(Effect.NONE)
+            known = self._code[key] = _Code(CallEffect.NONE)
             function = self._cursors[key]
             if _body_place(function.get_definition() or function) not in self._bodies:
                 self._scan(function, known)  # what looks like a call of a kernel is a launch
@@ -331,10 +335,10 @@ class _Unit:
         name, file = function.spelling, function.location.file
         in_shim = file is not None and file.name.startswith(str(SHIM))
         if in_shim and (is_warp_operation(name) or name in BARRIERS | VOTING_BARRIERS):
-            code.effect |= Effect.MEETS | Effect.WRITES | Effect.OWN
+            code.effect |= CallEffect.MEETS | CallEffect.WRITES | CallEffect.OWN
             return
         if in_shim and is_atomic(name):
-            code.effect |= Effect.WRITES | Effect.OWN
+            code.effect |= CallEffect.WRITES | CallEffect.OWN
             return
         definition = function.get_definition() or function
         if definition != function:
@@ -345,18 +349,18 @@ class _Unit:
                     code.calls |= callees
         if body_of(definition) is None:
             if not is_pure(definition):
-                code.effect |= Effect.WRITES
+                code.effect |= CallEffect.WRITES
             return
         for node in definition.walk_preorder():
             effect, callees = self._of_node(node)
             code.effect |= effect
             code.calls |= callees
             if is_written(node, definition):
-                code.effect |= Effect.WRITES
+                code.effect |= CallEffect.WRITES
         if in_shim:
-            code.effect &= ~Effect.BLOCK  # it knows about larger blocks
+            code.effect &= ~CallEffect.BLOCK  # it knows about larger blocks
 
-    def _of_node(self, node: Any) -> tuple[Effect, set[str]]:
+    def _of_node(self, node: Any) -> tuple[CallEffect, set[str]]:
         """Return what one node does, and whom it calls."""
         kind = node.kind.name
         if kind == "MEMBER_REF_EXPR" and node.spelling in _OF_THREAD:
@@ -366,19 +370,19 @@ class _Unit:
         if kind in {"VAR_DECL", "CALL_EXPR"}:
             effect, callees = self._made(node.type)
         else:
-            effect, callees = Effect.NONE, set()
+            effect, callees = CallEffect.NONE, set()
         if kind == "VAR_DECL":
             if holds_arrays(node.type):
-                effect |= Effect.OWN
+                effect |= CallEffect.OWN
             return effect, callees
         if node.kind.is_expression() and node.type.spelling in _DEPENDENT:
-            effect |= Effect.UNKNOWN
+            effect |= CallEffect.UNKNOWN
         if kind == "CALL_EXPR" or (kind == "DECL_REF_EXPR" and is_function(node.referenced)):
             callee = node.referenced
             if not is_function(callee) or (
                 callee.kind.name == "CXX_METHOD" and callee.is_virtual_method()
             ):
-                return effect | Effect.UNKNOWN, callees
+                return effect | CallEffect.UNKNOWN, callees
             callees = callees | {self._named(callee)}
         if kind in {
             "CXX_NEW_EXPR",
@@ -387,17 +391,17 @@ class _Unit:
             "ASM_STMT",
             "GCC_ASM_STMT",
         }:
-            effect |= Effect.WRITES
+            effect |= CallEffect.WRITES
         return effect, callees
 
-    def _made(self, type_: Any) -> tuple[Effect, set[str]]:
+    def _made(self, type_: Any) -> tuple[CallEffect, set[str]]:
         """Return what making and ending an object of a type does: its class's special functions."""
         record = record_of(type_)
         if record is None:
-            return Effect.NONE, set()
+            return CallEffect.NONE, set()
         key = "record " + key_of(record)
         if key not in self._code:
-            code = self._code[key] = _Code(Effect.NONE)
+            code = self._code[key] = _Code(CallEffect.NONE)
             for each in children(record):
                 if each.kind.name in {"CONSTRUCTOR", "DESTRUCTOR"}:
                     code.calls.add(self._named(each))
@@ -409,14 +413,14 @@ class _Unit:
                             effect, callees = self._of_node(node)
                             code.effect |= effect
                             code.calls |= callees
-        return Effect.NONE, {key}
+        return CallEffect.NONE, {key}
 
-    def _reach(self, effect: Effect, callees: Collection[str]) -> Effect:
+    def _reach(self, effect: CallEffect, callees: Collection[str]) -> CallEffect:
         """Return what a node does together with all that it calls."""
         found = self._reach_known(effect, callees)
-        return found | self._any if Effect.UNKNOWN in found else found
+        return found | self._any if CallEffect.UNKNOWN in found else found
 
-    def _reach_known(self, effect: Effect, callees: Collection[str]) -> Effect:
+    def _reach_known(self, effect: CallEffect, callees: Collection[str]) -> CallEffect:
         seen: set[str] = set()
         pending = list(callees)
         while pending:
@@ -429,9 +433,9 @@ class _Unit:
         return effect
 
     @functools.cached_property
-    def _any(self) -> Effect:
+    def _any(self) -> CallEffect:
         """What a call may do of which it is not known whom it calls."""
-        return self._reach_known(Effect.WRITES | Effect.OWN, self._callable)
+        return self._reach_known(CallEffect.WRITES | CallEffect.OWN, self._callable)
 
     # What a kernel is.
 
@@ -470,7 +474,7 @@ class _Unit:
             effect, callees = self._of_node(node)
             if kind != "PARM_DECL":
                 if is_shared(node):
-                    effect &= ~Effect.OWN
+                    effect &= ~CallEffect.OWN
                 found.add(*place, self._reach(effect, callees))
         found.variables = [listed[key] for key in sorted(listed)]
         return found

@@ -10,7 +10,7 @@ from sapwood.gpu.cuda.calls import CallGraph, is_atomic, is_warp_operation
 from sapwood.gpu.cuda.cursors import Kind
 from sapwood.gpu.cuda.indices import index_name
 from sapwood.gpu.cuda.parse import INDICES, Function, KernelParameter, plain, walk
-from sapwood.gpu.cuda.semantics import Effect, Meaning, Named
+from sapwood.gpu.cuda.semantics import CallEffect, Meaning, Named
 
 _ARITHMETIC_CALLS: Final = frozenset({"min", "max", "int", "float", "unsigned", "double", "size_t"})
 _NAMES: Final = frozenset({"identifier", "type_identifier", "field_identifier"})
@@ -189,10 +189,12 @@ class Variables:
         value = change.child_by_field_name("right")
         return value is None or self.is_uniform(value, uniform)
 
-    def _does(self, node: Any) -> Effect:
+    def _does(self, node: Any) -> CallEffect:
         """Return what calls and operators in a node do, beyond computing a value for the block."""
         found = self.meaning.effects(node.start_byte, node.end_byte)
-        return found & (Effect.PLACED | Effect.MEETS | Effect.WRITES | Effect.UNKNOWN)
+        return found & (
+            CallEffect.PLACED | CallEffect.MEETS | CallEffect.WRITES | CallEffect.UNKNOWN
+        )
 
     def is_uniform(self, node: Any, uniform: set[str] | None = None) -> bool:
         """Whether an expression has one value for the whole block, and no effects."""
@@ -212,7 +214,7 @@ class Variables:
 
     def is_arithmetic(self, node: Any) -> bool:
         """Whether an expression reads no memory and calls nothing but arithmetic."""
-        if self._does(node) & ~Effect.PLACED:
+        if self._does(node) & ~CallEffect.PLACED:
             return False
         for each in walk(node):
             if each.type in {
@@ -261,7 +263,9 @@ class Variables:
     def _asks_otherwise(self, node: Any) -> bool:
         """Whether an expression asks for the thread by other words than ``threadIdx.x``."""
         own = {each.start_byte for each in walk(node) if index_name(each)}
-        asked = self.meaning.places(Effect.PLACED | Effect.BLOCK, node.start_byte, node.end_byte)
+        asked = self.meaning.places(
+            CallEffect.PLACED | CallEffect.BLOCK, node.start_byte, node.end_byte
+        )
         return not own.issuperset(asked)
 
     def _lasts(self, word: str, floating: set[str]) -> bool:

@@ -9,7 +9,7 @@ from sapwood.gpu.cuda.cursors import Kind
 from sapwood.gpu.cuda.fallback import told
 from sapwood.gpu.cuda.parse import read_sources
 from sapwood.gpu.cuda.patch import Mode, patch_sources
-from sapwood.gpu.cuda.semantics import Effect, Meaning, read_meanings
+from sapwood.gpu.cuda.semantics import CallEffect, Meaning, read_meanings
 from sapwood.gpu.cuda.units import INSTALL, Reading, UnitsMissingError
 
 HEAD = """
@@ -32,7 +32,9 @@ __device__ void meet() { __syncthreads(); }
 __device__ void change(int &v) { v = 1; }
 template <class F> __device__ int apply(F f, int n) { return f(n); }
 """
-ANYTHING = Effect.UNKNOWN | Effect.WRITES | Effect.OWN | Effect.PLACED | Effect.MEETS
+ANYTHING = (
+    CallEffect.UNKNOWN | CallEffect.WRITES | CallEffect.OWN | CallEffect.PLACED | CallEffect.MEETS
+)
 
 
 def meaning(body: str, head: str = "", template: str = "") -> Meaning:
@@ -42,7 +44,7 @@ def meaning(body: str, head: str = "", template: str = "") -> Meaning:
     return found
 
 
-def effects(body: str) -> Effect:
+def effects(body: str) -> CallEffect:
     found = meaning(f"n = {body};")
     assert found.problem == ""
     return found.effects(0, 1 << 20)
@@ -51,23 +53,27 @@ def effects(body: str) -> Effect:
 @pytest.mark.parametrize(
     ("expression", "effect"),
     [
-        ("pure(3) + min(n, 2)", Effect.NONE),
-        ("int(sqrtf(n)) + p.get()", Effect.NONE),
-        ("threadIdx.x", Effect.PLACED),
-        ("blockIdx.x * blockDim.x", Effect.BLOCK),
-        ("Placed().get()", Effect.PLACED),
-        ("Fill()(n)", Effect.PLACED),
-        ("apply(Fill(), n)", Effect.PLACED),
+        ("pure(3) + min(n, 2)", CallEffect.NONE),
+        ("int(sqrtf(n)) + p.get()", CallEffect.NONE),
+        ("threadIdx.x", CallEffect.PLACED),
+        ("blockIdx.x * blockDim.x", CallEffect.BLOCK),
+        ("Placed().get()", CallEffect.PLACED),
+        ("Fill()(n)", CallEffect.PLACED),
+        ("apply(Fill(), n)", CallEffect.PLACED),
         ("apply(pure, n)", ANYTHING),
-        ("own(n)", Effect.OWN),
-        ("ticket(x)", Effect.WRITES | Effect.OWN),
-        ("(meet(), 1)", Effect.MEETS | Effect.WRITES | Effect.OWN),
-        ('printf("a")', Effect.WRITES),
+        ("own(n)", CallEffect.OWN),
+        ("ticket(x)", CallEffect.WRITES | CallEffect.OWN),
+        ("(meet(), 1)", CallEffect.MEETS | CallEffect.WRITES | CallEffect.OWN),
+        ('printf("a")', CallEffect.WRITES),
     ],
 )
-def test_what_calls_do(expression: str, effect: Effect) -> None:
+def test_what_calls_do(expression: str, effect: CallEffect) -> None:
     assert effects(expression) & effect == effect
-    assert not effects(expression) & ~effect & (Effect.PLACED | Effect.WRITES | Effect.MEETS)
+    assert (
+        not effects(expression)
+        & ~effect
+        & (CallEffect.PLACED | CallEffect.WRITES | CallEffect.MEETS)
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,14 +130,14 @@ def test_each_instantiation_of_a_template_counts() -> None:
     host = "int main() {{ k<<<1, 1>>>(nullptr, 1, {0}); }}\n"
     other = "struct Other { __device__ int operator()(int n) const { return n; } };\n"
 
-    def found(argument: str) -> Effect:
+    def found(argument: str) -> CallEffect:
         code = HEAD + other + kernel + (host.format(argument) if argument else "")
         (made,) = read_meanings(read_sources({"a.cu": code.encode()}), Reading()).values()
         return made.effects(0, 1 << 20)
 
-    assert found("Fill()") == Effect.PLACED
-    assert found("Other()") == Effect.NONE
-    assert Effect.UNKNOWN | Effect.PLACED in found("")
+    assert found("Fill()") == CallEffect.PLACED
+    assert found("Other()") == CallEffect.NONE
+    assert CallEffect.UNKNOWN | CallEffect.PLACED in found("")
 
 
 def test_a_kernel_with_an_error_is_not_known() -> None:
@@ -145,7 +151,7 @@ def test_sources_are_read_with_headers_and_macros(tmp_path: Path) -> None:
     files = {"a.cu": code, "given.cuh": b"__device__ int given() { return threadIdx.x; }\n"}
     reading = Reading(folder=tmp_path, macros={"GIVEN": "1"})
     (found,) = read_meanings(read_sources(files), reading).values()
-    assert (found.problem, found.effects(0, 1000)) == ("", Effect.PLACED)
+    assert (found.problem, found.effects(0, 1000)) == ("", CallEffect.PLACED)
     (found,) = read_meanings(read_sources(files), Reading(folder=tmp_path)).values()
     assert "GIVEN" in found.problem
 
