@@ -1,4 +1,4 @@
-"""How many agents a machine gets when nobody says so."""
+"""The default number of agents of a machine."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Kernel:
     """
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - it is no secret
+        self._random = random.Random(seed)  # noqa: S311 - not for secrets
         self.name = f"k{seed}"
         self.shape = self._one(SHAPES)
         self._number = 0

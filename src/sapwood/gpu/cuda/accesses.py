@@ -215,7 +215,7 @@ class Accesses:
             yield from self._plain(node, node, graph, path)
 
     def _switch(self, node: Any, graph: CallGraph, path: _Path) -> Iterator[Access | None]:
-        """Yield what the cases do, one after the other; one that has no end goes on in the next."""
+        """Yield what the cases do, one after the other; a case without an end continues in the next."""
         condition = node.child_by_field_name("condition")
         yield from self._plain(condition, node, graph, path)
         for number, cases in enumerate(_joined(node.child_by_field_name("body").named_children)):
@@ -355,7 +355,7 @@ class Accesses:
 
 
 def _joined(cases: list[Any]) -> Iterator[list[Any]]:
-    """Yield the cases of a ``switch``, together with those from which control goes on into them."""
+    """Yield the cases of a ``switch``, together with the cases that fall through into them."""
     found: list[Any] = []
     for case in cases:
         if case.type == "case_statement":
@@ -368,7 +368,7 @@ def _joined(cases: list[Any]) -> Iterator[list[Any]]:
 
 
 def _has_end(node: Any) -> bool:
-    """Whether control never goes on behind a statement or case."""
+    """Whether control never continues behind a statement or case."""
     last = next((each for each in reversed(node.named_children) if each.type != "comment"), None)
     if node.type in {"case_statement", "compound_statement"} and last is not None:
         return _has_end(last)

@@ -133,7 +133,7 @@ def _is_arithmetic(name: str) -> bool:
 
 
 def _is_copied_by_bytes(record: Any) -> bool:
-    """Whether a class has neither copies nor ends of its own, nor virtual functions."""
+    """Whether a class has no user-defined copies or destructor, nor virtual functions."""
     for each in children(record):
         kind = each.kind.name
         if kind == "DESTRUCTOR" or (
@@ -274,7 +274,7 @@ def _changes_operand(node: Any) -> bool:
 
 @functools.cache
 def libclang() -> Any:
-    """Return libclang, with those of its functions that have no Python names yet."""
+    """Return libclang, with declarations of functions that its Python package lacks."""
     from clang import cindex  # noqa: PLC0415 - it is optional
 
     library = cindex.conf.lib

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _BREAK: Final = re.compile(rb"\\?\r?\n")
-"""The end of a line, also of one of a macro that goes on in the next."""
+"""The end of a line, also of a line of a macro that continues in the next."""
 
 
 class Edits:

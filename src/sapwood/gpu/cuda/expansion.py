@@ -110,7 +110,7 @@ def _may_hold_address(variable: Variable) -> bool:
 
 
 def _is_pointed_to(known: Sequence[Variable], name: str, nodes: Sequence[Any]) -> bool:
-    """Whether somebody may keep the address of a variable that is used in some nodes."""
+    """Whether the address of a variable that is used in some nodes may be kept."""
     if any(variable.is_reference or variable.is_shared for variable in known):
         return False
     changes = [change.type for variable in known for change in variable.changes]

@@ -27,7 +27,7 @@ _ERROR: Final = re.compile(
     r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: ([^\n]*)", re.MULTILINE
 )
 _MOST_ROUNDS: Final = 4
-"""Builds in which kernels are told apart; compilers stop after some errors."""
+"""Builds that separate kernels with errors; compilers stop after some errors."""
 
 Built = TypeVar("Built")
 
@@ -44,7 +44,7 @@ def compile_kernels(
     Args:
         sources: What is patched, by name; the compiler names the same files.
         compile_patched: Compiles the patched sources, from the beginning each time.
-        fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
+        fiber_only: Why every kernel's threads get separate stacks; empty if they need not.
         reading: How files are read that the sources include.
 
     Returns:

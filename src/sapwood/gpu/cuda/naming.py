@@ -1,4 +1,4 @@
-"""Variables of a kernel that share a name, told apart: each declaration gets a name of its own.
+"""Variables of a kernel that share a name: each declaration gets a unique name.
 
 ``for (int i …) … for (int i …)`` declares two variables. What is found out about variables is
 kept by name, so one of them would spoil the other.
@@ -38,7 +38,7 @@ class _Declared:
 
 
 def with_own_names(source: CudaSource, kernel: Function, fixed: Collection[str]) -> Edits | None:
-    """Return the edits that give a kernel's variables names of their own; None if they have.
+    """Return the edits that give a kernel's variables unique names; None if they have.
 
     A kernel with lambdas, or with conditions of the preprocessor that only the compiler decides,
     keeps its names. Such a kernel is not cut, so nothing needs them.

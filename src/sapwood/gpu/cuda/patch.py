@@ -2,7 +2,7 @@
 
 A kernel becomes a function that runs one block. In BLOCK mode its body is cut at barriers
 into loops over the block's threads (:mod:`sapwood.gpu.cuda.fission`); in FIBER mode, which is
-right for everything that is supported, each thread has a stack of its own.
+right for everything that is supported, each thread has a separate stack.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def patch_sources(
 
     Args:
         sources: Sources and headers that are built together.
-        fiber_only: Why every kernel's threads get stacks of their own; empty if they need not.
+        fiber_only: Why every kernel's threads get separate stacks; empty if they need not.
         stacks: Why those of some kernels do.
         reading: How files are read that the sources include.
 
@@ -105,7 +105,7 @@ def patch_sources(
     if fiber_only:
         stacks = {(n, k.line): fiber_only for n, each in in_step.items() for k in each.kernels}
     chosen = dict(stacks or {})
-    while True:  # a kernel that turns out to need stacks is patched again, as it was
+    while True:  # a kernel that turns out to need stacks is patched again from its source
         cut = {name: _with_exchanges(each, graph, chosen) for name, each in in_step.items()}
         meanings = read_meanings(cut, reading) if not fiber_only else {}
         found: dict[Place, str] = {}

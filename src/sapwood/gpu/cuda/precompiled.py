@@ -47,7 +47,7 @@ def shim_hash() -> str:
 
 
 def needs_c(sources: Iterable[str], texts: Mapping[str, bytes]) -> bool:
-    """Return whether C sources may call the runtime API, by themselves or by their headers.
+    """Return whether C sources may call the runtime API, directly or by their headers.
 
     Args:
         sources: The sources of a program.

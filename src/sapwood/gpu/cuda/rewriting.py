@@ -22,7 +22,7 @@ _REWRITTEN = (
         re.compile(rb"(?:__align__|alignas)\s*\(([^()]*)\)(\s*)(__shared__)"),
         lambda m: m[3] + b" __attribute__((aligned(" + m[1] + b")))" + m[2],
     ),
-    (  # the grammar takes it for comparisons
+    (  # the grammar reads it as comparisons
         re.compile(
             rb"\b(?:(?:cg|cooperative_groups)::)?thread_block_tile\s*<\s*\w+\s*>(?=\s+\w+\s*=)"
         ),
@@ -44,7 +44,7 @@ def rewritten(data: bytes) -> bytes:
         >>> rewritten(b"v = __shfl_down(v, 1); static __shared__ int s;")
         b'v = __shfl_down_sync(0xffffffffu, v, 1);        __shared__ int s;'
     """
-    own = set(_DEFINED.findall(data))  # a source may define them for newer versions by itself
+    own = set(_DEFINED.findall(data))  # a source may define them for newer versions
     data = _FORMER.sub(
         lambda m: m[0] if m[1] in own else b"__" + m[1] + b"_sync" + m[2] + b"(0xffffffffu, ", data
     )

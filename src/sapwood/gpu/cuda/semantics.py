@@ -109,7 +109,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Meaning:
-    """What is known of a kernel.
+    """The facts about a kernel.
 
     Attributes:
         problem: Why it is not known; empty if it is.
@@ -179,7 +179,7 @@ class Meaning:
 
 
 Meanings = Mapping[tuple[str, int], Meaning]
-"""What is known of each kernel, by its source and where its body begins."""
+"""The facts about each kernel, by its source and where its body begins."""
 
 
 def read_meanings(

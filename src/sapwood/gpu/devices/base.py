@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class DeviceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a device.
+    """The facts about a device.
 
     Attributes:
         backend: The back-end that found it: ``cuda``, ``opencl``, ``host``, or a plug-in's name.

@@ -88,7 +88,7 @@ class CudaDevice:
             self._driver.call("cuMemsetD8_v2", buffer.handle, 0, buffer.nbytes)
 
     def staging(self, nbytes: int) -> Array:
-        """Return pinned memory: the GPU copies from it by itself."""
+        """Return pinned memory, from which the GPU copies directly."""
         pointer = c_void_p()
         self._driver.call("cuMemAllocHost_v2", byref(pointer), max(nbytes, 1))
         self._pinned.append(pointer)
