@@ -215,7 +215,7 @@ class Accesses:
             yield from self._plain(node, node, graph, path)
 
     def _switch(self, node: Any, graph: CallGraph, path: _Path) -> Iterator[Access | None]:
-        """Yield what the cases do, one after the other; a case without an end continues in the next."""
+        """Yield what the cases do, in order; a case without an end continues in the next."""
         condition = node.child_by_field_name("condition")
         yield from self._plain(condition, node, graph, path)
         for number, cases in enumerate(_joined(node.child_by_field_name("body").named_children)):
