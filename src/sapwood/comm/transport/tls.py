@@ -1371,7 +1371,7 @@ def _prepare(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     milliseconds = round(1000 * UNHEARD_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-    # The kernel sends keep-alives, because a client may be silent for hours.
+    # The kernel sends keep-alive probes, because a client may be silent for hours.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, round(UNHEARD_TIMEOUT))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
