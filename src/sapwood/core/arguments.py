@@ -6,6 +6,7 @@ it later, perhaps in another process.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable
@@ -87,7 +88,7 @@ def duration(seconds: Any, name: str) -> float:
     """Return a limit in seconds; 0 for no limit. A longer one than :data:`MAX_SECONDS` is that.
 
     Raises:
-        ConfigurationError: It is not a number, or negative.
+        ConfigurationError: It is not a finite number, or negative.
 
     Example:
         >>> duration(2, "time_limit")
@@ -97,7 +98,7 @@ def duration(seconds: Any, name: str) -> float:
         sapwood.core.errors.ConfigurationError: time_limit is -1. Hint: give seconds, or 0 for no \
 limit
     """
-    if not is_number(seconds) or seconds < 0:
+    if not is_number(seconds) or not 0 <= seconds < math.inf:
         raise ConfigurationError(
             f"{name} is {shown(seconds)}", hint="give seconds, or 0 for no limit"
         )

@@ -174,7 +174,7 @@ def test_by_a_credential_of_another_cluster(
                 cluster.merge(handle, credential=file)
         with pytest.raises(sapwood.SecurityError, match="not the head"):
             cluster.merge(at(theirs, head), credential=good)  # of another cluster
-        with pytest.raises(sapwood.ConfigurationError, match="no session"):
+        with pytest.raises(sapwood.ConfigurationError, match="does not exist"):
             cluster.merge(at("nobody#0000", far), credential=good)
         until(lambda: not report_of(far, "theirs").part_of)
         far.revoke_credential(issued.facts.id)

@@ -73,14 +73,14 @@ def test_others_are_no_time_to_wait(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [-1, float("-inf"), float("nan"), None, "1", True, -(1 << 100_000)], ids=shown
+    "given", [-1, float("inf"), float("-inf"), float("nan"), None, "1", True, -(1 << 100_000)], ids=shown
 )
 def test_others_are_no_duration(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="time_limit is"):
         duration(given, "time_limit")
 
 
-@pytest.mark.parametrize("given", [1e300, float("inf"), 1 << 100_000], ids=shown)
+@pytest.mark.parametrize("given", [1e300, 1 << 100_000], ids=shown)
 def test_a_longer_duration_than_can_be_waited_for_is_the_longest(given: Any) -> None:
     assert duration(given, "time_limit") == MAX_SECONDS
 
