@@ -73,7 +73,9 @@ def test_others_are_no_time_to_wait(given: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [-1, float("inf"), float("-inf"), float("nan"), None, "1", True, -(1 << 100_000)], ids=shown
+    "given",
+    [-1, float("inf"), float("-inf"), float("nan"), None, "1", True, -(1 << 100_000)],
+    ids=shown,
 )
 def test_others_are_no_duration(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="time_limit is"):
