@@ -26,8 +26,8 @@ WORKERS = (1, 2, 4)
 EVERY_TIME = {("clang++", "block", 1), ("g++", "fiber", 2)}
 """Of all combinations those that are built and called in every run of the tests.
 
-With clang++, block mode and 4 workers, ``test_map`` failed in two whole runs of all tests, and never
-in runs of this folder. The cause is not known, so this combination runs at night until it is.
+With clang++, block mode and 4 workers, ``test_map`` failed in two whole runs of all tests, and
+never in runs of this folder. The cause is not known, so this combination runs at night until then.
 """
 QUICK = "-O0 -g0"
 """Flags of builds whose results only have to be right."""
