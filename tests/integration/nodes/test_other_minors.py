@@ -92,7 +92,9 @@ def cluster(
             pytest.skip("libraries for another Python come from the package index")
         raise
     with made:
-        made.run(program / "native.py", np.arange(4.0)).result(PATIENCE)
+        # New data, which no node has cached: they start the thread that publishes content.
+        new = np.random.default_rng().random(100_001)
+        made.run(program / "native.py", new).result(PATIENCE)
         yield made
 
 
