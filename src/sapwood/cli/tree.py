@@ -21,7 +21,7 @@ def status(*, name: Cluster = "default", as_json: Json = False, debug: Debug = F
     """Show how each node of a cluster is reached, and why one is not.
 
     The round trip comes from heartbeats and holds what both processes take, too. The clock of a
-    node is compared with that of the head now: ±1 ms means that they agree as far as this can be
+    node is compared with the head clock now: ±1 ms means that they agree as far as this can be
     measured. A queue is what is written and not yet sent, or waits until the node takes it.
     """
     with reported(debug=debug, as_json=as_json):
