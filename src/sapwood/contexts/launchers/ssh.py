@@ -3,8 +3,8 @@
 The program ``ssh`` is used and no library, because it knows all that users have configured: jump
 hosts, agents, hardware keys, Kerberos. One connection a host carries everything that the launcher
 says to a node; the node lives as long as that connection. A node that cannot connect to this
-machine is reached through it: ssh is the control master of the connection, and is asked to forward a
-socket when that turns out to be needed. Where the user has configured masters, theirs are asked.
+machine is reached through it: ssh is the control master of the connection, and forwards a socket
+when that turns out to be needed. Where the user has configured masters, theirs are asked.
 """
 
 from __future__ import annotations
