@@ -305,7 +305,7 @@ def contract(session: str, agents: str, timeout: str, cluster: str, *, as_json: 
     ranks = parse_ranks(agents)
     if not ranks:
         raise ConfigurationError(
-            f"{shown(agents)} is no set of agents", hint="write their ranks, such as 2-4,7"
+            f"{shown(agents)} is not a set of agents", hint="write their ranks, such as 2-4,7"
         )
     with _attached(session, "user", cluster) as user:
         user.contract(ranks, parse_duration(timeout))

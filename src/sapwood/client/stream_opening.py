@@ -335,7 +335,7 @@ def _way(own: Any, way: str) -> Any:
         return own
     if not callable(own) and not isinstance(own, Filter):
         raise ConfigurationError(
-            f"{shown(own)} is no filter", hint="give a function, a Filter, or program['name']"
+            f"{shown(own)} is not a filter", hint="give a function, a Filter, or program['name']"
         )
     kind = own if isinstance(own, type) else type(own)
     if issubclass(kind, Filter) and not has_own(kind, way):
@@ -344,7 +344,7 @@ def _way(own: Any, way: str) -> Any:
         )
     if isinstance(own, type) and not issubclass(own, Filter):
         raise ConfigurationError(
-            f"{own.__name__} is no filter", hint="derive the class from sapwood.Filter"
+            f"{own.__name__} is not a filter", hint="derive the class from sapwood.Filter"
         )
     return own
 

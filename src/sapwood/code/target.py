@@ -153,7 +153,7 @@ def _parse_machine(name: str, text: str) -> Target:
 
 
 def _unknown(text: str, hint: str) -> InputError:
-    return InputError(f"{shown(text)} is no target", where="target", hint=hint)
+    return InputError(f"{shown(text)} is not a target", where="target", hint=hint)
 
 
 def features_hash(cpuinfo: str) -> str:

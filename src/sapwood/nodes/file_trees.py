@@ -131,12 +131,12 @@ def checked_name(name: str) -> str:
         'tool'
         >>> checked_name("../tool")
         Traceback (most recent call last):
-        sapwood.core.errors.InputError: '../tool' is no name for staged files. Hint: ...
+        sapwood.core.errors.InputError: '../tool' is not a name for staged files. Hint: ...
     """
     fits = name not in {"", ".", ".."} and "/" not in name and name.isprintable()
     if not fits or len(os.fsencode(name)) > MAX_NAME:
         raise InputError(
-            f"{shown(name)} is no name for staged files",
+            f"{shown(name)} is not a name for staged files",
             hint="a name is that of a file, without /; give one by --as NAME",
         )
     return name

@@ -59,7 +59,7 @@ def test_it_builds_for_several_targets(program: Path, monkeypatch: pytest.Monkey
 def test_a_target_that_is_none_is_wrong_input(program: Path) -> None:
     answer = build(program, "--target", "abacus-linux-gnu")
     assert answer.exit_code == 2
-    assert "'abacus-linux-gnu' is no target" in answer.stderr
+    assert "'abacus-linux-gnu' is not a target" in answer.stderr
 
 
 def test_a_source_that_does_not_compile_shows_the_compiler_s_text(program: Path) -> None:

@@ -308,7 +308,7 @@ def test_mistakes_at_the_front_end_are_told_at_once(standing: sapwood.Cluster) -
     with pytest.raises(ConfigurationError, match="anyway"):
         cluster.group([0, 1])
     for wrong in (3, "ab", [1.0]):
-        with pytest.raises(ConfigurationError, match="no members"):
+        with pytest.raises(ConfigurationError, match="not members"):
             cluster.group(wrong)  # type: ignore[arg-type]  # that is the test
     group.barrier(timeout=TIMEOUT)
 

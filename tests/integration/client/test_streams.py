@@ -337,7 +337,7 @@ def test_many_threads_share_a_stream(cluster: sapwood.Cluster) -> None:
         ({"what": "echo", "up": {"level 1": max}}, "rank N"),
         ({"what": "echo", "up": {"rank 7": max}}, r"0 and at junction\[5-6\]"),
         ({"what": "echo", "down": {"rank 1": max}}, "no filter works at rank 1"),
-        ({"what": "echo", "up": 7}, "no filter"),
+        ({"what": "echo", "up": 7}, "not a filter"),
         ({"what": "echo", "up": int}, "derive"),
         ({"what": "echo", "parameters": {"k": 1}}, "no filter"),
     ],

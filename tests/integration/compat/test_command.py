@@ -121,7 +121,7 @@ def test_a_crash_is_told_with_its_exit_code(lizard: Lizard) -> None:
         (("run", "column_sums", "--set", "dims"), "--set cannot be 'dims'"),
         (("run", "column_sums", "--runner", "gone.py"), "there is no such file"),
         (("run", "column_sums", "--set", "dims=3"), "KeyError: 'input_file'"),
-        (("remove", "../../x"), "is no checksum"),
+        (("remove", "../../x"), "is not a checksum"),
     ],
 )
 def test_wrong_words(lizard: Lizard, words: tuple[str, ...], message: str) -> None:
@@ -177,7 +177,7 @@ def test_the_prompt_works_as_its_documentation_shows(lizard: Lizard) -> None:
     [
         ("http://host.invalid:5000", CHECKSUM, "no server answers"),
         ("localhost:1", "0" * 40, "no program is registered"),
-        ("http://127.0.0.1:1", "xyz", "is no checksum"),
+        ("http://127.0.0.1:1", "xyz", "is not a checksum"),
     ],
 )
 def test_what_a_prompt_cannot_ask(url: str, checksum: str, message: str) -> None:

@@ -168,7 +168,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert "agent[1,3] left the session shell: 1 remain" in contracted
     assert as_json("session", "contract", "shell", "2") == {"removed": [2], "agents": 0}
     assert as_json("session", "expand", "shell") == {"added": [4], "agents": 1}
-    assert "no set of agents" in sapwood_error("session", "contract", "shell", "all")
+    assert "not a set of agents" in sapwood_error("session", "contract", "shell", "all")
     assert "agent 2 does not exist" in sapwood_error("session", "contract", "shell", "2")
     both = ("session", "create", "--on", "local", "--fanout", "2", "--topology", "kary:2")
     assert "leave one of them out" in sapwood_error(*both)

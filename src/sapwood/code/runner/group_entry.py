@@ -108,7 +108,7 @@ def members_of(members: Any, agents: int) -> list[int]:
     given = list(members) if isinstance(members, Iterable) else None
     if given is None or not all(isinstance(one, int) for one in given):
         raise ConfigurationError(
-            f"{shown(members)} are no members of a group", hint="give ranks, as in [1, 2, 4]"
+            f"{shown(members)} are not members of a group", hint="give ranks, as in [1, 2, 4]"
         )
     ranks = sorted(set(given))
     if len(ranks) != len(given):

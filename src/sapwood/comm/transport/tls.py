@@ -123,7 +123,7 @@ def connecting_context(credentials: Credentials) -> ssl.SSLContext:
 def _context(credentials: Credentials, protocol: int) -> ssl.SSLContext:
     if not is_node(credentials.node):
         raise ConfigurationError(
-            f"{shown(credentials.node)} is no node id",
+            f"{shown(credentials.node)} is not a node id",
             where="TLS credentials",
             hint="a node id is a DNS name with a letter, such as n1.cluster.sapwood",
         )

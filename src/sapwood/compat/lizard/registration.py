@@ -93,7 +93,7 @@ def parse_checksum(text: str) -> str:
     found = text.strip().lower()
     if not _CHECKSUM.fullmatch(found):
         raise ProgramError(
-            f"{shown(text)} is no checksum of a program",
+            f"{shown(text)} is not a checksum of a program",
             hint="give the 40 hexadecimal digits that `sapwood lizard load DIR` prints",
         )
     return found

@@ -623,7 +623,7 @@ def test_credentials_that_cannot_be_used_are_told(authority: Authority, what: st
         "locked": Credentials(LEAF, good.certificate, locked(good.key), good.authority),
         "node": Credentials("10.0.0.1", good.certificate, good.key, good.authority),
     }[what]
-    with pytest.raises(ConfigurationError, match=r"cannot use certificate|is no node id"):
+    with pytest.raises(ConfigurationError, match=r"cannot use certificate|is not a node id"):
         TlsTransport(made, TREE)
 
 
