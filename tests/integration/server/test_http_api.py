@@ -63,7 +63,8 @@ def test_without_a_good_credential_nothing_is_seen(web: WebHead) -> None:
 
         assert asked(good).status_code == 200
         until(lambda: asked(short).status_code == 401)
-        for credential in ("", "rubbish", good[:-1] + "0", bound, short):
+        changed = good[:-1] + ("1" if good.endswith("0") else "0")
+        for credential in ("", "rubbish", changed, bound, short):
             answer = asked(credential)
             assert answer.status_code == 401, credential
             assert answer.headers["www-authenticate"] == "Bearer"
