@@ -21,10 +21,12 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.contexts import orders
+from sapwood.contexts.process import describe_status
 from sapwood.contexts.spawner import Spawner
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError
 from sapwood.core.failures import log_loop_failure
 from sapwood.core.topology import ROOT
+from sapwood.environment.logs import logger
 from sapwood.security.invitations import AgentInvitation
 from sapwood.session.agent import (
     END_AGENT,
@@ -113,7 +115,7 @@ class JoinedAgentProcess:
             self._spawner = Spawner(
                 place.plan,
                 orders.ConfigureProcesses("", b"", place.environment),
-                lambda _report: None,
+                _reported,
                 self._zygote_gone,
             )
             self._spawner.start()
@@ -283,6 +285,13 @@ def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfig
         credentials=joined.credentials,
         transport="",
     )
+
+
+def _reported(report: orders.Report) -> None:
+    """Log what became of a runner; this process notices all other ends itself."""
+    if isinstance(report, orders.RunnerLost):
+        reason = describe_status(report.status)
+        logger("activity").warning("runner lost", pid=report.pid, reason=reason)
 
 
 @contextmanager

@@ -123,8 +123,22 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     reason: str = ""
 
 
+class RunnerLost(msgspec.Struct, frozen=True, tag="runner-lost"):
+    """A runner ended that its process had not ordered to end: it crashed, or was killed.
+
+    Attributes:
+        rank: Rank of the process that it ran for.
+        pid: Its process id.
+        status: Its exit code, or minus the signal that killed it.
+    """
+
+    rank: int
+    pid: int
+    status: int
+
+
 Order = ConfigureProcesses | Spawn | Kill | Serve | Attend | HeartbeatRequest
-Report = Ready | Spawned | SpawnFailed | Exited | HeartbeatReply
+Report = Ready | Spawned | SpawnFailed | Exited | RunnerLost | HeartbeatReply
 
 encode = msgspec.msgpack.Encoder().encode
 decode_order: Callable[[bytes], Order] = typed.unpacker(Order)

@@ -4,10 +4,12 @@ The zygote has numpy and no event loop, so a fork of it is cheap and safe.
 
 Between the zygote and each of its processes there is a ``SOCK_SEQPACKET`` pair. The process
 sends :class:`Fork` with the runner's three descriptors; the zygote answers :class:`Forked` or
-:class:`NotForked`, and later :class:`Ended`.
+:class:`NotForked`, and later :class:`Ended`. :class:`EndRunner` ends a runner before. So the zygote
+knows which ends were ordered, and reports the others.
 """
 
 import array
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
 
@@ -26,6 +28,12 @@ class Fork(msgspec.Struct, frozen=True, tag="fork"):
     """Fork a runner; ``options`` is handed to its entry as it is."""
 
     options: bytes
+
+
+class EndRunner(msgspec.Struct, frozen=True, tag="end"):
+    """Kill a runner, if it still lives."""
+
+    pid: int
 
 
 class Forked(msgspec.Struct, frozen=True, tag="forked"):
@@ -47,10 +55,11 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     status: int
 
 
+Order = Fork | EndRunner
 News = Forked | NotForked | Ended
 
 encode = msgspec.msgpack.Encoder().encode
-decode_fork: Callable[[bytes], Fork] = typed.unpacker(Fork)
+decode_order: Callable[[bytes], Order] = typed.unpacker(Order)
 decode_news: Callable[[bytes], News] = typed.unpacker(News)
 
 
@@ -73,6 +82,11 @@ class RunnerFactory:
         """Ask for a runner that gets these descriptors; :meth:`news` returns the outcome."""
         socket.send_fds(self._channel, [encode(Fork(options))], list(descriptors))
 
+    def kill(self, pid: int) -> None:
+        """Have a runner killed; its end follows as news. With the zygote, all runners are gone."""
+        with contextlib.suppress(OSError):
+            self._channel.send(encode(EndRunner(pid)))
+
     def close(self) -> None:
         """Close this end: the zygote ends the runners that were forked over it."""
         self._channel.close()
@@ -92,7 +106,7 @@ class RunnerFactory:
         return decode_news(data)
 
 
-def receive_order(channel: socket.socket) -> tuple[Fork, list[int]] | None:
+def receive_order(channel: socket.socket) -> tuple[Order, list[int]] | None:
     """Return the next order of a process with its descriptors; None at the end."""
     data, ancillary, _, _ = channel.recvmsg(
         MAX_MESSAGE, socket.CMSG_SPACE(DESCRIPTORS * array.array("i").itemsize)
@@ -104,4 +118,4 @@ def receive_order(channel: socket.socket) -> tuple[Fork, list[int]] | None:
             descriptors.frombytes(content[:whole])
     if not data:
         return None
-    return decode_fork(data), list(descriptors)
+    return decode_order(data), list(descriptors)

@@ -101,7 +101,11 @@ class ForkedTree:
 
 
 class ForkedProcess:
-    """A process of a tree that this zygote forked."""
+    """A process of a tree that this zygote forked.
+
+    Attributes:
+        runners: Process ids of its runners, except those that are being ended.
+    """
 
     __slots__ = ("channel", "runners", "spec", "tree")
 
@@ -172,7 +176,7 @@ class Zygote:
                 if not self._obey(self._trees[descriptor]):
                     return False
             elif descriptor in self._channels:
-                self._fork_runner(self._channels[descriptor])
+                self._obey_member(self._channels[descriptor])
         return True
 
     # --- members of the tree -------------------------------------------------------------------
@@ -325,21 +329,30 @@ class Zygote:
 
         return unwanted
 
-    def _fork_runner(self, member: ForkedProcess) -> None:
-        """Fork a runner for a member."""
+    def _obey_member(self, member: ForkedProcess) -> None:
+        """Fork or end a runner of a member."""
         try:
-            order = runner_factory.receive_order(member.channel)
+            received = runner_factory.receive_order(member.channel)
         except BlockingIOError:
             return  # the descriptor was closed and is another's now
         except ConnectionResetError:
-            order = None
-        if order is None:
+            received = None
+        if received is None:
             self._forget(member)
             return
+        order, descriptors = received
+        if isinstance(order, runner_factory.Fork):
+            self._fork_runner(member, order.options, descriptors)
+        elif order.pid in member.runners:
+            member.runners.remove(order.pid)
+            os.kill(order.pid, signal.SIGKILL)
+
+    def _fork_runner(self, member: ForkedProcess, options: bytes, descriptors: list[int]) -> None:
+        """Fork a runner for a member."""
         if not self._complete:
             self._complete_imports()
         if member.channel.fileno() < 0:  # it ended meanwhile
-            for descriptor in order[1]:
+            for descriptor in descriptors:
                 os.close(descriptor)
             return
         parent = os.getpid()
@@ -349,11 +362,11 @@ class Zygote:
             self._tell(member, runner_factory.NotForked(error.strerror or str(error)))
         else:
             if pid == 0:
-                self._become_runner(order[0].options, parent, order[1])
+                self._become_runner(options, parent, descriptors)
             member.runners.add(pid)
             self._runners[pid] = member
             self._tell(member, runner_factory.Forked(pid))
-        for descriptor in order[1]:
+        for descriptor in descriptors:
             os.close(descriptor)
 
     def _become_runner(self, options: bytes, parent: int, descriptors: list[int]) -> NoReturn:
@@ -376,6 +389,7 @@ class Zygote:
         for pid in member.runners:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        member.runners.clear()
 
     # --- ends ------------------------------------------------------------------------------------
 
@@ -405,7 +419,11 @@ class Zygote:
                     self._clear_away(member.tree)
             elif pid in self._runners:
                 member = self._runners.pop(pid)
-                member.runners.discard(pid)
+                if pid in member.runners:
+                    member.runners.remove(pid)
+                    if status:  # 0: it saw that its process is gone, and that end is reported
+                        lost = orders.RunnerLost(member.spec.rank, pid, status)
+                        member.tree.report(lost)
                 # What user code started in the runner's process group ends with it.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)

@@ -26,7 +26,8 @@ import msgspec
 from sapwood.comm.machine import machine_id
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.contexts.launchers.choice import is_launched, names_machines
-from sapwood.contexts.orders import Exited, ProcessSpec
+from sapwood.contexts.orders import Exited, ProcessSpec, RunnerLost
+from sapwood.contexts.process import describe_status
 from sapwood.core import typed
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import (
@@ -1135,18 +1136,26 @@ class Head:
 
     def _exited(self, host: int, report: messages.ProcessesReported) -> None:
         """A process of a session ended; on a thread of the control tree."""
-        ended = report.report
+        ended, kind = report.report, "process.lost"
         if ended is None:
             text, facts = f"all its processes there: {report.reason}", {}
         elif isinstance(ended, Exited) and (ended.status or ended.reason):
-            text = f"rank {ended.rank}: {ended.reason or ended_by(ended.status)}"
+            text = f"rank {ended.rank}: {ended.reason or describe_status(ended.status)}"
             facts = {"rank": str(ended.rank), "status": str(ended.status)}
+        elif isinstance(ended, RunnerLost):
+            kind = "runner.lost"
+            text = f"runner of rank {ended.rank}: {describe_status(ended.status)}"
+            facts = {
+                "rank": str(ended.rank),
+                "process": str(ended.pid),
+                "status": str(ended.status),
+            }
         else:
             return
         node = self.control.name_of(host)
         names = self._session_names()
         shown_name = names.get(report.session, report.session)
-        self._note_caused("process.lost", text, node, node=node, session=shown_name, facts=facts)
+        self._note_caused(kind, text, node, node=node, session=shown_name, facts=facts)
 
     def _note_caused(
         self,
@@ -1919,21 +1928,6 @@ def _done(value: Any) -> Future[Any]:
     made: Future[Any] = CallerFuture()
     made.set_result(value)
     return made
-
-
-def ended_by(status: int) -> str:
-    """Return how a process ended, in words.
-
-    Example:
-        >>> ended_by(-9), ended_by(3)
-        ('killed by SIGKILL', 'ended with status 3')
-    """
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"killed by signal {-status}"
 
 
 def _after(event: Future[None], function: Callable[[], Any]) -> Future[Any]:

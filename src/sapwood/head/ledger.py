@@ -54,6 +54,7 @@ KINDS: Final = {
     "session.split": "two merged sessions were split",
     "process.lost": "a process of a session ended unasked",
     "process.replaced": "another process took its place",
+    "runner.lost": "a process that ran code of users crashed, or was killed",
     "run.restarted": "the process of a run was killed, and restarted",
     "run.ended": "a run ended",
     "policy.changed": "the policy was changed",

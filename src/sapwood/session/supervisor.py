@@ -811,6 +811,9 @@ class ProcessSupervisor:
             self._started[()] = report
         elif isinstance(report, orders.Exited):
             self._exited(report)
+        elif isinstance(report, orders.RunnerLost):
+            what = describe_status(report.status)
+            _log.warning("runner lost", rank=report.rank, pid=report.pid, reason=what)
         elif (
             isinstance(report, orders.SpawnFailed)
             and report.machine_gone

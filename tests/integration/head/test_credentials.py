@@ -31,6 +31,7 @@ from sapwood.core.errors import (
     ProtocolError,
     SapwoodError,
     SecurityError,
+    TimeLimitError,
 )
 from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
@@ -949,6 +950,23 @@ def test_a_process_that_ends_is_noted_and_so_is_the_one_in_its_place(up: UpHead)
     assert "killed by SIGKILL" in lost.text
     assert lost.node in {"n1", "n2"}
     assert up.events("process.replaced")[-1].session == lost.session
+
+
+def test_a_runner_that_is_killed_is_noted_and_one_that_its_agent_ends_is_not(up: UpHead) -> None:
+    def spin() -> None:
+        while True:
+            pass
+
+    with sapwood.connect(agents=2, settings=up.settings) as cluster:
+        with pytest.raises(TimeLimitError):
+            cluster.options(time_limit=0.2).submit(spin).result(PATIENCE)
+        pid = cluster.submit(os.getpid).result(PATIENCE)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: up.events("runner.lost"))
+    (lost,) = up.events("runner.lost")
+    assert "killed by SIGKILL" in lost.text
+    assert lost.facts["process"] == str(pid)
+    assert lost.node in {"n1", "n2"}
 
 
 # --- commands on the nodes of a session -----------------------------------------------------------

@@ -324,7 +324,7 @@ def test_runs_never_notice(web: WebHead, tmp_path: Path) -> None:
         web.head.sessions.end("steady").result(PATIENCE)
     assert found["result"] == expected
     assert (found["progress"]["state"], found["progress"]["iteration"]) == ("done", 1000)
-    for kind in ("run.restarted", "session.restarted", "process.lost", "process.replaced"):
+    for kind in ("run.restarted", "session.restarted", "process", "runner.lost"):
         assert web.events(kind) == []
 
 

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from sapwood.contexts import runner_factory
-from sapwood.contexts.runner_factory import Ended, Forked, NotForked, RunnerFactory, receive_order
+from sapwood.contexts.runner_factory import (
+    Ended,
+    EndRunner,
+    Fork,
+    Forked,
+    NotForked,
+    RunnerFactory,
+    receive_order,
+)
 
 Ends = tuple[RunnerFactory, socket.socket]
 
@@ -24,12 +32,20 @@ def test_an_order_arrives_with_its_descriptors(ends: Ends) -> None:
     os.close(write)
     order = receive_order(zygote)
     assert order is not None
-    assert order[0].options == b"options"
+    assert order[0] == Fork(b"options")
     assert len(order[1]) == runner_factory.DESCRIPTORS
     os.write(order[1][2], b"through")
     assert os.read(read, 10) == b"through"
     for descriptor in (read, *order[1]):
         os.close(descriptor)
+
+
+def test_a_runner_is_ended_by_an_order_until_the_zygote_is_gone(ends: Ends) -> None:
+    mine, zygote = ends
+    mine.kill(5)
+    assert receive_order(zygote) == (EndRunner(5), [])
+    zygote.close()
+    mine.kill(5)
 
 
 @pytest.mark.parametrize("news", [Forked(5), NotForked("no"), Ended(5, -9)], ids=str)

@@ -13,8 +13,6 @@ If the runner was killed from outside, its call restarts in a new one, if it may
 
 import contextlib
 import enum
-import os
-import signal
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -212,8 +210,7 @@ class RunnerHost:
         """End the runner."""
         self._waiting.clear()
         if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._runner_factory.kill(self.pid)
         self._loop.remove_reader(self._runner_factory.fileno())
         self._end_of_call()
         self._clear()
@@ -459,8 +456,7 @@ class RunnerHost:
     def _kill(self, reason: SapwoodError) -> None:
         self._killed = reason
         if self.pid and not self._gone:  # else as soon as it is known
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            self._runner_factory.kill(self.pid)
 
     def _begins_again(self, status: int) -> bool:
         """Return whether the call whose runner ended may restart; if so, queue it."""

@@ -1,6 +1,7 @@
 """A runner host without an agent around it: the test plays the agent's event loop."""
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import values
 from sapwood.comm.payload import Payload
+from sapwood.contexts import orders
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import SapwoodError
 
@@ -130,8 +132,8 @@ def preparation_of() -> Callable[..., Preparation]:
 
 
 @pytest.fixture(scope="module")
-def channels() -> Iterator[list[socket.socket]]:
-    """A zygote that runs, and connections to it."""
+def zygote() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
+    """A zygote that runs: its control socket, and connections for runners."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(CHANNELS)]
     descriptors = [theirs.fileno() for _, theirs in pairs]
     process = subprocess.Popen(
@@ -140,7 +142,8 @@ def channels() -> Iterator[list[socket.socket]]:
     for _, theirs in pairs:
         theirs.close()
     control, *free = [ours for ours, _ in pairs]
-    yield free
+    control.settimeout(0)
+    yield control, free
     control.close()
     for channel in free:
         channel.close()
@@ -148,12 +151,31 @@ def channels() -> Iterator[list[socket.socket]]:
 
 
 @pytest.fixture
-def make_bench(channels: list[socket.socket]) -> Iterator[Callable[..., Bench]]:
+def reports(
+    zygote: tuple[socket.socket, list[socket.socket]],
+) -> Callable[[], list[orders.RunnerLost]]:
+    """Return the lost runners that the zygote has reported since the last call."""
+
+    def read() -> list[orders.RunnerLost]:
+        found: list[orders.RunnerLost] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                report = orders.decode_report(zygote[0].recv(orders.MAX_ORDER))
+                assert isinstance(report, orders.RunnerLost)
+                found.append(report)
+        return found
+
+    read()
+    return read
+
+
+@pytest.fixture
+def make_bench(zygote: tuple[socket.socket, list[socket.socket]]) -> Iterator[Callable[..., Bench]]:
     """Make runner hosts that end with the test."""
     made: list[Bench] = []
 
     def make(**options: Any) -> Bench:
-        made.append(Bench(channels.pop(), RunnerOptions(**options)))
+        made.append(Bench(zygote[1].pop(), RunnerOptions(**options)))
         return made[-1]
 
     yield make

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from sapwood.code.runner.runner_host import JobOutcome
+    from sapwood.contexts.orders import RunnerLost
 
 MakeBench = Callable[..., Any]
+LostRunners = Callable[[], list["RunnerLost"]]
 
 
 def alive(pid: int) -> bool:
@@ -359,6 +361,40 @@ def test_an_endless_loop_ends_at_its_time_limit(bench: Any) -> None:
     assert isinstance(error, TimeLimitError)
     assert "the function ran longer than 0.05 s" in error.what
     assert bench.call(pow, 2, 2, time_limit=10.0) == 4
+
+
+@pytest.mark.parametrize("end", ["time limit", "cancelled", "closed"])
+def test_a_runner_that_its_host_ends_is_not_reported_as_lost(
+    make_bench: MakeBench, reports: LostRunners, end: str
+) -> None:
+    bench, other = make_bench(), make_bench()
+    assert other.call(pow, 2, 2) == 4
+    if end == "time limit":
+        assert isinstance(bench.error(spin, time_limit=0.05), TimeLimitError)
+    elif end == "cancelled":
+        call = bench.submit(spin)
+        bench.until(lambda: bench.host.pid)
+        bench.host.cancel("test")
+        with pytest.raises(CancelledError):
+            bench.wait(call)
+    else:
+        assert bench.call(pow, 2, 2) == 4
+        pid = bench.host.pid
+        bench.host.close()
+        other.until(lambda: not alive(pid))
+    lost = other.host.pid  # its end is reported after the other
+    os.kill(lost, signal.SIGKILL)
+    other.until(lambda: other.host.pid != lost)
+    assert [(one.pid, one.status) for one in reports()] == [(lost, -signal.SIGKILL)]
+
+
+@pytest.mark.parametrize(("how", "status"), [("SIGSEGV", -signal.SIGSEGV), ("code 3", 3)])
+def test_a_runner_that_ends_unexpectedly_is_reported_with_its_status(
+    bench: Any, reports: LostRunners, how: str, status: int
+) -> None:
+    pid = bench.call(os.getpid)
+    bench.error(crash, how)
+    assert [(one.pid, one.status) for one in reports()] == [(pid, status)]
 
 
 def test_a_call_that_ignores_signals_ends_at_its_time_limit(bench: Any) -> None:
