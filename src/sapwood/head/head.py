@@ -11,7 +11,6 @@ import contextlib
 import importlib.metadata
 import itertools
 import os
-import signal
 import socket
 import threading
 import time
