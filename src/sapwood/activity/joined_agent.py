@@ -288,7 +288,7 @@ def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfig
 
 
 def _reported(report: orders.Report) -> None:
-    """Log what became of a runner; this process notices all other ends itself."""
+    """Log the loss of a runner; this process notices all other ends itself."""
     if isinstance(report, orders.RunnerLost):
         reason = describe_status(report.status)
         logger("activity").warning("runner lost", pid=report.pid, reason=reason)
