@@ -10,9 +10,9 @@ from typing import Any
 
 from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
 from sapwood.head.access import HeadAccess
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.remote import SCHEME
-from sapwood.head.service import ServiceClient, UnixWay
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
 

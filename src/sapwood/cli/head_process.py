@@ -46,6 +46,7 @@ from sapwood.head.folder import (
 )
 from sapwood.head.head import Head
 from sapwood.head.leadership import LOOK, HeadEntry, Leadership, Outcome
+from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.web import HttpListen
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.port import listen_address, places_of_port
@@ -332,8 +333,7 @@ def _answer_of(request: UpRequest) -> UpAnswer:
                 urls = typed.convert(said, list[str])
             except (SapwoodError, TimeoutError) as error:
                 trouble = str(error)
-        wanted = msgspec.to_builtins(calls.CreateToken(uses=JOIN_USES))
-        line = typed.convert(head.client.call(calls.CREATE_TOKEN, wanted), calls.JoinLine)
+        line = head.client.call(JoinTokens.create, uses=JOIN_USES)
         return UpAnswer(
             name=request.name,
             pid=head.facts.pid,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.core.hints import command_line
 from sapwood.core.shown import shown
@@ -37,12 +35,10 @@ def create(
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
 
-        wanted = calls.CreateToken(uses, parse_duration(ttl), names)
         with connected(name) as head:
-            found = head.client.call(calls.CREATE_TOKEN, msgspec.to_builtins(wanted))
-        line = typed.convert(found, calls.JoinLine)
+            line = head.client.call(JoinTokens.create, uses, parse_duration(ttl), names)
         if as_json:
             print_json(line)
         else:
@@ -56,10 +52,10 @@ def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = Fal
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
 
         with connected(name) as head:
-            found = typed.convert(head.client.call(calls.LIST_TOKENS), list[calls.TokenFacts])
+            found = head.client.call(JoinTokens.usable)
         if as_json:
             print_json({"tokens": found})
             return
@@ -80,10 +76,10 @@ def revoke(
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
 
         with connected(name) as head:
-            known = head.client.call(calls.REVOKE_TOKEN, token)
+            known = head.client.call(JoinTokens.revoke, token)
         if not known:
             raise InputError(
                 f"there is no token {shown(token)}", hint="`sapwood token list` shows them"

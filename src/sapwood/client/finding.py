@@ -128,8 +128,8 @@ def asked(cluster: str, name: str, value: Any, timeout: float = CALL_TIMEOUT) ->
 
 
 def _called(cluster: str, name: str, value: Any, timeout: float, kind: type[T]) -> T:
+    from sapwood.head.connection import ServiceClient, UnixWay  # noqa: PLC0415 - as above
     from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
-    from sapwood.head.service import ServiceClient, UnixWay  # noqa: PLC0415 - as above
 
     client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:

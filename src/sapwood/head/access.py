@@ -33,11 +33,11 @@ from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.head.folder import find_head
 from sapwood.head.numbers import NodeNumbers
 from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.reserved import refused
-from sapwood.head.service import ServiceClient, UnixWay, WayToHead
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import HeadPort, SessionRootPort, interface_of

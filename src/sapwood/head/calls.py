@@ -51,15 +51,6 @@ COMPONENT = "component"
 REMOVE_NODE = "node.remove"
 """Call: end a node, which will not be back. Value: :class:`RemoveNode`. Answer: its record."""
 
-CREATE_TOKEN = "token.create"  # noqa: S105 - a name
-"""Call: let machines join. Value: :class:`CreateToken`. Answer: :class:`JoinLine`."""
-
-LIST_TOKENS = "token.list"
-"""Call: which tokens can be used? Answer: a list of :class:`TokenFacts`."""
-
-REVOKE_TOKEN = "token.revoke"  # noqa: S105 - a name
-"""Call: revoke a join token. Value: its id. Answer: whether it existed."""
-
 CERTIFY = "certify"
 """Call: certify a front end. Value: its request, PEM. Answer: :class:`FrontEndCertificate`."""
 
@@ -770,43 +761,6 @@ class RemoveNode(msgspec.Struct, frozen=True):
 
     name: str
     drain: float = 0.0
-
-
-class CreateToken(msgspec.Struct, frozen=True):
-    """Let machines join.
-
-    Attributes:
-        uses: How many.
-        lifetime: For how many seconds.
-        names: Pattern of their names, as of a shell.
-    """
-
-    uses: int = 1
-    lifetime: float = 3600.0
-    names: str = "*"
-
-
-class JoinLine(msgspec.Struct, frozen=True):
-    """What another machine needs to join.
-
-    Attributes:
-        id: Of the token.
-        text: ``TOKEN@host:port,host:port``: what ``sapwood node join`` takes.
-        expires: When it ends, seconds since 1970.
-    """
-
-    id: str
-    text: str
-    expires: float
-
-
-class TokenFacts(msgspec.Struct, frozen=True):
-    """A token, without its secret."""
-
-    id: str
-    uses: int
-    expires: float
-    names: str
 
 
 class FrontEndCertificate(msgspec.Struct, frozen=True):

@@ -14,6 +14,8 @@ from sapwood.core.errors import SecurityError
 from sapwood.core.hints import command
 from sapwood.environment.logs import logger
 from sapwood.head import calls
+from sapwood.head.protocol.call import Call, Reach
+from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import may_use_reserved, refused
 from sapwood.nodes import messages, stage_messages
 from sapwood.nodes.control import NoteEvent, note_nothing
@@ -24,7 +26,7 @@ from sapwood.security.denials import Denials
 from sapwood.security.rights import Rights
 from sapwood.security.session_secrets import limited_secret
 
-RIGHT_OF: Final[Mapping[str, str]] = {
+RIGHT_OF: Final[dict[str, str]] = {
     calls.HELLO: r.CONNECT,
     calls.NODES: r.CONNECT,
     calls.DENIALS: r.CONNECT,
@@ -46,9 +48,6 @@ RIGHT_OF: Final[Mapping[str, str]] = {
     calls.SET_POLICY: r.ADMIN,
     calls.POLICY_HISTORY: r.ADMIN,
     calls.REMOVE_NODE: r.ADMIN,
-    calls.CREATE_TOKEN: r.ADMIN,
-    calls.LIST_TOKENS: r.ADMIN,
-    calls.REVOKE_TOKEN: r.ADMIN,
     calls.ISSUE_CREDENTIAL: r.ADMIN,
     calls.LIST_CREDENTIALS: r.ADMIN,
     calls.REVOKE_CREDENTIAL: r.ADMIN,
@@ -267,6 +266,22 @@ class Gate:
         if call in ABOUT_ONE_THING and known is not None and right in known.names:
             return  # the handler knows which one
         self.require_right(caller, right, what=call)
+
+    def require_call(self, caller: ServiceCaller, call: Call[..., Any]) -> None:
+        """Refuse a call that a front end has no right for, or that it may not make from there.
+
+        Raises:
+            SecurityError: It has not, or may not.
+        """
+        known = caller.rights
+        if not (call.reach.method_checks and known is not None and call.right in known.names):
+            self.require_right(caller, call.right, what=call.name)
+        if call.reach is Reach.HEAD and not caller.is_local:
+            error = SecurityError(
+                f"'{call.name}' is for processes on the head's machine only", hint="call it there"
+            )
+            self._refused(caller, error, call.name)
+            raise error
 
     def require_right(
         self, caller: Visitor, right: str, *, session: str = "", node: str = "", what: str

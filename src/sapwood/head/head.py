@@ -78,10 +78,12 @@ from sapwood.head.ledger import (
     nodes_there,
 )
 from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
+from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.policy import PolicyKeeper
+from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import is_reserved, refused, runs_as_head_user
 from sapwood.head.runs import HeadRuns
-from sapwood.head.service import Handler, ServiceCaller, ServiceServer
+from sapwood.head.service import Handler, ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.session_settings import allowed_settings
 from sapwood.head.sessions import HeadSessions
@@ -147,12 +149,6 @@ SLOW_CALLS = 16
 
 REMOVALS = 16
 """Nodes that leave at a time; more wait for them."""
-
-SHORTEST_LIFE, LONGEST_LIFE = 1.0, 30 * 24 * 3600.0
-"""Seconds that a join token may live."""
-
-MOST_USES = 100_000
-"""How often a join token may be used at most."""
 
 MAX_REMOVED = 100
 """The most removed nodes that are still listed, the last ones."""
@@ -314,6 +310,8 @@ class Head:
             self._thread,
             self.gate,
             self._leads,
+            [JoinTokens(self.control, lambda: self.places)],
+            self._pool,
         )
         self.sessions = HeadSessions(
             lambda: self._store.opened,
@@ -353,9 +351,6 @@ class Head:
             calls.LOGS: self._logs,
             calls.COMPONENT: self._act,
             calls.REMOVE_NODE: self._remove_node,
-            calls.CREATE_TOKEN: self._create_token,
-            calls.LIST_TOKENS: self._list_tokens,
-            calls.REVOKE_TOKEN: self._revoke_token,
             calls.CERTIFY: self._certify,
             calls.DELEGATE: self._delegate,
             calls.UNDELEGATE: self._undelegate,
@@ -856,32 +851,6 @@ class Head:
             del self._draining[host], self._removals[host]
             self._joined.pop(host, None)
         removal.end(_plain(gone), failed)
-
-    def _create_token(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
-        wanted = _read(value, calls.CreateToken)
-        if not SHORTEST_LIFE <= wanted.lifetime <= LONGEST_LIFE:
-            raise ConfigurationError(
-                "a join token lives between a second and 30 days", where=f"{wanted.lifetime:g} s"
-            )
-        if not 1 <= wanted.uses <= MOST_USES:
-            raise ConfigurationError(f"a join token has 1 to {MOST_USES} uses")
-        token = self.control.create_token(
-            uses=wanted.uses, lifetime=wanted.lifetime, names=wanted.names
-        )
-        text = f"{token.text}@{','.join(self.places)}"
-        return _plain(calls.JoinLine(token.id, text, time.time() + wanted.lifetime))
-
-    def _list_tokens(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller, value
-        return [
-            _plain(calls.TokenFacts(one.id, one.uses, one.expires, one.names))
-            for one in self.control.tokens
-        ]
-
-    def _revoke_token(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
-        return self.control.revoke_token(_read(value, str))
 
     def _certify(self, caller: ServiceCaller, value: Any) -> Any:
         # Processes that a former head certified may still run.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 from sapwood.head.calls import SESSION_CREDENTIAL
 from sapwood.head.gate import (
@@ -17,7 +18,19 @@ from sapwood.head.gate import (
     RIGHT_OF,
     RIGHT_OF_ORDER,
 )
+from sapwood.head.parts.tokens import JoinTokens
+from sapwood.head.protocol.call import Call, HeadPart, Reach
 from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
+
+PARTS: Final[tuple[type[HeadPart], ...]] = (JoinTokens,)
+"""The parts of a head."""
+
+CALLS: Final[Mapping[str, Call[..., Any]]] = {
+    one.name: one for part in PARTS for one in part.declared()
+}
+"""The declared calls of a head, by name."""
+
+RIGHTS: Final[Mapping[str, str]] = RIGHT_OF | {name: one.right for name, one in CALLS.items()}
 
 
 class Permission(enum.Enum):
@@ -43,12 +56,18 @@ def access_to_call(call: str, rights: Collection[str]) -> Permission:
         >>> access_to_call("session.end", ["connect", "delete"])
         <Permission.OWN: 'own'>
     """
-    if not _has(RIGHT_OF[call], rights):
+    if not _has(RIGHTS[call], rights):
         return Permission.NO
-    if call in AT_HEAD:
+    reach = CALLS[call].reach if call in CALLS else None
+    if call in AT_HEAD or reach is Reach.HEAD:
         return Permission.HERE
     watches = call == SESSION_CREDENTIAL and RUN not in rights
-    if call in OF_CALLER or (call in OF_OWNER and ADMIN not in rights and not watches):
+    owned = call in OF_OWNER or reach is Reach.OWNED
+    if (
+        call in OF_CALLER
+        or reach is Reach.CALLER
+        or (owned and ADMIN not in rights and not watches)
+    ):
         return Permission.OWN
     return Permission.ALL
 
@@ -69,8 +88,8 @@ def access_to_order(order: str, rights: Collection[str]) -> Permission:
 
 def call_table() -> str:
     """Return a Markdown table of all calls, with a column for each role."""
-    rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in RIGHT_OF}
-    return table_of_roles("call", RIGHT_OF, rows)
+    rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in RIGHTS}
+    return table_of_roles("call", RIGHTS, rows)
 
 
 def order_table() -> str:

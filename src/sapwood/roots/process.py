@@ -32,7 +32,7 @@ from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
-from sapwood.head.service import ServiceClient
+from sapwood.head.connection import ServiceClient
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started

@@ -15,8 +15,9 @@ from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient, UnixWay, plain
+from sapwood.head.protocol.framing import plain
 from sapwood.security.denials import Denials, DenialUpdate
 
 PAUSE = 1.0

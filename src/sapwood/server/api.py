@@ -22,8 +22,8 @@ from sapwood.core.shown import shown
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
+from sapwood.head.protocol.framing import plain
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
-from sapwood.head.service import plain
 from sapwood.nodes import messages
 from sapwood.nodes.messages import ReadLogs
 from sapwood.server.endpoints import ApiRequest, Endpoint

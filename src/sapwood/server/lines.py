@@ -17,10 +17,11 @@ from typing import Any, Final
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
+from sapwood.head.protocol.framing import plain
 from sapwood.head.remote import show
-from sapwood.head.service import ServiceClient, UnixWay, plain
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ADMIN
 

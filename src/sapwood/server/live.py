@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from sapwood.head import calls
 from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
-from sapwood.head.service import plain
+from sapwood.head.protocol.framing import plain
 from sapwood.server.lines import Line, read
 from sapwood.server.problems import HttpError
 

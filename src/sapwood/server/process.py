@@ -23,7 +23,7 @@ from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.tracing import figure_exporter
 from sapwood.head import calls
-from sapwood.head.service import plain
+from sapwood.head.protocol.framing import plain
 from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
 from sapwood.security.authority import make_request, valid_until
 from sapwood.server.application import WebApplication, close

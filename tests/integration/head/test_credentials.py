@@ -39,11 +39,18 @@ from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, remote, service
 from sapwood.head import head as head_module
 from sapwood.head.access import HeadAccess
+from sapwood.head.connection import ServiceClient
 from sapwood.head.folder import head_folder
 from sapwood.head.gate import RIGHT_OF, RIGHT_OF_ORDER, context
 from sapwood.head.head import OF_OPEN_SESSION, ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts.tokens import JoinTokens
+from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
+from sapwood.head.protocol.framing import ServiceCall, plain
+from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.remote import TlsWay
+from sapwood.head.role_table import CALLS
+from sapwood.head.role_table import RIGHTS as NEEDED
 from sapwood.head.staging import Staging
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
@@ -162,7 +169,7 @@ def attached(line: str) -> sapwood.Cluster:
 
 
 def framed(name: str, value: Any = None, number: int = 1) -> bytes:
-    body = msgspec.msgpack.encode(service.ServiceCall(number, name, value))
+    body = msgspec.msgpack.encode(ServiceCall(number, name, raw_value(value)))
     return struct.pack("<I", len(body)) + body
 
 
@@ -177,8 +184,9 @@ ABOUT = {
 
 def test_each_call_and_each_order_has_its_right(up: UpHead) -> None:
     assert RIGHT_OF.keys() == up.head._service._handlers.keys()
+    assert CALLS.keys() == up.head._service._calls.keys()
     assert RIGHT_OF_ORDER.keys() == ORDERS
-    assert {*RIGHT_OF.values(), *RIGHT_OF_ORDER.values()} <= RIGHTS.keys()
+    assert {*NEEDED.values(), *RIGHT_OF_ORDER.values()} <= RIGHTS.keys()
 
 
 @pytest.mark.row("C5-INFRA")
@@ -188,7 +196,7 @@ def test_a_connection_may_do_what_its_credential_says_and_no_more(up: UpHead, *,
         assert [one.name for one in head.nodes] == ["n1", "n2"]
         assert head.rights is not None
         assert (head.rights.subject, head.rights.names) == ("ann", ["connect"])
-        for call, right in RIGHT_OF.items():
+        for call, right in NEEDED.items():
             if right != "connect":
                 with pytest.raises(SecurityError, match="does not give the right"):
                     head.client.call(call, ABOUT.get(call, {"name": "n1"}), PATIENCE)
@@ -301,12 +309,12 @@ def shown_by_processes() -> Iterator[bytes]:
 def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
     with up.access(None, far=False) as head:
         made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
-        line = head.client.call(calls.CREATE_TOKEN, {}, PATIENCE)
+        line = head.client.call_within(PATIENCE, JoinTokens.create)
     try:
         record = up.head.sessions.find(made["id"])
         secrets = [
             up.head.sessions.secret_of(record),
-            line["text"].partition("@")[0],
+            line.text.partition("@")[0],
             up.issue("connect").text,
         ]
         found = b"\n".join(shown_by_processes())
@@ -520,7 +528,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
     credential = up.issue("connect", "create", "allocate", "spawn", subject="ann")
 
-    def roots() -> list[service.ServiceCaller]:
+    def roots() -> list[ServiceCaller]:
         callers = [one for one in up.head._service.callers if one.is_local]
         return [one for one in callers if one.rights is not None and one.rights.ids]
 
@@ -772,7 +780,7 @@ def test_a_stranger_is_told_nothing(up: UpHead) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        struct.pack("<I", service.MAX_STRANGE_MESSAGE + 1),
+        struct.pack("<I", MAX_STRANGE_MESSAGE + 1),
         struct.pack("<I", 4) + b"\xa3\xff\xfe\xfd",
         struct.pack("<I", 3) + b"\xc1\xc1\xc1",
         framed(calls.PRESENT, {"chain": b"", "proof": b""}),
@@ -809,7 +817,7 @@ def test_strangers_do_not_keep_others_out(up: UpHead, monkeypatch: pytest.Monkey
 def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
     credential = up.issue("connect")
     way = TlsWay([up.place], "0" * 64)
-    client = service.ServiceClient(way)
+    client = ServiceClient(way)
     try:
         with pytest.raises(SecurityError, match="not the head that the credential is for"):
             remote.show(client, credential, None, way, PATIENCE)
@@ -825,13 +833,13 @@ def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
 def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> None:
     credential = up.issue("connect")
     way = TlsWay([up.place], up.head.control.pin)
-    client = service.ServiceClient(way)
+    client = ServiceClient(way)
     try:
         greeting = typed.convert(client.call(calls.GREET, None, PATIENCE), calls.Greeting)
         shown = credential.show(greeting.challenge, context(greeting.cluster))
         client.call(calls.GREET, None, PATIENCE)
         with pytest.raises(SecurityError, match="does not have it"):
-            client.call(calls.PRESENT, service.plain(shown), PATIENCE)
+            client.call(calls.PRESENT, plain(shown), PATIENCE)
     finally:
         client.close()
 

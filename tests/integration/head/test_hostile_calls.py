@@ -10,8 +10,9 @@ import msgspec
 
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient, UnixWay
+from sapwood.head.role_table import CALLS
 from sapwood_simulation.hostile import HostilePeer
 
 from .conftest import PATIENCE, Cli
@@ -20,10 +21,13 @@ VALUES = 25
 LEFT_OUT = {calls.DOWN, calls.GREET, calls.PRESENT}
 """Ends the head, and the connection of a front end that presents nothing valid."""
 
-CALLS = sorted(
-    value
-    for name, value in vars(calls).items()
-    if name.isupper() and isinstance(value, str) and value not in LEFT_OUT and "/" not in value
+NAMES = sorted(
+    {
+        value
+        for name, value in vars(calls).items()
+        if name.isupper() and isinstance(value, str) and value not in LEFT_OUT and "/" not in value
+    }
+    | CALLS.keys()
 )
 
 
@@ -31,7 +35,7 @@ def test_a_head_survives_whatever_it_is_called_with(own_cli: Cli, own_head: Any)
     name, source = own_head["name"], HostilePeer(5)
     client = ServiceClient(UnixWay(find_head(name).socket))
     try:
-        for call in CALLS:
+        for call in NAMES:
             answers = []
             for _ in range(VALUES):
                 with contextlib.suppress(msgspec.MsgspecError, OverflowError):

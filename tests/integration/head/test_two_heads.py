@@ -19,12 +19,12 @@ from tests.integration.store.members import Member, address, members, wait_for, 
 import sapwood
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.environment.configuration import load_configuration
-from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head.connection import ServiceClient
 from sapwood.head.folder import remove_left_sockets
 from sapwood.head.leadership import LEASE
+from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.remote import TlsWay, show
-from sapwood.head.service import ServiceClient
 from sapwood.security.capabilities import Capability
 
 from .conftest import Cli, Until
@@ -229,7 +229,7 @@ def test_a_head_that_hangs_does_not_serve_when_it_goes_on(heads: TwoHeads, until
         client = heads.client(heads.places[0])
         try:
             hang(first, until)
-            asked = client.ask(calls.CREATE_TOKEN, {"uses": 1})
+            asked = client.ask(JoinTokens.create)
             until(lambda: heads.who_serves() == heads.standing_by["pid"])
             threading.Event().wait(LEASE)  # its lease is over for long
             os.kill(first, signal.SIGCONT)
@@ -272,7 +272,7 @@ def made_token(heads: TwoHeads) -> bool:
     with contextlib.suppress(SapwoodError):
         head = HeadAccess(heads.url, heads.credential)
         try:
-            head.client.call(calls.CREATE_TOKEN, {"uses": 1}, 5.0)
+            head.client.call_within(5.0, JoinTokens.create)
             return True
         finally:
             head.close()

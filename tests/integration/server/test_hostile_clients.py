@@ -26,8 +26,8 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.cli.main import app
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient, UnixWay
 from sapwood.server.api import PREFIX
 from sapwood.server.limits import HttpLimits
 

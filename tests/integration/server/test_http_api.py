@@ -21,8 +21,8 @@ from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 from sapwood.cli.dashboard_command import ticket
 from sapwood.core.errors import ResourceError
 from sapwood.head import calls
+from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
-from sapwood.head.service import ServiceClient, UnixWay
 from sapwood.nodes.refusals import LOGGED_REFUSALS
 from sapwood.security.capabilities import HolderKey
 

@@ -18,7 +18,12 @@ import pytest
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
-from sapwood.head.service import ServiceCaller, ServiceClient, ServiceServer, UnixWay
+from sapwood.head.connection import ServiceClient, UnixWay
+from sapwood.head.protocol import caller, framing
+from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.head.protocol.framing import ServiceCall
+from sapwood.head.protocol.framing import raw as raw_value
+from sapwood.head.service import ServiceServer
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 
@@ -95,7 +100,7 @@ def client(served: Served) -> Iterator[ServiceClient]:
 
 
 def message(name: str, value: Any = None, number: int = 1) -> bytes:
-    body = msgspec.msgpack.encode(service.ServiceCall(number, name, value))
+    body = msgspec.msgpack.encode(ServiceCall(number, name, raw_value(value)))
     return struct.pack("<I", len(body)) + body
 
 
@@ -129,7 +134,7 @@ def test_an_answer_that_cannot_be_written_becomes_an_error(client: ServiceClient
     with pytest.raises(SapwoodError, match="cannot be written"):
         client.call("odd", None, PATIENCE)
     with pytest.raises(SapwoodError, match="more than"):
-        client.call("much", service.MAX_MESSAGE + 1, PATIENCE)
+        client.call("much", framing.MAX_MESSAGE + 1, PATIENCE)
     assert client.call("echo", 1, PATIENCE) == 1
 
 
@@ -146,7 +151,7 @@ def test_a_call_that_the_head_ends_is_over(client: ServiceClient, served: Served
 def test_a_front_end_that_does_not_read_is_cut_off(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MAX_UNSENT", 2**20)
+    monkeypatch.setattr(caller, "MAX_UNSENT", 2**20)
     with served.raw() as raw:
         with contextlib.suppress(BrokenPipeError):  # it may be cut off before it has said all
             for number in range(8):
@@ -157,7 +162,7 @@ def test_a_front_end_that_does_not_read_is_cut_off(
 @pytest.mark.parametrize(
     "said",
     [
-        struct.pack("<I", service.MAX_MESSAGE + 1),
+        struct.pack("<I", framing.MAX_MESSAGE + 1),
         struct.pack("<I", 3) + b"\xc1\xc1\xc1",
         struct.pack("<I", 5000) + b"\x91" * 5000,
     ],
@@ -190,7 +195,7 @@ def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_message_may_come_in_pieces() -> None:
-    frames = service.Frames()
+    frames = framing.Frames()
     whole = message("echo", "x" * 100) * 3
     found = [one for byte in whole for one in frames.add(bytes([byte]))]
     assert len(found) == 3

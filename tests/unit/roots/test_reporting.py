@@ -12,7 +12,7 @@ import pytest
 
 from sapwood.core.errors import CommunicationError, ProtocolError
 from sapwood.head import calls
-from sapwood.head.service import plain
+from sapwood.head.protocol.framing import plain
 from sapwood.roots import reporting
 from sapwood.roots.reporting import HeadReports
 from sapwood.security.denials import Denials, DenialUpdate

@@ -1,0 +1,1 @@
+"""How a head is called: messages, callers, and the declaration of calls."""

@@ -1,0 +1,206 @@
+"""The declaration of a call of a head.
+
+A call is a method of the part of the head that owns a noun, and :func:`call` declares it::
+
+    class Nodes(HeadPart):
+        @call("node.rename", right=ADMIN)
+        def rename(self, caller: ServiceCaller, node: str, name: str) -> NodeRecord: ...
+
+All else follows: the types of the message from the signature, the check of the right, the
+dispatch, the row of the documentation's table, and the typed call of a client
+(``head.call(Nodes.rename, "n1", "gpu1")``).
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.core.errors import ProtocolError
+from sapwood.head.protocol.caller import ServiceCaller
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+CALLER: Final = "caller"
+"""Name of the parameter that receives the caller; a method without it is not given the caller."""
+
+WRONG: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What reading a message of a wrong form raises."""
+
+
+class Reach(enum.Enum):
+    """What a call is about, which decides what is checked besides its right.
+
+    Attributes:
+        CLUSTER: The whole cluster; the right suffices.
+        OBJECT: One node; the method checks the right for it.
+        OWNED: One session, which the caller must own or have ``admin``; the method checks both.
+        CALLER: What the caller, or the holder of its credential, has made.
+        HEAD: The machine of the head: only processes there may make the call.
+    """
+
+    CLUSTER = "cluster"
+    OBJECT = "object"
+    OWNED = "owned"
+    CALLER = "caller"
+    HEAD = "head"
+
+    @property
+    def method_checks(self) -> bool:
+        """Whether the method checks the right, because only it knows the object."""
+        return self in {Reach.OBJECT, Reach.OWNED}
+
+
+class Call(Generic[P, R]):
+    """A declared call of a head.
+
+    Attributes:
+        function: The method that answers it.
+        name: Its name in messages.
+        right: The right that a caller needs.
+        reach: What it is about.
+        slow: Whether it runs on a pool of threads, because it waits for something.
+        in_order: Whether it runs after the caller's former calls of this name.
+        takes_caller: Whether the method is given the caller.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        right: str,
+        reach: Reach,
+        *,
+        slow: bool,
+        in_order: bool,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.right = right
+        self.reach = reach
+        self.slow = slow
+        self.in_order = in_order
+        self.takes_caller = CALLER in inspect.getfullargspec(function).args[1:2]
+        self.__doc__ = function.__doc__
+
+    @cached_property
+    def arguments(self) -> type[msgspec.Struct]:
+        """The structure of what a message carries: the parameters of the method."""
+        found = list(inspect.signature(self.function).parameters.values())
+        return msgspec.defstruct(
+            self.name,
+            [
+                (one.name, self._types[one.name])
+                if one.default is one.empty
+                else (one.name, self._types[one.name], one.default)
+                for one in found[1 + self.takes_caller :]
+            ],
+            frozen=True,
+            module=self.function.__module__,
+        )
+
+    @cached_property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        kind = self._types["return"]
+        return typing.get_args(kind)[0] if typing.get_origin(kind) is Future else kind
+
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return typing.get_type_hints(self.function, include_extras=True)
+
+    def with_values(self, *args: P.args, **kwargs: P.kwargs) -> msgspec.Struct:
+        """Return what the message of a client carries."""
+        return self.arguments(*args, **kwargs)
+
+    def read_values(self, data: msgspec.Raw) -> dict[str, Any]:
+        """Return the arguments that a message carries.
+
+        Raises:
+            ProtocolError: It carries something else.
+        """
+        try:
+            return msgspec.structs.asdict(typed.unpacker(self.arguments)(memoryview(data)))
+        except WRONG as error:
+            raise ProtocolError(f"malformed call '{self.name}': {error}") from error
+
+    def read_answer(self, data: msgspec.Raw) -> R:
+        """Return the answer that a message carries.
+
+        Raises:
+            ProtocolError: It carries something else.
+        """
+        try:
+            found: R = typed.unpacker(self.answer)(memoryview(data))
+        except WRONG as error:
+            raise ProtocolError(
+                f"malformed answer to '{self.name}': {error}",
+                hint="is the head of another version of Sapwood?",
+            ) from error
+        return found
+
+    def __repr__(self) -> str:
+        return f"<call {self.name}>"
+
+
+class Declared(Protocol):
+    """Makes a method a call; the answer of one that returns a future is the future's result."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, ServiceCaller, P], Future[R]], /
+    ) -> Call[P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, ServiceCaller, P], R], /
+    ) -> Call[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Future[R]], /) -> Call[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Call[P, R]: ...
+
+
+def call(
+    name: str,
+    *,
+    right: str,
+    reach: Reach = Reach.CLUSTER,
+    slow: bool = False,
+    in_order: bool = False,
+) -> Declared:
+    """Declare a method of a part of the head as a call.
+
+    The first parameter may be the caller, under this name. All other parameters and the answer
+    are values of types that messages can carry. The method may return a future of the answer.
+
+    Args:
+        name: Its name in messages.
+        right: The right that a caller needs.
+        reach: What it is about.
+        slow: Whether it waits for a disk, the store or other processes, so that it must not run on
+            the event loop.
+        in_order: Whether a slow call must run after the caller's former calls of this name.
+    """
+
+    def declared(function: Callable[..., Any], /) -> Call[Any, Any]:
+        return Call(function, name, right, reach, slow=slow, in_order=in_order)
+
+    return declared
+
+
+class HeadPart:
+    """A part of the head: the state of one noun, and the calls about it."""
+
+    @classmethod
+    def declared(cls) -> list[Call[..., Any]]:
+        """Return the calls of this part."""
+        return [one for one in vars(cls).values() if isinstance(one, Call)]
