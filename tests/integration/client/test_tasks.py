@@ -700,3 +700,14 @@ def test_map_takes_from_an_endless_source_only_what_it_needs(
     ]
     with pytest.raises(ConfigurationError, match="buffersize is 0"):
         cluster.map(abs, [1], buffersize=0)
+
+
+def test_calls_of_a_map_that_are_not_done_in_time_are_cancelled(cluster: sapwood.Cluster) -> None:
+    def wait_if_late(number: int) -> int:
+        return sapwood.here().receive(source=0, tag=1).value if number else 0
+
+    results = cluster.map(wait_if_late, range(8), timeout=3.0)
+    assert next(results) == 0
+    with pytest.raises(TimeoutError):
+        next(results)
+    assert list(cluster.map(abs, range(8), timeout=TIMEOUT)) == list(range(8))
