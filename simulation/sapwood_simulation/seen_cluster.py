@@ -20,6 +20,7 @@ from sapwood.environment.component import ComponentView
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import LedgerEvent, LedgerState
+from sapwood.head.parts.events import EventPage, Events
 from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
@@ -193,12 +194,13 @@ class SimulatedHead:
                 }
                 page = LogPage(ring="a", lines=[msgspec.json.encode(line)], next=1)
                 return messages.to_value(page)
-            case calls.EVENTS:
+            case Events.find.name:
+                value = value["query"]
                 found = [one for one in self.events if one.number > value["after"]]
                 if value["nodes"]:
                     found = [one for one in found if one.node in value["nodes"]]
                 state = LedgerState()
-                return msgspec.to_builtins(calls.EventPage(events=found, state=state))
+                return msgspec.to_builtins(EventPage(events=found, state=state))
         raise AssertionError(name)
 
 
@@ -217,10 +219,12 @@ class SimulatedLine(Line):
         """Say that it has not ended."""
         return False
 
-    async def call(self, name: str, value: Any = None, timeout: float = 30.0) -> Any:  # noqa: ASYNC109 - as its base has it
+    async def call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the simulated head."""
-        del timeout
-        return await self._head.ask(name, value)
+        if isinstance(call, str):
+            return await self._head.ask(call, args[0] if args else None)
+        value = msgspec.to_builtins(call.with_values(*args, **kwargs), builtin_types=(bytes,))
+        return msgspec.convert(await self._head.ask(call.name, value), call.answer)
 
 
 class _Application(WebApplication):

@@ -8,13 +8,11 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.environment.units import parse_duration
 
@@ -82,10 +80,11 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.calls import IssueCredential  # noqa: PLC0415 - as above
+        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
         from sapwood.security.capabilities import read_holder  # noqa: PLC0415 - as above
 
-        wanted = calls.IssueCredential(
+        wanted = IssueCredential(
             subject=subject,
             rights=_words(rights),
             role=role,
@@ -96,9 +95,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
             user=user,
         )
         with connected(name) as head:
-            value = msgspec.to_builtins(wanted, builtin_types=(bytes,))
-            found = head.client.call(calls.ISSUE_CREDENTIAL, value)
-        made = typed.convert(found, calls.IssuedCredential)
+            made = head.client.call(IssuedCredentials.issue, wanted)
         _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
 
 
@@ -209,12 +206,10 @@ def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug =
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
 
         with connected(name) as head:
-            found = typed.convert(
-                head.client.call(calls.LIST_CREDENTIALS), list[calls.CredentialFacts]
-            )
+            found = head.client.call(IssuedCredentials.known)
         if as_json:
             print_json({"credentials": found})
             return
@@ -245,11 +240,11 @@ def revoke(
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
 
         wanted = _read(block).id if Path(block).is_file() else block
         with connected(name) as head:
-            done = typed.convert(head.client.call(calls.REVOKE_CREDENTIAL, wanted), calls.Revoked)
+            done = head.client.call(IssuedCredentials.revoke, wanted)
         if as_json:
             print_json(done)
             return

@@ -7,7 +7,6 @@ import queue
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
@@ -58,6 +57,7 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
         )
         from sapwood.head import calls  # noqa: PLC0415 - as above
         from sapwood.head.ledger import EventQuery, LedgerEvent  # noqa: PLC0415 - as above
+        from sapwood.head.parts.events import Events  # noqa: PLC0415 - as above
 
         query = EventQuery(
             since=_since(since) if since else 0.0,
@@ -73,11 +73,10 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
                 coming.put(typed.convert(value, LedgerEvent))
 
         with connected(name) as head:
-            wanted = msgspec.to_builtins(query)
             if follow:
                 head.subscribe(noticed)
-                head.client.call(calls.FOLLOW_EVENTS, wanted)
-            page = typed.convert(head.client.call(calls.EVENTS, wanted), calls.EventPage)
+                head.client.call(Events.follow, query)
+            page = head.client.call(Events.find, query)
             if as_json and not follow:
                 print_json({"events": page.events, "ledger": page.state})
                 return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reported
@@ -33,10 +32,10 @@ def show(
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
 
         with connected(name) as head:
-            found = typed.convert(head.client.call(calls.SHOW_POLICY, key), list[calls.PolicyRow])
+            found = head.client.call(Policy.rows, key)
         if as_json:
             print_json({"policy": found})
             return
@@ -64,12 +63,12 @@ def change(
             connected,
         )
         from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
 
         if reset == bool(value):
             raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
-        wanted = msgspec.to_builtins(calls.SetPolicy(key=key, value=value))
         with connected(name) as head:
-            found = typed.convert(head.client.call(calls.SET_POLICY, wanted), list[calls.PolicyRow])
+            found = head.client.call(Policy.change, key, value)
             there = head.client.call(calls.LIST_SESSIONS)
         others = _with_own(key, typed.convert(there, list[calls.SessionRecord]))
         if as_json:
@@ -103,10 +102,10 @@ def history(*, name: Cluster = "default", as_json: Json = False, debug: Debug = 
         from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
             connected,
         )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
 
         with connected(name) as head:
-            found = typed.convert(head.client.call(calls.POLICY_HISTORY), list[calls.PolicyChange])
+            found = head.client.call(Policy.history)
         if as_json:
             print_json({"changes": found})
             return

@@ -36,6 +36,8 @@ from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.head.folder import find_head
 from sapwood.head.numbers import NodeNumbers
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.rates import Rates
 from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.reserved import refused
 from sapwood.nodes import messages
@@ -157,8 +159,7 @@ class HeadAccess:
                     self._records.clear()
             nodes = client.call(calls.NODES, None, CALL_TIMEOUT)
             self._take_nodes(typed.convert(nodes, list[calls.NodeRecord]))
-            denials = client.call(calls.DENIALS, None, CALL_TIMEOUT)
-            self.denials.take(typed.convert(denials, DenialUpdate))
+            self.denials.take(client.call_within(CALL_TIMEOUT, IssuedCredentials.denials))
         except BaseException:
             client.close()
             raise
@@ -356,12 +357,11 @@ class HeadAccess:
             SecurityError: This side may not begin runs anywhere.
             CommunicationError: The head does not say it in time.
         """
-        found = self.client.call(calls.READ_RATES, key, seconds)
-        return None if found is None else typed.convert(found, bytes)
+        return self.client.call_within(seconds, Rates.measured, key)
 
-    def keep_rates(self, key: str, rates: bytes) -> Future[Any]:
+    def keep_rates(self, key: str, rates: bytes) -> Future[None]:
         """Have the head keep what a run has measured; this waits for nothing."""
-        return self.client.ask(calls.KEEP_RATES, _plain(calls.KeepRates(key=key, rates=rates)))
+        return self.client.ask(Rates.keep, key, rates)
 
     # --- the way to the nodes --------------------------------------------------------------------
 
@@ -501,11 +501,11 @@ class HeadAccess:
         if self.denials.take(update):
             return
 
-        def answered(answer: Future[Any]) -> None:
-            with contextlib.suppress(SapwoodError, msgspec.ValidationError):
-                self.denials.take(typed.convert(answer.result(), DenialUpdate))
+        def answered(answer: Future[DenialUpdate]) -> None:
+            with contextlib.suppress(SapwoodError):
+                self.denials.take(answer.result())
 
-        when_done(self.client.ask(calls.DENIALS), answered)
+        when_done(self.client.ask(IssuedCredentials.denials), answered)
 
     def _nodes_changed(self, change: calls.NodesChanged) -> calls.NodesChanged:
         nodes = self._take_nodes(change.nodes)

@@ -10,7 +10,6 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.typed import Natural
 from sapwood.environment.component import ComponentView
-from sapwood.head.ledger import LedgerEvent, LedgerState
 from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
@@ -66,43 +65,8 @@ ORDER = "order"
 TAKEN = "taken"
 """Call: there is room for more output. Value: the number of what was taken."""
 
-DENIALS = "credential.denials"
-"""Call: which credentials were revoked? Answer: a ``DenialUpdate`` with the whole list."""
-
-ISSUE_CREDENTIAL = "credential.issue"
-"""Call: make a credential. Value: :class:`IssueCredential`. Answer: :class:`IssuedCredential`."""
-
-LIST_CREDENTIALS = "credential.list"
-"""Call: which credentials were issued, and are good? Answer: a list of :class:`CredentialFacts`."""
-
-REVOKE_CREDENTIAL = "credential.revoke"
-"""Call: refuse a credential everywhere. Value: an id. Answer: :class:`Revoked`."""
-
-EVENTS = "events"
-"""Call: what happened? Value: an ``EventQuery``. Answer: :class:`EventPage`."""
-
-FOLLOW_EVENTS = "events.follow"
-"""Call: tell me what happens from now on. Value: an ``EventQuery``."""
-
 RECORD_RUN = "run.ended"
 """Call: a run of mine has started or ended. Value: :class:`RunEnded`."""
-
-READ_RATES = "rates.read"
-"""Call: what have runs measured of agents with a function? Value: the function's key, a SHA-256.
-Answer: the kept bytes; None if nothing was kept."""
-
-KEEP_RATES = "rates.keep"
-"""Call: keep what a run has measured. Value: :class:`KeepRates`."""
-
-SHOW_POLICY = "policy.show"
-"""Call: which policy counts? Answer: a list of :class:`PolicyRow`."""
-
-SET_POLICY = "policy.set"
-"""Call: change the policy. Value: :class:`SetPolicy`. Answer: the :class:`PolicyRow` as it is now.
-"""
-
-POLICY_HISTORY = "policy.history"
-"""Call: who changed the policy? Answer: a list of :class:`PolicyChange`, the oldest first."""
 
 CREATE_SESSION = "session.create"
 """Call: start a session in a separate process. Value: :class:`CreateSession`. Answer:
@@ -343,38 +307,6 @@ class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
     places: list[str]
 
 
-class Revoked(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a revocation.
-
-    Attributes:
-        id: Of the block.
-        known: Whether the head issued it; else a holder narrowed another one to it.
-        nodes: Nodes that know by now.
-        missing: Nodes that have not confirmed it yet; they receive it as soon as possible.
-        front_ends: Front ends that were cut off.
-        epoch: Of the list.
-    """
-
-    id: str
-    known: bool
-    nodes: list[str]
-    missing: list[str]
-    front_ends: int
-    epoch: int
-
-
-class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened.
-
-    Attributes:
-        events: The events, the oldest first.
-        state: How the ledger is.
-    """
-
-    events: list[LedgerEvent]
-    state: LedgerState
-
-
 class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A run has ended, or has started if its state is ``running``.
 
@@ -394,68 +326,6 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     iterations: Natural = 0
     reason: str = ""
-
-
-class KeepRates(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has measured of agents.
-
-    Attributes:
-        key: The key of the function, a SHA-256.
-        rates: The measurements; the head does not read them.
-    """
-
-    key: str
-    rates: bytes
-
-
-class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the policy.
-
-    Attributes:
-        key: Its dotted name.
-        value: Its value as TOML.
-        origin: Where it comes from: who set it and when, a file and line, or ``default``.
-        expected: What it must look like.
-        about: What it means.
-        counts: To what a change applies, if not to everything that exists already.
-    """
-
-    key: str
-    value: str
-    origin: str
-    expected: str
-    about: str
-    counts: str = ""
-
-
-class SetPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Change the policy.
-
-    Attributes:
-        key: What.
-        value: Its value as text; empty to remove the value that was set here.
-    """
-
-    key: str
-    value: str
-
-
-class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of the policy.
-
-    Attributes:
-        time: When, seconds since 1970.
-        key: What.
-        value: Its value as TOML; empty if it was reset.
-        before: Its value before that, as TOML.
-        by: Who.
-    """
-
-    time: float
-    key: str
-    value: str
-    before: str
-    by: str
 
 
 class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -486,6 +356,10 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     issuer: bytes = b""
     heads: list[str] = []
     urls: list[str] = []
+
+
+GONE = "removed"
+"""State of a node that has left for good."""
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -525,6 +399,11 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     def is_ready(self) -> bool:
         """Whether processes can begin there."""
         return self.state == "ready"
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has left for good."""
+        return self.state == GONE
 
     @property
     def can_be_asked(self) -> bool:

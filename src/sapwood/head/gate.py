@@ -29,28 +29,17 @@ from sapwood.security.session_secrets import limited_secret
 RIGHT_OF: Final[dict[str, str]] = {
     calls.HELLO: r.CONNECT,
     calls.NODES: r.CONNECT,
-    calls.DENIALS: r.CONNECT,
     calls.ORDER: r.CONNECT,  # and what RIGHT_OF_ORDER says
     calls.TAKEN: r.CONNECT,
     calls.CERTIFY: r.ALLOCATE,
     calls.DELEGATE: r.ALLOCATE,
     calls.UNDELEGATE: r.CONNECT,
     calls.RECORD_RUN: r.RUN,
-    calls.READ_RATES: r.RUN,
-    calls.KEEP_RATES: r.RUN,
     calls.STATUS: r.OBSERVE,  # it has the commands of everybody
     calls.GLANCE: r.OBSERVE,
     calls.LOGS: r.OBSERVE,
     calls.COMPONENT: r.ADMIN,
-    calls.EVENTS: r.OBSERVE,
-    calls.FOLLOW_EVENTS: r.OBSERVE,
-    calls.SHOW_POLICY: r.CONNECT,
-    calls.SET_POLICY: r.ADMIN,
-    calls.POLICY_HISTORY: r.ADMIN,
     calls.REMOVE_NODE: r.ADMIN,
-    calls.ISSUE_CREDENTIAL: r.ADMIN,
-    calls.LIST_CREDENTIALS: r.ADMIN,
-    calls.REVOKE_CREDENTIAL: r.ADMIN,
     calls.CREATE_SESSION: r.CREATE,
     calls.CERTIFY_SESSION: r.ADMIN,
     calls.SESSION_CREDENTIAL: r.ATTACH,
@@ -147,7 +136,7 @@ OF_OWNER: Final = frozenset(
 )
 """Calls about a session that the caller must own, unless it has the right ``admin``."""
 
-OF_CALLER: Final = frozenset({calls.READ_RATES, calls.KEEP_RATES, calls.TAKEN, calls.UNDELEGATE})
+OF_CALLER: Final = frozenset({calls.TAKEN, calls.UNDELEGATE})
 """Calls that reach only what the caller, or the holder of its credential, has made."""
 
 ORDERS_OF_CALLER: Final = frozenset(

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,19 +67,19 @@ from sapwood.head.gate import (
     secret_for,
 )
 from sapwood.head.glance import NodeGlances, cluster_glance, troubles
-from sapwood.head.kept_rates import RateKeeper
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import (
     MAX_FOUND,
     EventQuery,
     Ledger,
-    LedgerEvent,
-    kinds_of,
     nodes_there,
 )
-from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
+from sapwood.head.office import CredentialOffice, DenialFeed
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.events import Events
+from sapwood.head.parts.policy import Policy, PolicyRow
+from sapwood.head.parts.rates import Rates
 from sapwood.head.parts.tokens import JoinTokens
-from sapwood.head.policy import PolicyKeeper
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import is_reserved, refused, runs_as_head_user
 from sapwood.head.runs import HeadRuns
@@ -102,7 +102,6 @@ from sapwood.nodes.port import listen_address
 from sapwood.nodes.processes import RETURN_TIMEOUT
 from sapwood.nodes.refusals import RefusalsByKind
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.capabilities import LIFETIME
 from sapwood.security.rights import (
     ADMIN,
     ALL_RIGHTS,
@@ -170,9 +169,6 @@ With more it would soon keep nothing else: the oldest events make room.
 
 DENIED_FOR = 30 * 24 * 3600.0
 """Seconds for which a node that was removed may not come again, or longer, as its certificate."""
-
-DENIAL_WAIT = 1.0
-"""Seconds that a revocation waits for the confirmations of nodes."""
 
 AWAY = "it is away; it is taken back if it comes again"
 
@@ -272,8 +268,8 @@ class Head:
         try:
             authority, tokens = self._kept()
             self._generation = self._next_generation()
-            self._rates = RateKeeper(lambda: self._store.opened)
-            self.policy = PolicyKeeper(lambda: self._store.opened, configuration, note)
+            self._rates = Rates(lambda: self._store.opened)
+            self.policy = Policy(lambda: self._store.opened, configuration, note)
             cluster, pin = authority.cluster, authority.pin
             with self._reading("credentials"):
                 self.office = CredentialOffice(
@@ -310,7 +306,6 @@ class Head:
             self._thread,
             self.gate,
             self._leads,
-            [JoinTokens(self.control, lambda: self.places)],
             self._pool,
         )
         self.sessions = HeadSessions(
@@ -332,6 +327,23 @@ class Head:
             lambda: self.policy.current,
         )
         self._commands = _RemoteCommands(self.control, self._service)
+        self.credentials = IssuedCredentials(
+            self.office,
+            self.policy,
+            self._service,
+            self._feed,
+            self.records,
+            lambda: self.places,
+        )
+        self._service.answer(
+            [
+                self.policy,
+                self._rates,
+                self.credentials,
+                Events(self.ledger, self._service),
+                JoinTokens(self.control, lambda: self.places),
+            ]
+        )
         self._delegated: dict[tuple[str, bool], tuple[int, Callable[[], None]]] = {}
         self._socket = FrontEndService(folder, self._service, self._thread)
         self._trees = TreeBook()
@@ -356,18 +368,7 @@ class Head:
             calls.UNDELEGATE: self._undelegate,
             calls.ORDER: self._order,
             calls.TAKEN: self._taken,
-            calls.DENIALS: self._denials,
-            calls.ISSUE_CREDENTIAL: self._issue_credential,
-            calls.LIST_CREDENTIALS: self._list_credentials,
-            calls.REVOKE_CREDENTIAL: self._revoke_credential,
-            calls.EVENTS: self._events,
-            calls.FOLLOW_EVENTS: self._follow_events,
             calls.RECORD_RUN: self._record_run,
-            calls.READ_RATES: self._read_rates,
-            calls.KEEP_RATES: self._keep_rates,
-            calls.SHOW_POLICY: self._show_policy,
-            calls.SET_POLICY: self._set_policy,
-            calls.POLICY_HISTORY: self._policy_history,
             calls.CREATE_SESSION: self._create_session,
             calls.CERTIFY_SESSION: self._certify_session,
             calls.SESSION_CREDENTIAL: self._session_credential,
@@ -483,7 +484,7 @@ class Head:
                 self.runs.close()
             self.sessions.close(keep=not dismiss)
             if dismiss:  # after the servers of sessions, which are front ends as well
-                self._tell_all(calls.ENDED, None)
+                self._service.tell_all(calls.ENDED, None)
             self._tls.close()
             self._thread.call(self._stop_listening)
         if dismiss:
@@ -785,9 +786,11 @@ class Head:
         Raises:
             ConfigurationError: There is no such node, or it is the head's own.
         """
-        found = [one for one in self.records() if one.name == wanted.name and one.state != GONE]
+        found = [
+            one for one in self.records() if one.name == wanted.name and one.state != calls.GONE
+        ]
         if not found:
-            known = ", ".join(one.name for one in self.records() if one.state != GONE)
+            known = ", ".join(one.name for one in self.records() if not one.is_gone)
             raise ConfigurationError(
                 f"node '{wanted.name}' does not exist", hint=f"nodes are {known}" if known else ""
             )
@@ -829,7 +832,9 @@ class Head:
     def _remove(self, removal: _Removal) -> None:
         record = removal.record
         host = record.host
-        gone = msgspec.structs.replace(record, state=GONE, reason=removal.reason, since=time.time())
+        gone = msgspec.structs.replace(
+            record, state=calls.GONE, reason=removal.reason, since=time.time()
+        )
         try:
             if self.ended.is_set():
                 raise ClosedError("the head ends")
@@ -1324,82 +1329,6 @@ class Head:
 
     # --- credentials, events and policy ----------------------------------------------------------
 
-    def _issue_credential(self, caller: ServiceCaller, value: Any) -> Any:
-        wanted = _read(value, calls.IssueCredential)
-        if wanted.role and wanted.rights:
-            raise ConfigurationError("a role and rights are both given", hint="leave one out")
-        if wanted.role:
-            wanted = msgspec.structs.replace(wanted, rights=self.policy.rights_of(wanted.role))
-        longest = longest_of(self.policy.current.limits.credential_life)
-        if not wanted.lifetime:
-            wanted = msgspec.structs.replace(wanted, lifetime=min(LIFETIME, longest))
-        by = caller.rights or ALL_RIGHTS
-        return _plain(self.office.issue(wanted, by, self.places, longest))
-
-    def _list_credentials(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller, value
-        return [_plain(one) for one in self.office.list()]
-
-    def _denials(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller, value
-        return _plain(self.office.whole_list())
-
-    def _revoke_credential(self, caller: ServiceCaller, value: Any) -> Future[Any]:
-        by = "" if caller.rights is None else caller.rights.subject
-        block = _read(value, str)
-        answer: Future[Any] = self._pool.submit(self.revoke_credential, block, by)
-        return answer
-
-    def revoke_credential(self, block: str, by: str = "") -> Any:
-        """Refuse a credential everywhere; wait a moment for the nodes to say that they know.
-
-        Raises:
-            SecurityError: It is not an id of a credential.
-            StoreError: It cannot be kept; then nothing is revoked.
-        """
-        update, known = self.office.revoke(block, by)
-        cut_off = self._thread.call(self._service.deny, frozenset(update.ids))
-        self._tell_all(calls.DENIED, _plain(update))
-        told = {
-            one.name: self._feed.tell(one.host, update)
-            for one in self.records()
-            if one.can_be_asked
-        }
-        wait(told.values(), DENIAL_WAIT)
-        knowing = [name for name, answer in told.items() if answer.done() and answer.result()]
-        return _plain(
-            calls.Revoked(
-                id=block,
-                known=known,
-                nodes=knowing,
-                missing=[
-                    one.name
-                    for one in self.records()
-                    if one.state != GONE and one.name not in knowing
-                ],
-                front_ends=cut_off,
-                epoch=update.epoch,
-            )
-        )
-
-    def _events(self, caller: ServiceCaller, value: Any) -> Future[Any]:
-        del caller
-        query = _read(value, EventQuery)
-        return self._pool.submit(
-            lambda: _plain(calls.EventPage(events=self.ledger.find(query), state=self.ledger.state))
-        )
-
-    def _follow_events(self, caller: ServiceCaller, value: Any) -> Any:
-        query = _read(value, EventQuery)
-        kinds_of(query.kinds)
-
-        def tell(event: LedgerEvent) -> None:
-            if query.fits(event):
-                self._service.tell(caller, calls.EVENT_NOTED, _plain(event))
-
-        caller.when_gone(self.ledger.subscribe(tell))
-        return None
-
     def _record_run(self, caller: ServiceCaller, value: Any) -> Any:
         run = _read(value, calls.RunEnded)
         self._check_run_of(caller, run.session)
@@ -1440,28 +1369,8 @@ class Head:
         else:
             self.gate.require_session(caller, RUN, record, what=calls.RECORD_RUN)
 
-    def _read_rates(self, caller: ServiceCaller, value: Any) -> Any:
-        return self._rates.read(_read(value, str), _owner(caller))
-
-    def _keep_rates(self, caller: ServiceCaller, value: Any) -> Any:
-        wanted = _read(value, calls.KeepRates)
-        self._rates.write(wanted.key, wanted.rates, _owner(caller))
-
-    def _show_policy(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller
-        return [_plain(one) for one in self.policy.rows(_read(value, str))]
-
-    def _set_policy(self, caller: ServiceCaller, value: Any) -> Any:
-        wanted = _read(value, calls.SetPolicy)
-        by = caller.rights.subject if caller.rights is not None else ""
-        return [_plain(one) for one in self.policy.set(wanted.key, wanted.value, by)]
-
-    def _policy_history(self, caller: ServiceCaller, value: Any) -> Any:
-        del caller, value
-        return [_plain(one) for one in self.policy.history()]
-
-    def _policy_changed(self, rows: list[calls.PolicyRow]) -> None:
-        self._tell_all(calls.POLICY_CHANGED, [_plain(one) for one in rows])
+    def _policy_changed(self, rows: list[PolicyRow]) -> None:
+        self._service.tell_all(calls.POLICY_CHANGED, rows)
 
     # --- the HTTP server -------------------------------------------------------------------------
 
@@ -1487,16 +1396,13 @@ class Head:
     def _open_dashboard(self, caller: ServiceCaller, value: Any) -> Any:
         self._require_here(caller)
         wanted = _read(value, calls.OpenDashboard)
-        longest = longest_of(self.policy.current.limits.credential_life)
-        issued = self.office.issue(
+        issued = self.credentials.issued(
+            caller.granted,
             calls.IssueCredential(
                 subject=wanted.subject,
                 rights=wanted.rights or [CONNECT, OBSERVE],
-                lifetime=min(wanted.lifetime, longest),
+                lifetime=min(wanted.lifetime, self.credentials.longest),
             ),
-            caller.rights or ALL_RIGHTS,
-            self.places,
-            longest,
         )
 
         def open_now() -> Any:
@@ -1549,7 +1455,7 @@ class Head:
         )
         if told.gone:
             self._commands.nodes_gone(change.ranks)
-        self._tell_all(calls.NODES_CHANGED, _plain(told))
+        self._service.tell_all(calls.NODES_CHANGED, _plain(told))
         for rank in change.ranks:
             if change.back or change.added:
                 self._feed.tell(rank)
@@ -1568,7 +1474,7 @@ class Head:
                 gone=bool(view.closed),
                 reason=view.closed,
             )
-            self._tell_all(calls.NODES_CHANGED, _plain(told))
+            self._service.tell_all(calls.NODES_CHANGED, _plain(told))
             if not view.closed:
                 self._feed.tell(host)
         self._look_soon()
@@ -1580,7 +1486,7 @@ class Head:
         view = next((one for one in self.control.nodes if one.host == host), None)
         if view is not None:
             told = calls.NodesChanged([self._record(view)], back=not reason, reason=cause)
-            self._tell_all(calls.NODES_CHANGED, _plain(told))
+            self._service.tell_all(calls.NODES_CHANGED, _plain(told))
         self._look_soon()
 
     def _note_node(self, rank: int, change: PlacesChanged) -> None:
@@ -1629,19 +1535,7 @@ class Head:
 
     def _tell_nodes(self, hosts: list[int]) -> None:
         nodes = [one for one in self.records() if one.host in hosts]
-        self._tell_all(calls.NODES_CHANGED, _plain(calls.NodesChanged(nodes)))
-
-    def _tell_all(self, name: str, value: Any) -> None:
-        with contextlib.suppress(ClosedError):
-            self._thread.post(self._tell_each, name, value)
-
-    def _tell_each(self, name: str, value: Any) -> None:
-        for caller in self._service.callers:
-            self._service.tell(caller, name, value)
-
-
-GONE = "removed"
-"""State of a node that has left for good."""
+        self._service.tell_all(calls.NODES_CHANGED, _plain(calls.NodesChanged(nodes)))
 
 
 class _Removal:

@@ -18,11 +18,15 @@ from sapwood.head.gate import (
     RIGHT_OF,
     RIGHT_OF_ORDER,
 )
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.events import Events
+from sapwood.head.parts.policy import Policy
+from sapwood.head.parts.rates import Rates
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.call import Call, HeadPart, Reach
 from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
 
-PARTS: Final[tuple[type[HeadPart], ...]] = (JoinTokens,)
+PARTS: Final[tuple[type[HeadPart], ...]] = (IssuedCredentials, Events, JoinTokens, Policy, Rates)
 """The parts of a head."""
 
 CALLS: Final[Mapping[str, Call[..., Any]]] = {

@@ -75,7 +75,6 @@ class ServiceServer:
         thread: Its loop watches the connections.
         gate: Says who may call what; without one, only front ends at a Unix socket may.
         serves: Whether calls are answered; otherwise peers are disconnected.
-        parts: The parts whose calls it answers.
         pool: Runs slow calls.
     """
 
@@ -85,11 +84,10 @@ class ServiceServer:
         thread: LoopThread,
         gate: Gate | None = None,
         serves: Callable[[], bool] = lambda: True,
-        parts: Iterable[HeadPart] = (),
         pool: Executor | None = None,
     ) -> None:
         self._handlers = dict(handlers)
-        self._calls = {one.name: (part, one) for part in parts for one in part.declared()}
+        self._calls: dict[str, tuple[HeadPart, Call[..., Any]]] = {}
         self._pool = pool
         self._last: dict[tuple[int, str], Future[Any]] = {}
         self._serves = serves
@@ -97,6 +95,11 @@ class ServiceServer:
         self._gate = gate
         self._callers: dict[int, ServiceCaller] = {}
         self._numbers = itertools.count(1)
+
+    def answer(self, parts: Iterable[HeadPart]) -> None:
+        """Answer the calls of these parts; before the first client comes."""
+        for part in parts:
+            self._calls |= {one.name: (part, one) for one in part.declared()}
 
     @property
     def callers(self) -> list[ServiceCaller]:
@@ -107,6 +110,15 @@ class ServiceServer:
         """Send a front end a notice; from any thread."""
         with contextlib.suppress(ClosedError):
             self._thread.post(self._notify, caller, Notice(name, value))
+
+    def tell_all(self, name: str, value: Any) -> None:
+        """Send all front ends a notice; from any thread."""
+        with contextlib.suppress(ClosedError):
+            self._thread.post(self._notify_all, Notice(name, value))
+
+    def _notify_all(self, notice: Notice) -> None:
+        for caller in self.callers:
+            self._notify(caller, notice)
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Take a front end in."""
@@ -158,7 +170,10 @@ class ServiceServer:
         self._thread.loop.call_later(STRANGER_PATIENCE, self._too_late, caller)
 
     def deny(self, ids: frozenset[str]) -> int:
-        """Cut off those whose credential was revoked; return how many. On the loop's thread."""
+        """Cut off those whose credential was revoked; return how many. From any other thread."""
+        return self._thread.call(self._deny, ids)
+
+    def _deny(self, ids: frozenset[str]) -> int:
         found = [
             one for one in self.callers if one.rights is not None and ids & set(one.rights.ids)
         ]

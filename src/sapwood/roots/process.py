@@ -33,6 +33,7 @@ from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
 from sapwood.head.connection import ServiceClient
+from sapwood.head.parts.policy import PolicyRow
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
@@ -237,12 +238,12 @@ class RootProcess:
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self.server.deny, ids)
 
-    def _policy_told(self, rows: list[calls.PolicyRow]) -> None:
+    def _policy_told(self, rows: list[PolicyRow]) -> None:
         """Hear what the policy of the cluster says; on the thread that speaks with the head."""
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self._act_by, rows)
 
-    def _act_by(self, rows: list[calls.PolicyRow]) -> None:
+    def _act_by(self, rows: list[PolicyRow]) -> None:
         """Act by the policy as it is now."""
         try:
             if not self._policy.take(rows):

@@ -17,6 +17,8 @@ from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.protocol.framing import plain
 from sapwood.security.denials import Denials, DenialUpdate
 
@@ -58,7 +60,7 @@ class HeadReports:
         announce: Callable[[ServiceClient], float],
         denials: Denials,
         disowned: Callable[[str], None],
-        policy: Callable[[list[calls.PolicyRow]], None],
+        policy: Callable[[list[PolicyRow]], None],
     ) -> None:
         self._announce = announce
         self._disowned = disowned
@@ -176,13 +178,11 @@ class HeadReports:
 
     def _take_denials(self, client: ServiceClient) -> None:
         """Get the whole list of what was revoked."""
-        whole = client.call(calls.DENIALS, None, CALL_TIMEOUT)
-        self._denials.take(typed.convert(whole, DenialUpdate))
+        self._denials.take(client.call_within(CALL_TIMEOUT, IssuedCredentials.denials))
 
     def _take_policy(self, client: ServiceClient) -> None:
         """Hear what the policy says now."""
-        found = client.call(calls.SHOW_POLICY, "", CALL_TIMEOUT)
-        self._policy(typed.convert(found, list[calls.PolicyRow]))
+        self._policy(client.call_within(CALL_TIMEOUT, Policy.rows))
 
     def _noticed(self, name: str, value: Any) -> None:
         """Hear what was revoked, and that the policy is another; on the connection's thread."""

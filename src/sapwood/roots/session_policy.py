@@ -11,6 +11,7 @@ from sapwood.environment.defaults import render_value
 from sapwood.environment.schema import find_setting
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
+from sapwood.head.parts.policy import PolicyRow
 
 IDLE: Final = "idle.session"
 OUTPUT: Final = "disconnect.output"
@@ -33,7 +34,7 @@ class SessionPolicy:
 
     Example:
         >>> policy = SessionPolicy(60.0, DisconnectPolicy(), chosen=True)
-        >>> row = calls.PolicyRow(key=IDLE, value="5.0", origin="ann", expected="", about="")
+        >>> row = PolicyRow(key=IDLE, value="5.0", origin="ann", expected="", about="")
         >>> policy.take([row]), policy.idle
         (False, 60.0)
     """
@@ -59,7 +60,7 @@ class SessionPolicy:
             {"output": self._values[OUTPUT], "buffer": self._values[BUFFER]}, DisconnectPolicy
         )
 
-    def take(self, told: Sequence[calls.PolicyRow]) -> bool:
+    def take(self, told: Sequence[PolicyRow]) -> bool:
         """Take over what the policy of the cluster says; return whether anything is different.
 
         Raises:

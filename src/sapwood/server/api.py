@@ -22,6 +22,7 @@ from sapwood.core.shown import shown
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
+from sapwood.head.parts.events import Events
 from sapwood.head.protocol.framing import plain
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
 from sapwood.nodes import messages
@@ -535,7 +536,7 @@ def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
 async def events(asked: ApiRequest) -> EventList:
     """What happened."""
     wanted: EventFilter = asked.query
-    page = read(await asked.line.call(calls.EVENTS, plain(wanted.query)), calls.EventPage)
+    page = await asked.line.call(Events.find, wanted.query)
     return EventList(page.events, page.state)
 
 
@@ -544,15 +545,13 @@ async def events(asked: ApiRequest) -> EventList:
 
 async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
     """Return all that metrics are made of; this asks a bounded number of nodes."""
-    newest = plain(EventQuery(limit=1))
-    head, glance, sessions, runs, page = await asyncio.gather(
+    head, glance, sessions, runs, events = await asyncio.gather(
         line.call(calls.HELLO),
         line.call(calls.GLANCE),
         line.call(calls.LIST_SESSIONS),
         line.call(calls.LIST_RUNS),
-        line.call(calls.EVENTS, newest),
+        line.call(Events.find, EventQuery(limit=1)),
     )
-    events: calls.EventPage = read(page, calls.EventPage)
     return ClusterFigures(
         head=read(head, calls.HeadFacts),
         glance=messages.from_value(glance, calls.ClusterGlance),

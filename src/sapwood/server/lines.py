@@ -12,7 +12,8 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from concurrent.futures import Future
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError, SecurityError
@@ -20,6 +21,8 @@ from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
+from sapwood.head.parts.events import Events
+from sapwood.head.protocol.call import Call
 from sapwood.head.protocol.framing import plain
 from sapwood.head.remote import show
 from sapwood.security.capabilities import Capability
@@ -42,6 +45,9 @@ MAX_FORGOTTEN: Final = 1024
 
 REFUSED_FOR: Final = 10.0
 """Seconds for which they are."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Heard = Callable[[str, Any], None]
 """``heard(name, value)`` receives a notice of the head; no name: the connection has ended."""
@@ -86,13 +92,32 @@ class Line:
         """Whether it has ended."""
         return self.client.is_over
 
-    async def call(self, name: str, value: Any = None, seconds: float = CALL_TIMEOUT) -> Any:
+    @overload
+    async def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def call(self, call: str, value: Any = None, seconds: float = CALL_TIMEOUT) -> Any: ...
+    async def call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the head and return its answer.
 
         Raises:
             SapwoodError: What the head says.
         """
-        answer = asyncio.wrap_future(self.client.ask(name, value), loop=self._loop)
+        if isinstance(call, str):
+            return await self._waited(self.client.ask(call, *args[:1]), *args[1:], **kwargs)
+        return await self._waited(self.client.ask(call, *args, **kwargs))
+
+    async def call_within(
+        self, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call the head, which may take so long, and return its answer.
+
+        Raises:
+            SapwoodError: What the head says.
+        """
+        return await self._waited(self.client.ask(call, *args, **kwargs), seconds)
+
+    async def _waited(self, asked: Future[R], seconds: float = CALL_TIMEOUT) -> R:
+        answer = asyncio.wrap_future(asked, loop=self._loop)
         try:
             return await asyncio.wait_for(answer, seconds)
         except TimeoutError:
@@ -117,8 +142,7 @@ class Line:
             SecurityError: The credential does not give that right.
         """
         if self._follows is None:
-            wanted = plain(EventQuery())
-            self._follows = asyncio.ensure_future(self.call(calls.FOLLOW_EVENTS, wanted))
+            self._follows = asyncio.ensure_future(self.call(Events.follow, EventQuery()))
         try:
             await asyncio.shield(self._follows)
         except SapwoodError:

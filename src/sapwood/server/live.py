@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from sapwood.head import calls
 from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
-from sapwood.head.protocol.framing import plain
+from sapwood.head.parts.events import Events
 from sapwood.server.lines import Line, read
 from sapwood.server.problems import HttpError
 
@@ -84,7 +84,7 @@ class EventStreams:
             await line.follow()
             if query.after:
                 wanted = msgspec.structs.replace(query, limit=MAX_FOUND)
-                page = read(await line.call(calls.EVENTS, plain(wanted)), calls.EventPage)
+                page = await line.call(Events.find, wanted)
                 told.found(page.events)
             told.go_on()
         except BaseException:

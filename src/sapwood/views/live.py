@@ -24,6 +24,7 @@ from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts.events import EventPage, Events
 from sapwood.nodes import messages
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
@@ -201,7 +202,7 @@ class EventsFeed:
             limit=FIRST_EVENTS,
         )
         page = typed.convert(
-            await self._ask(calls.EVENTS, msgspec.to_builtins(query)), calls.EventPage
+            await self._ask(Events.find.name, {"query": msgspec.to_builtins(query)}), EventPage
         )
         self._last = [*self._last, *page.events][-FIRST_EVENTS:]
         return [_message("event", one) for one in page.events]

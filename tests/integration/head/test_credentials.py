@@ -44,6 +44,9 @@ from sapwood.head.folder import head_folder
 from sapwood.head.gate import RIGHT_OF, RIGHT_OF_ORDER, context
 from sapwood.head.head import OF_OPEN_SESSION, ORDERS, SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.events import Events
+from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall, plain
@@ -490,9 +493,9 @@ def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead
 def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) -> None:
     def left() -> float:
         with up.access(None, far=False) as head:
-            wanted = {"rights": ["connect"], "lifetime": 0.0}
-            made = head.client.call(calls.ISSUE_CREDENTIAL, wanted, PATIENCE)
-        return float(made["facts"]["not_after"]) - time.time()
+            wanted = calls.IssueCredential(rights=["connect"], lifetime=0.0)
+            made = head.client.call_within(PATIENCE, IssuedCredentials.issue, wanted)
+        return made.facts.not_after - time.time()
 
     assert left() == pytest.approx(7 * 86_400, abs=PATIENCE)
     up.head.policy.set("limits.credential_life", "3600", "")
@@ -571,7 +574,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     ):
         with up.access(one) as head:
             assert head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)[1] == "anns"
-    up.head.revoke_credential(credential.claims.ids[-1])
+    up.head.credentials.revoked(credential.claims.ids[-1])
     until(lambda: not roots())
     with pytest.raises(SecurityError, match="was revoked"):
         HeadAccess(session=made["id"])
@@ -598,7 +601,7 @@ def test_a_certificate_of_a_node_is_no_credential(up: UpHead, tmp_path: Path) ->
     assert shown.node == node
     (tmp_path / "node.pem").write_bytes(shown.certificate + key)
     with up.raw(tmp_path / "node.pem") as way:
-        for number, call in enumerate((calls.NODES, calls.ISSUE_CREDENTIAL, calls.DOWN), 1):
+        for number, call in enumerate((calls.NODES, IssuedCredentials.issue.name, calls.DOWN), 1):
             way.sendall(framed(call, {}, number))
             reply = msgspec.msgpack.decode(received(way))
             assert "credential" in reply["error"]["what"]
@@ -687,9 +690,7 @@ def test_nobody_issues_more_than_they_may(up: UpHead) -> None:
     with up.access(few) as head:
 
         def issue(**wanted: Any) -> calls.IssuedCredential:
-            value = msgspec.to_builtins(calls.IssueCredential(**wanted), builtin_types=(bytes,))
-            found = head.client.call(calls.ISSUE_CREDENTIAL, value, PATIENCE)
-            return typed.convert(found, calls.IssuedCredential)
+            return head.client.call(IssuedCredentials.issue, calls.IssueCredential(**wanted))
 
         made = issue(rights=["run"], lifetime=1000.0)
         assert made.facts.not_after <= few.claims.not_after
@@ -726,7 +727,7 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
             )
 
         admit(bad).require("attach", time.time(), session="s")
-        up.head.revoke_credential(bad.id)
+        up.head.credentials.revoked(bad.id)
         until(lambda: bad.id in root.denials)
         with pytest.raises(SecurityError, match="revoked"):
             admit(bad)
@@ -856,7 +857,7 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
         sleep = messages.StartCommand(command=5, arguments=[b"sleep", b"100"])
         cut.ask(1, messages.COMMAND_START, messages.to_value(sleep)).result(PATIENCE)
         began = time.monotonic()
-        done = typed.convert(up.head.revoke_credential(root.id, "me"), calls.Revoked)
+        done = up.head.credentials.revoked(root.id, "me")
         assert (done.known, done.front_ends) == (True, 1)
         assert (done.nodes, done.missing) == (["n1", "n2"], [])
         until(lambda: cut.gone and root.id in stays.denials)
@@ -878,14 +879,14 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
 def test_a_block_that_the_head_never_saw_is_revoked_alone(up: UpHead) -> None:
     root = up.issue("connect")
     theirs, mine = root.attenuate(subject="lost laptop"), root.attenuate(subject="mine")
-    done = typed.convert(up.head.revoke_credential(theirs.id), calls.Revoked)
+    done = up.head.credentials.revoked(theirs.id)
     assert not done.known
     with pytest.raises(SecurityError, match="revoked"), up.access(theirs):
         pass
     with up.access(mine) as head:
         assert head.nodes
     with pytest.raises(SecurityError, match="no id"):
-        up.head.revoke_credential("nonsense")
+        up.head.credentials.revoked("nonsense")
 
 
 def test_a_connection_ends_with_its_credential(up: UpHead) -> None:
@@ -905,18 +906,18 @@ def test_the_policy_is_changed_while_all_runs_and_front_ends_are_told(up: UpHead
         other.subscribe(lambda name, value: heard.append((name, value)))
 
         def change(key: str, value: str) -> Any:
-            return head.client.call(calls.SET_POLICY, {"key": key, "value": value}, PATIENCE)
+            return head.client.call_within(PATIENCE, Policy.change, key, value)
 
         (row,) = change("limits.credential_life", "1h")
-        assert row["value"] == "3600.0"
-        assert "the user of the head" in row["origin"]
-        wanted = {"rights": ["run"], "lifetime": 7200.0}
+        assert row.value == "3600.0"
+        assert "the user of the head" in row.origin
+        wanted = calls.IssueCredential(rights=["run"], lifetime=7200.0)
         with pytest.raises(ConfigurationError, match="credential lives a second to"):
-            head.client.call(calls.ISSUE_CREDENTIAL, wanted, PATIENCE)
+            head.client.call_within(PATIENCE, IssuedCredentials.issue, wanted)
         until(lambda: any(name == calls.POLICY_CHANGED for name, _ in heard))
         change("limits.credential_life", "")
-        rows = head.client.call(calls.SHOW_POLICY, "limits.credential_life", PATIENCE)
-        assert rows[0]["origin"] == "default"
+        rows = head.client.call_within(PATIENCE, Policy.rows, "limits.credential_life")
+        assert rows[0].origin == "default"
         with pytest.raises(ConfigurationError, match="cannot be 'soon'") as caught:
             change("idle.session", "soon")
         assert "expected a duration" in caught.value.hint
@@ -937,17 +938,19 @@ def test_events_are_found_and_followed(up: UpHead) -> None:
 
     with up.access(None, far=False) as head:
         head.subscribe(noticed)
-        head.client.call(calls.FOLLOW_EVENTS, {"kinds": ["credential.issued"]}, PATIENCE)
+        head.client.call_within(PATIENCE, Events.follow, EventQuery(kinds=["credential.issued"]))
         up.issue("run", subject="zoe")
         up.head.ledger.note("node.lost", "not asked for", node="n1")
         up.issue("run", subject="yan")
         until(lambda: len(heard) == 2)
         assert [one.text.split()[-1] for one in heard] == ["zoe", "yan"]
         with pytest.raises(ConfigurationError, match="is not a kind of event"):
-            head.client.call(calls.FOLLOW_EVENTS, {"kinds": ["x"]}, PATIENCE)
-        page = head.client.call(calls.EVENTS, {"nodes": ["n1"], "kinds": ["node.lost"]}, PATIENCE)
-        assert page["events"][-1]["text"] == "not asked for"
-        assert page["state"]["trouble"] == ""
+            head.client.call_within(PATIENCE, Events.follow, EventQuery(kinds=["x"]))
+        page = head.client.call_within(
+            PATIENCE, Events.find, EventQuery(nodes=["n1"], kinds=["node.lost"])
+        )
+        assert page.events[-1].text == "not asked for"
+        assert page.state.trouble == ""
 
 
 def test_a_process_that_ends_is_noted_and_so_is_the_one_in_its_place(up: UpHead) -> None:

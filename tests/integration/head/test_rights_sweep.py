@@ -25,6 +25,10 @@ from sapwood.head.folder import head_folder
 from sapwood.head.gate import ABOUT_ONE_THING, RIGHT_OF_ORDER
 from sapwood.head.head import MOST_NOTED, SLOW_CALLS, Head, _RemoteSession
 from sapwood.head.ledger import EventQuery
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.events import Events
+from sapwood.head.parts.policy import Policy
+from sapwood.head.parts.rates import Rates
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import Reply, ServiceCall, raw
@@ -160,31 +164,31 @@ def valid(call: str, owner: str) -> Any:
     values: dict[str, Any] = {
         calls.HELLO: None,
         calls.NODES: None,
-        calls.DENIALS: None,
+        IssuedCredentials.denials.name: {},
         calls.ORDER: order_of(messages.CLOSE, owner),
         calls.TAKEN: 0,
         calls.CERTIFY: REQUEST,
         calls.DELEGATE: {"tree": "x", "path": "/nonexistent"},
         calls.UNDELEGATE: "x",
         calls.RECORD_RUN: ended,
-        calls.READ_RATES: KEY,
-        calls.KEEP_RATES: {"key": KEY, "rates": b"x"},
+        Rates.measured.name: {"key": KEY},
+        Rates.keep.name: {"key": KEY, "rates": b"x"},
         calls.STATUS: None,
         calls.GLANCE: None,
         calls.LOGS: {"host": 0, "read": {}},
         calls.COMPONENT: {"host": 1, "order": {"component": "x", "action": "stop"}},
-        calls.EVENTS: {},
-        calls.FOLLOW_EVENTS: {},
-        calls.SHOW_POLICY: "",
-        calls.SET_POLICY: {"key": "limits.events", "value": "1000000"},
-        calls.POLICY_HISTORY: None,
+        Events.find.name: {"query": {}},
+        Events.follow.name: {"query": {}},
+        Policy.rows.name: {},
+        Policy.change.name: {"key": "limits.events", "value": "1000000"},
+        Policy.history.name: {},
         calls.REMOVE_NODE: {"name": "nonexistent"},
         JoinTokens.create.name: {},
         JoinTokens.usable.name: {},
         JoinTokens.revoke.name: {"token": "x"},
-        calls.ISSUE_CREDENTIAL: {"rights": ["connect"]},
-        calls.LIST_CREDENTIALS: None,
-        calls.REVOKE_CREDENTIAL: "6mka3zni56vapays",
+        IssuedCredentials.issue.name: {"wanted": {"rights": ["connect"]}},
+        IssuedCredentials.known.name: {},
+        IssuedCredentials.revoke.name: {"block": "6mka3zni56vapays"},
         calls.CREATE_SESSION: {"on": "head"},
         calls.CERTIFY_SESSION: {"session": IDS[owner], "request": REQUEST},
         calls.SESSION_CREDENTIAL: IDS[owner],

@@ -183,7 +183,7 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
     record = requested(("create", "allocate", "spawn"), "slurm:2")
     assert (record.state, slurm.has_job) == ("delayed", True)
     assert record.creator is not None
-    head.revoke_credential(record.creator.ids[0])
+    head.credentials.revoked(record.creator.ids[0])
     until(lambda: not slurm.has_job)
     until(lambda: head.sessions.find(record.handle).state == "failed")
     assert "the credential that made it was revoked" in head.sessions.find(record.handle).reason

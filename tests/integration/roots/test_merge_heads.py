@@ -177,7 +177,7 @@ def test_by_a_credential_of_another_cluster(
         with pytest.raises(sapwood.ConfigurationError, match="does not exist"):
             cluster.merge(at("nobody#0000", far), credential=good)
         until(lambda: not report_of(far, "theirs").part_of)
-        far.revoke_credential(issued.facts.id)
+        far.credentials.revoked(issued.facts.id)
         with pytest.raises(sapwood.SecurityError, match="revoked"):
             cluster.merge(handle, credential=good)
         assert far.sessions.find("theirs").state == "detached"
@@ -221,7 +221,7 @@ def test_a_credential_that_is_revoked_while_two_are_merged(
         merged = cluster.merge(at(theirs, far), credential=file)
         stream = merged.stream("echo", reduce="sum")
         assert stream.broadcast(1).result(PATIENCE).total == 3
-        far.revoke_credential(issued.facts.id)
+        far.credentials.revoked(issued.facts.id)
         until(lambda: not cluster.merged)
         with pytest.raises(sapwood.AgentLostError, match="revoked"):
             stream.broadcast(1).result(PATIENCE)

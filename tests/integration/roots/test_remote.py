@@ -184,7 +184,7 @@ def test_a_revoked_credential_ends_what_is_attached_by_it_within_a_second(
             stream = cut[0].stream("echo", reduce={"x": "sum"})
             assert stream.exchange({"x": np.ones(2)}).total["x"][0] == 2
             began = time.monotonic()
-            head.revoke_credential(first.id, "me")
+            head.credentials.revoked(first.id, "me")
             until(lambda: all(one.session.failure is not None for one in cut))
             took = time.monotonic() - began
             for one in cut:

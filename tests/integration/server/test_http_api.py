@@ -87,7 +87,7 @@ def test_a_revoked_credential_ends_at_once(web: WebHead) -> None:
         me = client.get("/api/v1/whoami").json()["id"]
         with client.stream("GET", "/api/v1/events/stream") as stream:
             assert stream.status_code == 200
-            web.head.revoke_credential(me)
+            web.head.credentials.revoked(me)
             assert "retry" in stream.read().decode()  # it ends
         until(lambda: client.get("/api/v1/whoami").status_code == 401)
 
@@ -197,7 +197,7 @@ def test_a_browser_reads_only_and_its_id_is_good_for_one_port(web: WebHead) -> N
         client.cookies.clear()
         assert client.get("/api/v1/whoami", headers={"cookie": plain}).status_code == 200
         assert client.get("/api/v1/whoami", headers={"cookie": stolen}).status_code == 401
-        web.head.revoke_credential(made.credential)
+        web.head.credentials.revoked(made.credential)
         until(lambda: secure.get("/api/v1/whoami").status_code == 401)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sapwood.cli import head_process
 from sapwood.contexts import spawner
-from sapwood.head import head, runs, sessions, watched
+from sapwood.head import runs, sessions, watched
+from sapwood.head.parts import credentials
 from sapwood.nodes import control, invitations, processes, starting
 from sapwood.roots import allocating, reporting
 from sapwood.session import embedded
@@ -27,5 +28,5 @@ def test_a_head_waits_longer_than_a_session_that_ends() -> None:
 def test_down_waits_longer_than_a_head_that_ends() -> None:
     ending_runs = runs.CANCEL_TIMEOUT + watched.KILL_TIMEOUT
     ending_sessions = sessions.END_TIMEOUT + watched.KILL_TIMEOUT
-    ending_nodes = control.LEAVE_TIMEOUT + NODES + head.DENIAL_WAIT
+    ending_nodes = control.LEAVE_TIMEOUT + NODES + credentials.DENIAL_WAIT
     assert ending_runs + ending_sessions + ending_nodes < head_process.END_TIMEOUT

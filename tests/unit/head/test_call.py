@@ -83,7 +83,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def client(library: Library, pool: ThreadPoolExecutor) -> Iterator[ServiceClient]:
     folder: Path = make_folder()
     thread = LoopThread("service")
-    server = ServiceServer({}, thread, parts=[library], pool=pool)
+    server = ServiceServer({}, thread, pool=pool)
+    server.answer([library])
     thread.start()
     listener = thread.call(UnixTransport().listen, str(folder / "head.sock"), server, thread.loop)
     made = ServiceClient(UnixWay(str(folder / "head.sock")))

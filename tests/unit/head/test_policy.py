@@ -10,8 +10,8 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError, StoreFullError
 from sapwood.environment.configuration import Configuration, load_configuration
-from sapwood.head import policy
-from sapwood.head.policy import PolicyKeeper
+from sapwood.head.parts import policy
+from sapwood.head.parts.policy import Policy
 from sapwood.security.rights import RIGHTS, ROLES
 from sapwood.store.sqlite import SqliteStore
 
@@ -31,15 +31,15 @@ def base(tmp_path: Path) -> Configuration:
 
 
 @pytest.fixture
-def keeper(store: SqliteStore, base: Configuration) -> PolicyKeeper:
-    return PolicyKeeper(lambda: store, base, clock=lambda: 1e9)
+def keeper(store: SqliteStore, base: Configuration) -> Policy:
+    return Policy(lambda: store, base, clock=lambda: 1e9)
 
 
-def origins(keeper: PolicyKeeper) -> dict[str, str]:
+def origins(keeper: Policy) -> dict[str, str]:
     return {row.key: row.origin for row in keeper.rows()}
 
 
-def test_each_line_says_where_it_comes_from(keeper: PolicyKeeper) -> None:
+def test_each_line_says_where_it_comes_from(keeper: Policy) -> None:
     found = origins(keeper)
     assert found["idle.session"].endswith("sapwood.toml:2")
     assert found["limits.events"] == "SAPWOOD_POLICY__LIMITS__EVENTS"
@@ -51,24 +51,24 @@ def test_each_line_says_where_it_comes_from(keeper: PolicyKeeper) -> None:
 
 
 def test_what_is_set_is_there_under_the_next_head_until_it_is_reset(
-    store: SqliteStore, base: Configuration, keeper: PolicyKeeper
+    store: SqliteStore, base: Configuration, keeper: Policy
 ) -> None:
     keeper.set("disconnect.output", "drop", "")
     keeper.set("roles.watcher.rights", '["connect"]', "")
     keeper.set('roles."night shift".rights', '["run"]', "")
-    again = PolicyKeeper(lambda: store, base)
+    again = Policy(lambda: store, base)
     assert _output(again) == "drop"
     assert again.rights_of("watcher") == ["connect"]
     assert again.rights_of("night shift") == ["run"]
     again.set("disconnect.output", "", "")
     assert _output(again) == "buffer"
-    assert _output(PolicyKeeper(lambda: store, base)) == "buffer"
+    assert _output(Policy(lambda: store, base)) == "buffer"
     changes = [(one.key, one.before, one.value) for one in again.history()]
     assert changes[0] == ("disconnect.output", '"buffer"', '"drop"')
     assert changes[-1] == ("disconnect.output", '"drop"', "")
 
 
-def _output(keeper: PolicyKeeper) -> str:
+def _output(keeper: Policy) -> str:
     return keeper.current.disconnect.output
 
 
@@ -92,7 +92,7 @@ def _output(keeper: PolicyKeeper) -> str:
     ],
 )
 def test_what_is_wrong_is_refused_with_what_is_right(
-    keeper: PolicyKeeper, key: str, value: str, said: str, hint: str
+    keeper: Policy, key: str, value: str, said: str, hint: str
 ) -> None:
     before = keeper.rows()
     with pytest.raises(ConfigurationError, match=said) as caught:
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_refused_with_what_is_right(
     assert keeper.history() == []
 
 
-def test_watchers_are_told_of_what_is_another_now(keeper: PolicyKeeper) -> None:
+def test_watchers_are_told_of_what_is_another_now(keeper: Policy) -> None:
     told: list[tuple[str, str]] = []
     keeper.watch(lambda rows: told.extend((row.key, row.value) for row in rows))
     keeper.set("limits.events", "50", "")
@@ -110,7 +110,7 @@ def test_watchers_are_told_of_what_is_another_now(keeper: PolicyKeeper) -> None:
     assert told == [("limits.events", "50"), ("limits.events", "3")]
 
 
-def test_roles_are_those_of_every_cluster_and_those_of_the_policy(keeper: PolicyKeeper) -> None:
+def test_roles_are_those_of_every_cluster_and_those_of_the_policy(keeper: Policy) -> None:
     assert keeper.rights_of("owner") == sorted(RIGHTS)
     assert keeper.rights_of("analyst") == ["connect", "run"]
     with pytest.raises(ConfigurationError, match="'analist' is not a role") as caught:
@@ -124,7 +124,7 @@ def test_roles_are_those_of_every_cluster_and_those_of_the_policy(keeper: Policy
 
 
 def test_what_cannot_be_kept_does_not_count(
-    keeper: PolicyKeeper, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    keeper: Policy, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_args: Any, **_more: Any) -> Any:
         raise StoreFullError("the disk is full")
@@ -141,7 +141,7 @@ def test_what_another_version_has_set_is_left_out(
     store.put("policy/set/idle.moon", make_kept('"full"'))
     store.put("policy/set/idle.session", make_kept('"never"'))
     store.put("policy/set/limits.events", make_kept("9"))
-    found = PolicyKeeper(lambda: store, base).current
+    found = Policy(lambda: store, base).current
     assert (found.idle.session, found.limits.events) == (7200.0, 9)
 
 
@@ -152,7 +152,7 @@ def make_kept() -> Callable[[str], bytes]:
     return lambda value: msgspec.msgpack.encode(policy._KeptValue(value, 1e9, "x"))
 
 
-def test_history_has_a_bound(keeper: PolicyKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_has_a_bound(keeper: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "MAX_HISTORY", 5)
     for number in range(12):
         keeper.set("limits.events", str(number + 1), "")

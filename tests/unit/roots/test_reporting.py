@@ -12,6 +12,9 @@ import pytest
 
 from sapwood.core.errors import CommunicationError, ProtocolError
 from sapwood.head import calls
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.policy import Policy, PolicyRow
+from sapwood.head.protocol.call import Call
 from sapwood.head.protocol.framing import plain
 from sapwood.roots import reporting
 from sapwood.roots.reporting import HeadReports
@@ -27,7 +30,7 @@ class StandIn:
         self.asked: list[tuple[str, Any]] = []
         self.came = threading.Condition()
         self.denied = DenialUpdate(since=0, epoch=1, ids=["aa"], generation=1)
-        self.policy: list[calls.PolicyRow] = []
+        self.policy: list[PolicyRow] = []
         self.errors: list[Exception] = []
         self.wants: bool | None = None
         self.tell: Callable[[str, Any], None] = print
@@ -42,13 +45,19 @@ class StandIn:
         with self.came:
             self.asked.append((name, value))
             self.came.notify_all()
-        if name == calls.DENIALS:
-            return plain(self.denied)
-        if name == calls.SHOW_POLICY:
-            return [plain(one) for one in self.policy]
         if self.errors:
             raise self.errors.pop(0)
         return self.wants if name == calls.REPORT_SESSION else None
+
+    def call_within(self, _timeout: float, call: Call[..., Any], *args: Any) -> Any:
+        with self.came:
+            self.asked.append((call.name, args))
+            self.came.notify_all()
+        if call is IssuedCredentials.denials:
+            return self.denied
+        if call is Policy.rows:
+            return self.policy
+        raise AssertionError(call)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -78,7 +87,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 def begun(
     denials: Denials,
     disowned: Callable[[str], None] = print,
-    policy: Callable[[list[calls.PolicyRow]], None] = print,
+    policy: Callable[[list[PolicyRow]], None] = print,
 ) -> HeadReports:
     made = HeadReports("default", lambda _client: math.inf, denials, disowned, policy)
     made.start()
@@ -90,7 +99,7 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
     denials = Denials()
     reports = begun(denials)
     try:
-        head.wait_for(calls.DENIALS)
+        head.wait_for(IssuedCredentials.denials.name)
         update = DenialUpdate(since=1, epoch=2, ids=["bb"], generation=1)
         head.tell("nodes", [])  # which is not for it
         head.tell(calls.DENIED, {"malformed": 1})
@@ -102,7 +111,7 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         head.denied = DenialUpdate(since=0, epoch=4, ids=["aa", "bb", "cc", "dd"], generation=1)
         head.tell(calls.DENIED, plain(DenialUpdate(since=3, epoch=4, ids=["dd"], generation=1)))
         assert "dd" in denials
-        head.wait_for(calls.DENIALS, 2)
+        head.wait_for(IssuedCredentials.denials.name, 2)
         reports.refused(calls.FrontEndRefused(session="5b9a", reason="why", credential="dd"))
         (told,) = head.wait_for(calls.REPORT_REFUSED)
         assert (told["reason"], told["credential"]) == ("why", "dd")
@@ -113,14 +122,14 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
 
 @pytest.mark.row("C4-POLICY")
 def test_a_root_hears_the_policy_of_each_head_and_after_each_change(head: StandIn) -> None:
-    row = calls.PolicyRow(key="idle.session", value="5.0", origin="", expected="", about="")
-    told: list[list[calls.PolicyRow]] = []
+    row = PolicyRow(key="idle.session", value="5.0", origin="", expected="", about="")
+    told: list[list[PolicyRow]] = []
     reports = begun(Denials(), policy=told.append)
     try:
-        head.wait_for(calls.SHOW_POLICY)
+        head.wait_for(Policy.rows.name)
         head.policy = [row]
         head.tell(calls.POLICY_CHANGED, [])
-        head.wait_for(calls.SHOW_POLICY, 2)
+        head.wait_for(Policy.rows.name, 2)
     finally:
         reports.close()
     assert told == [[], [row]]

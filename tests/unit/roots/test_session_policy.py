@@ -6,7 +6,7 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.head.calls import PolicyRow
+from sapwood.head.parts.policy import PolicyRow
 from sapwood.roots.session_policy import AT_FIRST, BY_CREATOR, SessionPolicy
 
 

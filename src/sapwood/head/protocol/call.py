@@ -60,6 +60,11 @@ class Reach(enum.Enum):
         return self in {Reach.OBJECT, Reach.OWNED}
 
 
+def takes_caller(function: Callable[..., Any]) -> bool:
+    """Return whether a method is given the caller."""
+    return CALLER in inspect.getfullargspec(function).args[1:2]
+
+
 class Call(Generic[P, R]):
     """A declared call of a head.
 
@@ -89,7 +94,7 @@ class Call(Generic[P, R]):
         self.reach = reach
         self.slow = slow
         self.in_order = in_order
-        self.takes_caller = CALLER in inspect.getfullargspec(function).args[1:2]
+        self.takes_caller = takes_caller(function)
         self.__doc__ = function.__doc__
 
     @cached_property
@@ -152,6 +157,18 @@ class Call(Generic[P, R]):
         return f"<call {self.name}>"
 
 
+class LocalCall(Call[P, R]):
+    """A call whose method does not need the caller, so that the head may use it as well."""
+
+    @overload
+    def __get__(self, part: None, owner: type) -> LocalCall[P, R]: ...
+    @overload
+    def __get__(self, part: HeadPart, owner: type) -> Callable[P, R]: ...
+    def __get__(self, part: HeadPart | None, owner: type) -> Any:
+        """Return the call itself, or the method of a part."""
+        return self if part is None else self.function.__get__(part, owner)
+
+
 class Declared(Protocol):
     """Makes a method a call; the answer of one that returns a future is the future's result."""
 
@@ -164,9 +181,11 @@ class Declared(Protocol):
         self, function: Callable[Concatenate[Any, ServiceCaller, P], R], /
     ) -> Call[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Any, P], Future[R]], /) -> Call[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]  # a future is an object like others
+        self, function: Callable[Concatenate[Any, P], Future[R]], /
+    ) -> Call[P, R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Call[P, R]: ...
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> LocalCall[P, R]: ...
 
 
 def call(
@@ -191,8 +210,9 @@ def call(
         in_order: Whether a slow call must run after the caller's former calls of this name.
     """
 
-    def declared(function: Callable[..., Any], /) -> Call[Any, Any]:
-        return Call(function, name, right, reach, slow=slow, in_order=in_order)
+    def declared(function: Callable[..., Any], /) -> Any:
+        kind: type[Call[Any, Any]] = Call if takes_caller(function) else LocalCall
+        return kind(function, name, right, reach, slow=slow, in_order=in_order)
 
     return declared
 

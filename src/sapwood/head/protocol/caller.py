@@ -9,6 +9,7 @@ import msgspec
 
 from sapwood.comm.transport.tls import TlsConnection
 from sapwood.comm.transport.unix import UnixConnection
+from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger
 from sapwood.head.protocol.framing import MAX_MESSAGE, Frames, packed
 from sapwood.security.rights import ALL_RIGHTS, Rights
@@ -81,6 +82,17 @@ class ServiceCaller:
         left, self._left = self._left, []
         for function in left:
             function()
+
+    @property
+    def granted(self) -> Rights:
+        """Its rights.
+
+        Raises:
+            SecurityError: It has none, because it has been cut off meanwhile.
+        """
+        if self.rights is None:
+            raise SecurityError("this connection has no rights any more")
+        return self.rights
 
     @property
     def is_local(self) -> bool:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
 from sapwood.core.errors import ProtocolError
+from sapwood.head.protocol.call import HeadPart, Reach, call
+from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.security.rights import RUN
 from sapwood.store.base import Store
 
 PREFIX: Final = "rates/"
@@ -28,8 +32,8 @@ MAX_BYTES: Final = 2**19
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
-class RateKeeper:
-    """Keeps them in the store of a head.
+class Rates(HeadPart):
+    """What runs have measured, in the store of a head.
 
     Args:
         store: Returns the store.
@@ -37,7 +41,30 @@ class RateKeeper:
 
     def __init__(self, store: Callable[[], Store]) -> None:
         self._store = store
+        self._lock = threading.Lock()
         self._written: dict[str, dict[str, None]] | None = None  # by owner, the oldest first
+
+    @call("rates.read", right=RUN, reach=Reach.CALLER, slow=True)
+    def measured(self, caller: ServiceCaller, key: str) -> bytes | None:
+        """Return what runs of the caller have measured of agents with a function, if anything.
+
+        Args:
+            caller: The caller.
+            key: The key of the function, a SHA-256.
+        """
+        return self.read(key, caller.granted.owner)
+
+    @call("rates.keep", right=RUN, reach=Reach.CALLER, slow=True, in_order=True)
+    def keep(self, caller: ServiceCaller, key: str, rates: bytes) -> None:
+        """Keep what a run of the caller has measured.
+
+        Args:
+            caller: The caller.
+            key: The key of the function, a SHA-256.
+            rates: The measurements; the head does not read them.
+        """
+        with self._lock:
+            self.write(key, rates, caller.granted.owner)
 
     def read(self, key: str, owner: str = "") -> bytes | None:
         """Return what is kept of an owner under a key; None if nothing is.

@@ -3,7 +3,7 @@
 The policy is the table ``[policy]`` of the settings. Files and variables give it when the head
 starts, like all settings. A value that is set at the head has precedence, is stored in the head's
 store, and is there again when the head starts again. Whoever acts by the policy asks
-:attr:`PolicyKeeper.current` each time, or receives changes.
+:attr:`Policy.current` each time, or receives changes.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from sapwood.environment.logs import logger
 from sapwood.environment.schema import Key, find_setting
 from sapwood.environment.settings import PolicySettings, Settings
 from sapwood.environment.toml_text import format_key
-from sapwood.head import calls
+from sapwood.head.protocol.call import HeadPart, call
+from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.nodes.control import NoteEvent, note_nothing
-from sapwood.security.rights import ROLES, read_rights
+from sapwood.security.rights import ADMIN, CONNECT, ROLES, read_rights
 from sapwood.store.base import Delete, Put, Store
 
 TABLE = "policy"
@@ -65,7 +66,45 @@ class _KeptValue(msgspec.Struct, frozen=True):
     by: str
 
 
-class PolicyKeeper:
+class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the policy.
+
+    Attributes:
+        key: Its dotted name.
+        value: Its value as TOML.
+        origin: Where it comes from: who set it and when, a file and line, or ``default``.
+        expected: What it must look like.
+        about: What it means.
+        counts: To what a change applies, if not to everything that exists already.
+    """
+
+    key: str
+    value: str
+    origin: str
+    expected: str
+    about: str
+    counts: str = ""
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of the policy.
+
+    Attributes:
+        time: When, seconds since 1970.
+        key: What.
+        value: Its value as TOML; empty if it was reset.
+        before: Its value before that, as TOML.
+        by: Who.
+    """
+
+    time: float
+    key: str
+    value: str
+    before: str
+    by: str
+
+
+class Policy(HeadPart):
     """The policy of a cluster; for any thread.
 
     Args:
@@ -93,12 +132,12 @@ class PolicyKeeper:
         self._note = note
         self._clock = clock
         self._lock = threading.Lock()
-        self._watchers: list[Callable[[list[calls.PolicyRow]], None]] = []
+        self._watchers: list[Callable[[list[PolicyRow]], None]] = []
         self._set: dict[Key, Entry] = {}
         for entry in store().entries(_SET):
             self._read(entry.key.removeprefix(_SET), entry.value)
         self._shown = self._base.overlaid(self._set)
-        read = typed.unpacker(calls.PolicyChange)
+        read = typed.unpacker(PolicyChange)
         self._history = [(one.key, read(one.value)) for one in store().entries(_HISTORY)]
         last = self._history[-1][0].removeprefix(_HISTORY) if self._history else "0"
         self._next = int(last) + 1
@@ -142,7 +181,8 @@ class PolicyKeeper:
             hint=suggest(role, {*own, *ROLES}),
         )
 
-    def rows(self, key: str = "") -> list[calls.PolicyRow]:
+    @call("policy.show", right=CONNECT)
+    def rows(self, key: str = "") -> list[PolicyRow]:
         """Return the policy line by line.
 
         Args:
@@ -170,9 +210,9 @@ class PolicyKeeper:
                 raise ConfigurationError(f"{shown(key)} is not set", where="policy")
         return found
 
-    def _row(self, parts: Key, value: str, origin: str) -> calls.PolicyRow:
+    def _row(self, parts: Key, value: str, origin: str) -> PolicyRow:
         setting = find_setting((TABLE, *parts), "policy")
-        return calls.PolicyRow(
+        return PolicyRow(
             key=format_key(parts),
             value=value,
             origin=origin,
@@ -181,7 +221,18 @@ class PolicyKeeper:
             counts=_FOR_ISSUED if parts[0] == "roles" or parts == _LIFE else "",
         )
 
-    def set(self, key: str, text: str, by: str) -> list[calls.PolicyRow]:
+    @call("policy.set", right=ADMIN, slow=True)
+    def change(self, caller: ServiceCaller, key: str, value: str) -> list[PolicyRow]:
+        """Change the policy; return the lines that are others now.
+
+        Args:
+            caller: The caller.
+            key: Its dotted name.
+            value: The value as text; empty to remove the value that was set here.
+        """
+        return self.set(key, value, caller.granted.subject)
+
+    def set(self, key: str, text: str, by: str) -> list[PolicyRow]:
         """Change the policy; it counts, and is in the store, when this returns.
 
         Args:
@@ -218,7 +269,7 @@ class PolicyKeeper:
             if len(chosen) > MAX_SET:
                 raise ConfigurationError(f"{MAX_SET} keys of the policy are set already")
             shown = self._base.overlaid(chosen)
-            change = calls.PolicyChange(
+            change = PolicyChange(
                 time=now, key=key, value="" if kept is None else kept.value, before=before, by=by
             )
             self._keep(key, kept, change)
@@ -235,17 +286,18 @@ class PolicyKeeper:
             watcher(rows)
         return rows
 
-    def history(self) -> list[calls.PolicyChange]:
+    @call("policy.history", right=ADMIN)
+    def history(self) -> list[PolicyChange]:
         """Return who changed what, the oldest change first."""
         with self._lock:
             return [change for _, change in self._history]
 
-    def watch(self, watcher: Callable[[list[calls.PolicyRow]], None]) -> None:
+    def watch(self, watcher: Callable[[list[PolicyRow]], None]) -> None:
         """Have a function told of lines that change, on the thread that changes them."""
         with self._lock:
             self._watchers.append(watcher)
 
-    def _keep(self, key: str, kept: _KeptValue | None, change: calls.PolicyChange) -> None:
+    def _keep(self, key: str, kept: _KeptValue | None, change: PolicyChange) -> None:
         name = f"{_HISTORY}{self._next:012}"
         changes: list[Put | Delete] = [Put(name, msgspec.msgpack.encode(change))]
         if kept is None:
