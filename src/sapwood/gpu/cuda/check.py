@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.architecture import Trouble
-from sapwood.gpu.cuda.constructs import (
-    GPU_ONLY,
-    HEADERS,
-    PLAIN,
-    REFUSED,
-)
+from sapwood.gpu.cuda.constructs import PLAIN, REFUSED
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
 
@@ -75,7 +70,7 @@ def unsupported(source: CudaSource) -> list[Finding]:
         ...     print(each)
         a.cu:2: not supported on a CPU node: textures: cudaTextureObject_t t;
     """
-    found = list(_headers(source))
+    found: list[Finding] = []
     own = {function.name for function in source.functions} | source.macros.keys()
     for node in walk(source.root):
         if node.type in _TYPES and plain(node.text) not in own:
@@ -144,7 +139,7 @@ def _trouble(source: CudaSource, found: Trouble) -> Finding:
 def _match(word: str, node: Any) -> tuple[str, str] | None:
     for pattern, what, advice in REFUSED:
         if pattern.match(word):
-            ambiguous = word in {"surface", "texture", "half", "half2", "cub", "cute"}
+            ambiguous = word in {"surface", "texture", "cub", "cuda", "cute"}
             if ambiguous and not _is_type_or_scope(node):
                 continue
             return what, advice
@@ -153,21 +148,6 @@ def _match(word: str, node: Any) -> tuple[str, str] | None:
 
 def _is_type_or_scope(node: Any) -> bool:
     return node.type in {"namespace_identifier", "type_identifier"}
-
-
-def _headers(source: CudaSource) -> Iterator[Finding]:
-    for name in source.includes:
-        for pattern, what in HEADERS:
-            if pattern.search(name):
-                line = source.data[: source.data.find(name[1:].encode())].count(b"\n") + 1
-                yield Finding(
-                    file=source.name,
-                    line=line,
-                    kind="refused",
-                    what=what,
-                    text=f"#include {name}{'>' if name[0] == '<' else name[0]}",
-                    advice=GPU_ONLY,
-                )
 
 
 def _refused(source: CudaSource, node: Any, what: str, advice: str) -> Finding:

@@ -65,14 +65,14 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"cusparse\w+$|cusolver\w+$|npp[is]\w+$", "an NVIDIA library", GPU_ONLY),
         (r"nccl[A-Z]\w+$", "NCCL", "let Sapwood reduce the results"),
         (r"cutlass$|cute$", "CUTLASS", GPU_ONLY),
+        (
+            r"cuda$",
+            "libcu++",
+            "use <atomic> and its like on the host, and CUDA's functions in kernels",
+        ),
         (r"thrust$", "Thrust", "write the loop as a kernel, or use <algorithm> on the host"),
         (r"cub$", "CUB", "write the reduction or scan as a kernel"),
         (r"__nv_fp8\w*$|__nv_fp6\w*$|__nv_fp4\w*$", "8-bit and smaller floats", "use float"),
-        (
-            r"__half2?$|half2?$|__nv_bfloat16\d*$|__float2half\w*$|__half2float$",
-            "16-bit floats",
-            "use float",
-        ),
         (
             r"this_multi_grid$|multi_grid_group$|this_cluster$|cluster_group$",
             GRID_GROUPS,
@@ -110,24 +110,12 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"nvjpeg\w+$", "nvJPEG", GPU_ONLY),
     )
 )
-HEADERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (
-        re.compile(
-            r"<?(?:thrust|cub|cuda/std|cutlass|cute|cccl)/|libcu\+\+|cuda/(?:atomic|functional)"
-        ),
-        "a CUDA C++ library",
-    ),
-    (
-        re.compile(
-            r"[<\"/](?:cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg"
-            r"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor)"
-        ),
-        "an NVIDIA library",
-    ),
-    (re.compile(r"cuda\w*_interop\.h|cudaGL\.h|cudaEGL\.h|cuda_gl\w*\.h"), "graphics"),
-    (re.compile(r"cuda_fp(?:8|16|6|4)\.h|cuda_bf16\.h"), "small floats"),
-    (
-        re.compile(r"^.?mma\.h$|cuda_pipeline|cuda_awbarrier|cuda/barrier|cuda/pipeline"),
-        "tensor cores and pipelines",
-    ),
+LIBRARY_HEADERS: Final = re.compile(
+    rb"(?:thrust|cub|cutlass|cute|cccl|cuda/(?:std|experimental))/"
+    rb"|cuda/(?:atomic|functional|barrier|pipeline|semaphore|latch|annotated_ptr|ptx|stream_ref)"
+    rb"|cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg|nvgraph"
+    rb"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor"
+    rb"|cuda\w*_interop\.h|cudaGL\.h|cudaEGL\.h|cuda_gl\w*\.h|cudaD3D"
+    rb"|cuda_fp(?:8|6|4)\.h|mma\.h$|cuda_pipeline|cuda_awbarrier"
 )
+"""Headers of which none may be there: what a program uses of them is refused, not that it asks."""

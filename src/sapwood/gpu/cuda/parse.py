@@ -55,8 +55,6 @@ INDICES: Final = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 WORDS_KEPT: Final = 16_384
 """Texts of nodes of which it is remembered what they are on one line: most are words."""
 
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^">\n]+)[">]', re.MULTILINE)
-
 
 class KernelParameter(msgspec.Struct, frozen=True):
     """A parameter of a function: its name and its type as written."""
@@ -159,7 +157,6 @@ class CudaSource:
         array_members: Names of members of classes that are arrays.
         device_declarations: Nodes of the declarations of those variables.
         shared: Nodes of ``__shared__`` declarations.
-        includes: Names of included files; those in quotes with ``"`` before them.
         troubles: What cannot be right for host and device at once.
     """
 
@@ -182,10 +179,10 @@ class CudaSource:
             data = rename_on_host(data, parse(known.leave_out(data)).root_node)
         if b"__global__" in data:
             data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
-        seen, self.root, nodes = _read(data, known)
+        self.root, nodes = _read(data, known)
         if b"__global__" in data and (edits := _split_declarations(data, nodes)):
             data = edits.apply()
-            seen, self.root, nodes = _read(data, known)
+            self.root, nodes = _read(data, known)
         self.data = data
         self.functions = [Function(node, self) for node in nodes if _has_block(node)]
         self.launches = [launch for node in nodes for launch in _launches(node)]
@@ -214,7 +211,6 @@ class CudaSource:
             for node in nodes
             if node.type == "array_declarator" and _is_member(node)
         )
-        self.includes = [m[1].decode() + m[2].decode() for m in _INCLUDE.finditer(seen)]
 
     def changed(self, edits: Edits) -> CudaSource:
         """Return the source with edits made, parsed again; itself if there are none."""
@@ -232,12 +228,11 @@ def parse(data: bytes) -> Any:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language())).parse(data)
 
 
-def _read(data: bytes, known: Conditions) -> tuple[bytes, Any, list[Any]]:
-    """Return what is compiled of a text, its tree, and the nodes of it that are looked at."""
-    seen = known.leave_out(data)
-    root = parse(seen).root_node
+def _read(data: bytes, known: Conditions) -> tuple[Any, list[Any]]:
+    """Return the tree of what is compiled of a text, and the nodes of it that are looked at."""
+    root = parse(known.leave_out(data)).root_node
     read = _MACROS | _DECLARATIONS | _OTHERS
-    return seen, root, [node for node in walk(root) if node.type in read]
+    return root, [node for node in walk(root) if node.type in read]
 
 
 def read_sources(

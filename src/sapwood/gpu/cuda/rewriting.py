@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sapwood.gpu.cuda.constructs import LIBRARY_HEADERS
+from sapwood.gpu.cuda.precompiled import SHIM
 from sapwood.gpu.cuda.ptx import without_ptx
 
 _REWRITTEN = (
@@ -34,6 +36,10 @@ _REWRITTEN = (
 _FORMER: Final = re.compile(rb"\b__((?:shfl|shfl_up|shfl_down|shfl_xor|any|all|ballot))(\s*)\(")
 """Warp operations as before CUDA 9: they mean all lanes that are there."""
 
+_INCLUDE: Final = re.compile(
+    rb'^[ \t]*#[ \t]*include[ \t]*[<"][ \t]*([^">\n]+?)[ \t]*[">]', re.MULTILINE
+)
+
 _DEFINED: Final = re.compile(rb"^[ \t]*#[ \t]*define[ \t]+__(\w+)", re.MULTILINE)
 
 
@@ -50,4 +56,14 @@ def rewritten(data: bytes) -> bytes:
     )
     for pattern, replacement in _REWRITTEN:
         data = pattern.sub(replacement, data)
-    return without_ptx(data)
+    return without_ptx(_INCLUDE.sub(_known_header, data))
+
+
+def _known_header(match: re.Match[bytes]) -> bytes:
+    """Return an include that can be made: many programs include more libraries than they use."""
+    if (
+        not LIBRARY_HEADERS.match(match[1])
+        or (SHIM / match[1].decode("utf-8", "replace")).is_file()
+    ):
+        return match[0]
+    return b" " * len(match[0])

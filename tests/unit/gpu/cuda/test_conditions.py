@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -93,11 +92,3 @@ def test_it_agrees_with_a_compiler(lines: list[str]) -> None:
         seen = Conditions({}, ()).leave_out(text.encode()).decode()
         lines_left = [line for line in seen.split() if line.startswith("line")]
         assert lines_left == done.stdout.split()
-
-
-def test_an_include_that_is_left_out_is_not_asked_for(tmp_path: Path) -> None:
-    from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - only this test reads sources
-
-    code = b"#ifdef USE_BLAS\n#include <cublas_v2.h>\n#endif\n__global__ void k() {}\n"
-    assert read_sources({"a.cu": code})["a.cu"].includes == []
-    assert read_sources({"a.cu": code}, {"USE_BLAS": "1"})["a.cu"].includes == ["<cublas_v2.h"]

@@ -39,12 +39,11 @@ def test_launches_are_found_in_macros_too() -> None:
     ]
 
 
-def test_variables_headers_and_macros() -> None:
+def test_variables_and_macros() -> None:
     source = CudaSource("a.cu", CODE)
     assert source.device_variables == {"table", "next"}
     assert source.declared == {"next"}
     assert len(source.shared) == 1
-    assert source.includes == ["<cuda_runtime.h", '"own.cuh']
     assert source.macros["RUN"] == "k<<<1, n>>>(n)"
 
 

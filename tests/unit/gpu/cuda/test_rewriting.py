@@ -13,6 +13,9 @@ from sapwood.gpu.cuda.rewriting import rewritten
         ("__shared__ alignas(8) T s[4];", "__shared__ __attribute__((aligned(8))) T s[4];"),
         ("thread_block_tile<32> t = f();", "auto                  t = f();"),
         ("int a = b;", "int a = b;"),
+        ('#include <cudnn.h>\n# include "nvml.h"\nint a;', "int a;"),
+        ("#include <mma.h>\n#include <my_mma.h>", "#include <my_mma.h>"),
+        ("#include <cuda_fp16.h>", "#include <cuda_fp16.h>"),
     ],
 )
 def test_words_that_compilers_take(text: str, wanted: str) -> None:

@@ -164,11 +164,7 @@ SAPWOOD_TO(__double2float, float, double)
 #undef SAPWOOD_TO
 
 namespace sapwood_cuda {
-template <class To, class From> To same_bits(From x) {
-    To y;
-    memcpy(&y, &x, sizeof y);
-    return y;
-}
+template <class To, class From> To same_bits(From x) { return __builtin_bit_cast(To, x); }
 }
 static inline float __int_as_float(int x) { return sapwood_cuda::same_bits<float>(x); }
 static inline int __float_as_int(float x) { return sapwood_cuda::same_bits<int>(x); }
