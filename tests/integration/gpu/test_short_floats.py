@@ -170,7 +170,8 @@ def to_odd(x: Any) -> Array:
     odd = near.view(np.int64) % 2 == 1
     towards = np.where(lost > 0, np.inf, -np.inf)
     change = (lost != 0) & ~odd & np.isfinite(near) & ~np.isnan(lost)
-    return np.where(change, np.nextafter(near, towards), near)
+    moved: Array = np.where(change, np.nextafter(near, towards), near)
+    return moved
 
 
 def pick(form: Format, a: Array, b: Array, function: Any) -> Array:
