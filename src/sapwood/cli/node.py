@@ -146,7 +146,7 @@ def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug =
         if as_json:
             print_json({"nodes": found})
             return
-        columns = ("node", "state", "cores>", "Python", "since", "why")
+        columns = ("node", "state", "cores>", "Python", "reserved", "since", "why")
         write(table("", columns, map(_node_row, found), wrap="why"))
 
 
@@ -322,6 +322,7 @@ def _node_row(record: NodeRecord) -> tuple[str, ...]:
         record.state,
         str(facts.cores) if facts else "",
         facts.python if facts else "",
+        "yes" if record.reserved else "",
         _clock(record.joined),
         record.reason,
     )
@@ -334,6 +335,7 @@ def _facts(record: NodeRecord) -> list[tuple[str, str]]:
         ("why", record.reason),
         ("certificate", record.node),
         ("joined", _clock(record.joined)),
+        ("reserved", "yes" if record.reserved else ""),
     ]
     if record.facts is not None:
         facts = record.facts
