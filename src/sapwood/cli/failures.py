@@ -120,6 +120,11 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
         raise typer.Exit(show_error(error, debug=debug, as_json=as_json)) from None
 
 
+def of_cluster(text: str) -> str:
+    """Return a text whose commands name the cluster that the user has named."""
+    return naming(text, _cluster.get())
+
+
 def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:
     """Print an error as a user reads it and return its exit code."""
     starting.clear()
@@ -132,7 +137,7 @@ def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) 
         _tell(f"sapwood: internal error: {what}\n  hint:  {hint}")
         known, code = SapwoodError(f"internal error: {what}", hint=hint), EXIT_INTERNAL
     else:
-        known.hint = naming(known.hint, _cluster.get())
+        known.hint = of_cluster(known.hint)
         _tell(explain(known, debug=debug))
         code = known.exit_code
     if as_json:

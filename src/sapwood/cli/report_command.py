@@ -33,7 +33,7 @@ def write_detached(run: str, cluster: str, output: Path | None, *, as_json: bool
         InputError: The file cannot be written.
     """
     record = typed.convert(asked_head(cluster, calls.FIND_RUN, run), calls.RunRecord)
-    view = of_detached(record, version("sapwood"))
+    view = of_detached(record, version("sapwood"), cluster)
     if view.elsewhere:
         raise InputError(
             f"{view.elsewhere}, not here", where=record.machine, hint="write the report there"

@@ -44,7 +44,7 @@ def begin(request: RunRequest, session: str, cluster: str) -> None:
     made = asked_head(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
     record = typed.convert(made, calls.RunRecord)
     if request.as_json:
-        print_json(_facts(DetachedRun(record, partial(asked_head, cluster))))
+        print_json(_facts(DetachedRun(record, partial(asked_head, cluster), cluster)))
     else:
         attach = command("runs", "attach", record.id, cluster=cluster)
         typer.echo(f"The run {record.id} has begun: {attach} follows it.")
@@ -163,7 +163,7 @@ def cancel(run: str, cluster: str, *, as_json: bool) -> None:
 
 
 def _runs(cluster: str) -> DetachedRuns:
-    return DetachedRuns(partial(asked_head, cluster))
+    return DetachedRuns(partial(asked_head, cluster), cluster)
 
 
 def _to_stderr(data: bytes) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sapwood.cli import present
+from sapwood.cli.failures import of_cluster
 from sapwood.cli.head_connection import connected
 from sapwood.cli.interrupts import noted_interrupts
 from sapwood.cli.present import output_console, print_json, table
@@ -226,7 +227,8 @@ def _connected(title: str, programs: Sequence[calls.ConnectedUser], now: float) 
 def _nodes(nodes: Sequence[calls.NodeGlance], room: int) -> list[RenderableType]:
     """Return a table of those that are not ready, then the busiest; and how many more there are."""
     if not nodes:
-        return [Text("No nodes yet: `sapwood token create` prints a line with which one joins.")]
+        said = "No nodes yet: `sapwood token create` prints a line with which one joins."
+        return [Text(of_cluster(said))]
     order = sorted(nodes, key=lambda one: (one.state == "ready", -_share(one), one.host))
     rows = [
         (

@@ -24,7 +24,7 @@ from sapwood.core.errors import (
     ExecutionError,
     SapwoodError,
 )
-from sapwood.core.hints import command
+from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def runs(
         finally:
             head.close()
 
-    return DetachedRuns(ask)
+    return DetachedRuns(ask, cluster)
 
 
 class DetachedRuns:
@@ -94,10 +94,12 @@ class DetachedRuns:
 
     Args:
         ask: Calls the head.
+        cluster: What the user calls the cluster: its name or ``sapwood://host:port``.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, cluster: str = DEFAULT_CLUSTER) -> None:
         self._ask = ask
+        self._cluster = cluster
 
     def list(self) -> tuple[DetachedRun, ...]:
         """Return the active runs, in the order of their start.
@@ -119,7 +121,7 @@ class DetachedRuns:
 
         found = self._ask(calls.LIST_RUNS, None, CALL_TIMEOUT)
         records = typed.convert(found, list[calls.RunRecord])
-        return tuple(DetachedRun(one, self._ask) for one in records)
+        return tuple(DetachedRun(one, self._ask, self._cluster) for one in records)
 
     def find(self, run: str) -> DetachedRun:
         """Return a run by its id, or the start of it.
@@ -131,7 +133,7 @@ class DetachedRuns:
         from sapwood.head import calls  # noqa: PLC0415 - as above
 
         found = self._ask(calls.FIND_RUN, run, CALL_TIMEOUT)
-        return DetachedRun(typed.convert(found, calls.RunRecord), self._ask)
+        return DetachedRun(typed.convert(found, calls.RunRecord), self._ask, self._cluster)
 
 
 class DetachedRun:
@@ -143,11 +145,13 @@ class DetachedRun:
     Args:
         record: What the head knows.
         ask: Calls the head.
+        cluster: What the user calls the cluster: its name or ``sapwood://host:port``.
     """
 
-    def __init__(self, record: RunRecord, ask: Ask) -> None:
+    def __init__(self, record: RunRecord, ask: Ask, cluster: str = DEFAULT_CLUSTER) -> None:
         self._record = record
         self._ask = ask
+        self._cluster = cluster
 
     @property
     def record(self) -> RunRecord:
@@ -231,7 +235,9 @@ class DetachedRun:
         answer = self.answer
         if isinstance(answer, dict):
             with contextlib.suppress(msgspec.ValidationError):
-                return SapwoodError.from_record(typed.convert(answer.get("error"), ErrorRecord))
+                error = SapwoodError.from_record(typed.convert(answer.get("error"), ErrorRecord))
+                error.hint = naming(error.hint, self._cluster)
+                return error
         said = ""
         with contextlib.suppress(OSError):
             said = self.output_file.read_text("utf-8", "replace")[-2000:]
@@ -263,10 +269,18 @@ class DetachedRun:
 
         if self._record.machine not in {"", machine_id()} or not self._folder.is_dir():
             raise ConfigurationError(
-                f"what the run {self.id} has written lies on the machine of its head, not here",
+                f"what the run {self.id} has written is on the machine of its head, not here",
                 where=f"{self._folder}; the run is {self.state.value}",
-                hint=f"look there: {command('runs', 'attach', self.id)}",
+                hint=f"look there: {command('runs', 'attach', self.id, cluster=self._name())}",
             )
+
+    def _name(self) -> str:
+        """Return the name of the cluster, as users of the head's machine call it."""
+        from sapwood.head import calls  # noqa: PLC0415 - as above
+
+        if "://" not in self._cluster:
+            return self._cluster
+        return typed.convert(self._ask(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts).name
 
     def refresh(self) -> DetachedRun:
         """Ask the head how it is now; return this run.

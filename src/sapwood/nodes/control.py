@@ -1117,6 +1117,11 @@ class _Daemons:
         """Return nothing: a daemon begins on no other machine than its own."""
         return []
 
+    @property
+    def hint(self) -> str:
+        """What users can do where a node is given up."""
+        return self._control.hint
+
     def trouble(self, hosts: Collection[int]) -> str:
         """Return nothing: the launcher reports what is wrong with each machine."""
         del hosts

@@ -532,6 +532,11 @@ class SessionNodes:
         with contextlib.suppress(ClosedError):
             self._access.ask(host, messages.DETOUR, messages.to_value(order))
 
+    @property
+    def hint(self) -> str:
+        """What users can do where a node is given up."""
+        return self._access.hint
+
     def trouble(self, hosts: Collection[int]) -> str:
         """Return why nothing can begin on some of these nodes; empty if nothing is known."""
         trouble = self._access.trouble()

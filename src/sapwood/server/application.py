@@ -100,8 +100,8 @@ class WebApplication:
         self._turned_away = RefusalsByKind()  # of clients, by the reason
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
-        self.pictures = Pictures(lines.own, version("sapwood"))
-        self._front_page = FrontPage()
+        self.pictures = Pictures(lines.own, version("sapwood"), lines.cluster)
+        self._front_page = FrontPage(lines.cluster)
         table = endpoints(self.streams, self.figures)
         self._table = [*table, *self.pictures.endpoints(PREFIX)]
         self.application = Starlette(

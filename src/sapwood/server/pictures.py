@@ -86,12 +86,14 @@ class Pictures:
     Args:
         own: The server's own line.
         version: Of Sapwood.
+        cluster: What the user calls the cluster.
     """
 
-    def __init__(self, own: Line, version: str) -> None:
+    def __init__(self, own: Line, version: str, cluster: str) -> None:
         self._own = own
         self._version = version
-        self._live = Live(self._ask, version)
+        self._cluster = cluster
+        self._live = Live(self._ask, version, cluster)
 
     @property
     def followed(self) -> int:
@@ -225,7 +227,7 @@ class Pictures:
         """Return one run."""
         _must_observe(asked.line)
         try:
-            view, _ = await run_of(self._ask, asked.path["run"], self._version)
+            view, _ = await run_of(self._ask, asked.path["run"], self._version, self._cluster)
         except ConfigurationError as error:
             raise HttpError(404, error.what, hint=error.hint) from error
         return view

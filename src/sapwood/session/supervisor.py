@@ -143,6 +143,10 @@ class NodeSource(Protocol):
     def ready_hosts(self) -> list[int]:
         """Return the numbers of the machines on which processes can begin now."""
 
+    @property
+    def hint(self) -> str:
+        """What users can do when nothing can begin on machines."""
+
     def trouble(self, hosts: Collection[int]) -> str:
         """Return why nothing can begin on some of these machines; empty if nothing is known.
 
@@ -573,9 +577,8 @@ class ProcessSupervisor:
             nodes, hosts = self._beginning.nodes, self._beginning.hosts
             late_hosts = {hosts.get(rank, 0) for rank in late} - {0}
             trouble = "" if nodes is None else nodes.trouble(late_hosts)
-            if trouble:
-                hint = "start again when it is reached; `sapwood node list` shows the nodes"
-                raise NodeLostError(f"{what}: {trouble}", where=where, hint=hint)
+            if nodes is not None and trouble:
+                raise NodeLostError(f"{what}: {trouble}", where=where, hint=nodes.hint)
             hint = "use fewer agents, or raise cluster.ready_timeout"
             raise ResourceError(what, where=where, hint=hint)
         if self._failure is not None:

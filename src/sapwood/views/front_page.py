@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import html
 from typing import Final
 
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.views.page import STATIC, bundled, digest, inside_script
 
 FIRST: Final = "{}"
@@ -18,6 +20,7 @@ FIRST: Final = "{}"
 LEVEL: Final = 5
 """Of compression: a page with 1,000 nodes takes 3 ms."""
 
+_CLUSTER: Final = 'data-cluster="default"'
 _STYLE: Final = '<link rel="stylesheet" href="static/style.css">'
 _ELEMENT: Final = '<script type="application/json" id="first">'
 _SCRIPT: Final = '<script type="module" src="static/dashboard.js"></script>'
@@ -26,13 +29,16 @@ _SCRIPT: Final = '<script type="module" src="static/dashboard.js"></script>'
 class FrontPage:
     """The page, made once for a server.
 
+    Args:
+        cluster: What the user calls the cluster; commands on the pages name it.
+
     Attributes:
         script: All modules of the dashboard as one.
         script_name: What the script is called; another one when it changes.
         policy: Which style the page may have, as a directive of its policy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str = DEFAULT_CLUSTER) -> None:
         script = bundled("dashboard.js").encode()
         style = (STATIC / "style.css").read_text("utf-8")
         self.script = gzip.compress(script, 9, mtime=0)
@@ -40,6 +46,7 @@ class FrontPage:
         self.policy = f"style-src 'self' '{digest(style)}'"
         page = (STATIC / "index.html").read_text("utf-8")
         for old, new in (
+            (_CLUSTER, f'data-cluster="{html.escape(cluster)}"'),
             (_STYLE, f"<style>{style}</style>"),
             (_SCRIPT, f'<script type="module" src="static/{self.script_name}"></script>'),
         ):

@@ -20,6 +20,7 @@ import msgspec
 from sapwood.activity.progress import Progress, RunState
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.head import calls
@@ -218,11 +219,13 @@ class Live:
     Args:
         ask: Calls the head.
         version: Of Sapwood.
+        cluster: What the user calls the cluster of the head.
     """
 
-    def __init__(self, ask: Ask, version: str) -> None:
+    def __init__(self, ask: Ask, version: str, cluster: str = DEFAULT_CLUSTER) -> None:
         self._ask = ask
         self._version = version
+        self._cluster = cluster
         self._followed: dict[tuple[str, str], _Followed] = {}
         self._viewers = 0
 
@@ -304,7 +307,7 @@ class Live:
             return [_message("overview", await overview_of(ask))]
 
         async def one_run() -> list[Message]:
-            view, output = await run_of(ask, about, version)
+            view, output = await run_of(ask, about, version, self._cluster)
             return [_message("run", view), _message("output", {"text": output})]
 
         match topic:
@@ -463,14 +466,16 @@ async def first_of(ask: Ask) -> dict[str, Any]:
     return {"cluster": cluster, "overview": found, "nodes": nodes}
 
 
-async def run_of(ask: Ask, run: str, version: str) -> tuple[RunPicture, str]:
+async def run_of(
+    ask: Ask, run: str, version: str, cluster: str = DEFAULT_CLUSTER
+) -> tuple[RunPicture, str]:
     """Return a detached run, and the end of what its agents printed.
 
     Raises:
         ConfigurationError: There is none, or several.
     """
     record = typed.convert(await ask(calls.FIND_RUN, run), calls.RunRecord)
-    view = await asyncio.to_thread(of_detached, record, version)
+    view = await asyncio.to_thread(of_detached, record, version, cluster)
     text = await asyncio.to_thread(output_tail, Path(record.folder))
     return msgspec.structs.replace(view, written=0.0), text
 

@@ -16,7 +16,7 @@ from sapwood.activity.statistics import RunStatistics
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
-from sapwood.core.hints import command
+from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.head.calls import RunRecord
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, WORK
 
@@ -62,12 +62,13 @@ class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-def of_detached(run: RunRecord, version: str = "") -> RunPicture:
+def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTER) -> RunPicture:
     """Return a detached run, from what it has written into its folder.
 
     Args:
         run: What the head knows.
         version: Of Sapwood.
+        cluster: What the user calls the cluster.
     """
     folder, here = Path(run.folder), _is_here(run)
     answer = _read(folder / ANSWER, Any) if here else None
@@ -87,7 +88,7 @@ def of_detached(run: RunRecord, version: str = "") -> RunPicture:
         record=_read(folder / WORK, WorkRecord) if here else None,
         statistics=statistics,
         answer=answer if statistics is not None else None,
-        error=read_error(run) if run.state == RunState.FAILED else None,
+        error=read_error(run, cluster) if run.state == RunState.FAILED else None,
         elsewhere="" if here else "what the run has written lies on the machine of its head",
         written=time.time(),
         version=version,
@@ -100,16 +101,17 @@ def progress_of(run: RunRecord) -> Progress | None:
     return found if isinstance(found, Progress) else None
 
 
-def read_error(run: RunRecord) -> ErrorRecord:
-    """Return why a detached run has failed."""
+def read_error(run: RunRecord, cluster: str = DEFAULT_CLUSTER) -> ErrorRecord:
+    """Return why a detached run has failed; its hint names the cluster."""
     answer = _read(Path(run.folder) / ANSWER, Any) if _is_here(run) else None
     if isinstance(answer, dict):
         with contextlib.suppress(msgspec.ValidationError):
-            return typed.convert(answer.get("error"), ErrorRecord)
+            found = typed.convert(answer.get("error"), ErrorRecord)
+            return msgspec.structs.replace(found, hint=naming(found.hint, cluster))
     return ErrorRecord(
         code="",
         what="its process has ended without an answer",
-        hint=f"{command('runs', 'attach', run.id)} shows what it printed",
+        hint=f"{command('runs', 'attach', run.id, cluster=cluster)} shows what it printed",
     )
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import sapwood
+from sapwood.cli.head_connection import asked_head
 from sapwood.head.folder import find_head, running_heads
 
 from .conftest import Cli
@@ -40,11 +44,22 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         assert typed(again, "session attach")[2:] == ["night", "--cluster", "nw"]
 
         unknown = cli.run("node", "show", "n9", "--cluster", "nw", status=2)
-        assert cli.run(*typed(unknown, "node list"))
+        listed = cli.run(*typed(unknown, "node list"))
+        assert re.search(r"reserved.*\n.* ready .* yes ", listed), listed
+        (node,) = cli.json("node", "list", "--cluster", "nw")["nodes"]
+        assert node["reserved"] is True
+        assert re.search(r"reserved +yes", cli.run("node", "show", node["name"], "--name", "nw"))
         run = cli.run(
             *("run", str(tmp_path / "fit"), "--detach", "--session", "night", "--cluster", "nw")
         )
         assert cli.run(*typed(run, "runs attach"))
+
+        (view,) = sapwood.runs("nw").history()
+        elsewhere = msgspec.structs.replace(view.record, machine="another", folder="/none")
+        with pytest.raises(sapwood.ConfigurationError, match="machine of its head") as caught:
+            sapwood.DetachedRun(elsewhere, partial(asked_head, "nw"), "nw").attach()
+        assert caught.value.hint is not None
+        assert cli.run(*typed(caught.value.hint, "runs attach"))
 
         nowhere = cli.run("node", "list", status=6)
         assert "no cluster 'default' is up here" in nowhere

@@ -32,12 +32,16 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
         machine=machine,
     )
 
-    def asked(*_words: Any) -> Any:
-        return msgspec.to_builtins(record)
+    def asked(_cluster: str, name: str, *_words: Any) -> Any:
+        head = calls.HeadFacts(
+            name="nw", cluster="c", version="1", pid=1, started=0.0, places=[], front_ends=1
+        )
+        return msgspec.to_builtins(head if name == calls.HELLO else record)
 
     monkeypatch.setattr(runs_command, "asked_head", asked)
-    with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
+    with pytest.raises(ConfigurationError, match="on the machine of its head, not here") as caught:
         runs_command.show("a29", "sapwood://h:1", as_json=False)
+    assert caught.value.hint == "look there: `sapwood runs attach a2938a05 --cluster nw`"
     with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
         runs_command.follow("a29", "sapwood://h:1", None, as_json=False)
 

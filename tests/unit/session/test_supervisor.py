@@ -647,6 +647,8 @@ class Nodes:
         self.looked_at: list[Collection[int]] = []
         self._trouble = trouble
 
+    hint = "look at the nodes"
+
     def trouble(self, hosts: Collection[int]) -> str:
         self.looked_at.append(hosts)
         return self._trouble

@@ -20,6 +20,11 @@ def test_all_that_is_seen_first_is_in_one_answer() -> None:
     assert gzip.decompress(page.page(b"{}")).decode().count("</script>") == 2
 
 
+def test_the_page_names_its_cluster_for_the_commands_on_it() -> None:
+    text = gzip.decompress(FrontPage("a&b").page(b"{}")).decode()
+    assert 'data-cluster="a&amp;b"' in text
+
+
 def test_the_script_is_kept_by_browsers_until_it_changes() -> None:
     page, again = FrontPage(), FrontPage()
     assert (page.script_name, page.script) == (again.script_name, again.script)

@@ -3,7 +3,7 @@
 import { API, Live } from "./live.js";
 import { PAGES, pageOf } from "./pages.js";
 import { destroyViews } from "./view.js";
-import { h } from "./words.js";
+import { command, h } from "./words.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -33,7 +33,7 @@ function tell(state, error) {
       h("strong", {}, "You are not signed in, or no longer. "),
       `The server says: ${error.message}. `,
       "Run ",
-      h("code", {}, "sapwood dashboard"),
+      h("code", {}, command("dashboard")),
       " where the cluster is: it prints a new link. Or ",
       h("a", { href: "login" }, "paste a credential"),
       ".",

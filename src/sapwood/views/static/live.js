@@ -1,5 +1,7 @@
 // What the server tells while a page is open, and how the page comes back when the server was away.
 
+import { command } from "./words.js";
+
 export const API = "api/v1"; // relative: a proxy may serve the pages below a path
 const FIRST_PAUSE = 500; // milliseconds until the next try; doubled each time
 const LONGEST_PAUSE = 10_000;
@@ -22,7 +24,7 @@ export async function ask(path, signal) {
     answer = await fetch(API + path, { signal, headers: { accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new AnswerError(0, { detail: "the server does not answer", hint: "look whether the cluster is up: `sapwood top`" });
+    throw new AnswerError(0, { detail: "the server does not answer", hint: `look whether the cluster is up: ${command("top")}` });
   }
   if (answer.ok) return answer.json();
   let problem = {};

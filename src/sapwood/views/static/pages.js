@@ -5,7 +5,7 @@ import { ask } from "./live.js";
 import { RunPicture } from "./run.js";
 import { Table } from "./table.js";
 import { TreeDrawing, treeLegend } from "./tree.js";
-import { badge, count, folded, h, moment, plural, seconds, size } from "./words.js";
+import { badge, command, count, folded, h, moment, plural, seconds, size } from "./words.js";
 
 const KEPT_POINTS = 1200; // of a rate over time: ten minutes at two a second
 const KEPT_EVENTS = 500;
@@ -14,7 +14,7 @@ const LOG_PAUSE = 2000; // milliseconds between two looks at logs
 const KEPT_LINES = 2000;
 
 const code = (text) => h("code", {}, text);
-const empty = (text, command) => h("span", {}, `${text} `, code(command), " fills this page.");
+const empty = (text, words) => h("span", {}, `${text} `, code(command(words)), " fills this page.");
 const link = (to, text) => h("a", { href: `#/${to}` }, text);
 const card = (...children) => h("section", { class: "card" }, ...children);
 
@@ -218,7 +218,7 @@ function tree(main) {
         const found = nodes.take(change);
         drawing.show(treeOf(name, found));
         showTrees();
-        said.replaceChildren(...(found.length ? [] : [empty("There are no nodes yet.", "sapwood token create")]));
+        said.replaceChildren(...(found.length ? [] : [empty("There are no nodes yet.", "token create")]));
       },
     },
   };
@@ -237,7 +237,7 @@ const NODES = [
 ];
 
 function nodes(main) {
-  const table = new Table("Nodes", NODES, { key: (row) => String(row.host), empty: empty("There are no nodes yet.", "sapwood token create"), search: true });
+  const table = new Table("Nodes", NODES, { key: (row) => String(row.host), empty: empty("There are no nodes yet.", "token create"), search: true });
   main.append(card(table.element));
   const known = new Nodes();
   return { live: { topics: "nodes", nodes: (change) => table.show(known.take(change)) } };
@@ -250,7 +250,7 @@ function oneNode(main, name) {
   const load = new Chart(loads, "Load", (value) => value.toFixed(2));
   const traffic = card();
   const bytes = new Chart(traffic, "Bytes per second between head and node", size);
-  const processes = new Table("What runs there", PROCESSES, { key: (row) => row.key, empty: empty("No session has places there.", "sapwood session create") });
+  const processes = new Table("What runs there", PROCESSES, { key: (row) => row.key, empty: empty("No session has places there.", "session create") });
   const components = new Table("Components", COMPONENTS, { key: (row) => row.name, empty: "The node has not said how its components are." });
   const events = eventTable("What happened there");
   main.append(card(list, why), h("div", { class: "cards" }, loads, traffic), card(processes.element), h("div", { class: "cards" }, card(components.element), card(events.element)));
@@ -327,7 +327,7 @@ const COMPONENTS = [
 ];
 
 function runTable(caption, columns = RUNS) {
-  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "sapwood run PROGRAM --detach") });
+  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "run PROGRAM --detach") });
 }
 
 const PROGRAMS = [
@@ -413,7 +413,7 @@ function noteOf(session) {
 }
 
 function sessions(main) {
-  const table = new Table("Sessions", SESSIONS, { key: (row) => row.id, empty: empty("There are no sessions.", "sapwood session create"), search: true });
+  const table = new Table("Sessions", SESSIONS, { key: (row) => row.id, empty: empty("There are no sessions.", "session create"), search: true });
   main.append(card(table.element));
   return { live: { topics: "sessions", sessions: (found) => table.show(found) } };
 }

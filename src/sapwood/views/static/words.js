@@ -9,6 +9,12 @@ function threeDigits(value) {
   return value >= 9.995 ? value.toFixed(1) : value.toFixed(2);
 }
 
+/** A command about this cluster, as it can be typed on the machine of its head. */
+export function command(words) {
+  const name = document.documentElement.dataset.cluster ?? "default";
+  return name === "default" ? `sapwood ${words}` : `sapwood ${words} --cluster ${name}`;
+}
+
 /** A duration with three significant digits and its unit: 420 µs, 1.50 s, 1 h 02 min. */
 export function seconds(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
