@@ -130,7 +130,11 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
             FrontEndRole.OWNER,
             chosen,
             # With `idle` the caller has said how long the session waits for another owner.
-            made=MadeSession(partial(end_session, handle, cluster), owned=idle is None),
+            made=MadeSession(
+                partial(end_session, handle, cluster),
+                partial(leave_session, handle, cluster, chosen),
+                owned=idle is None,
+            ),
         )
     except BaseException as problem:
         try:
@@ -233,6 +237,35 @@ def end_session(
                 f"the session '{handle}' may still be running: its session server did not answer, "
                 f"and the head of '{cluster}' did not end it ({error.what})",
                 hint=f"end it with {command('session', 'delete', handle, cluster=cluster)}",
+            ) from error
+        return
+
+
+def leave_session(
+    handle: str,
+    cluster: str,
+    settings: Settings,
+    *,
+    pause: Callable[[float], object] = time.sleep,
+) -> None:
+    """Attach to a session whose session server starts again, and leave it, so that it continues.
+
+    Raises:
+        SapwoodError: The session may end soon; the hint is the command that keeps it.
+    """
+    for left in reversed(range(END_ATTEMPTS)):
+        try:
+            attach(handle, cluster=cluster, settings=settings).close()
+        except (ClosedError, ConfigurationError):
+            return  # it has ended, or another owner
+        except SapwoodError as error:
+            if left:
+                pause(END_PAUSE)
+                continue
+            raise SapwoodError(
+                f"the session '{handle}' may end within a minute: its session server did not "
+                f"answer ({error.what})",
+                hint=f"keep it with {command('session', 'attach', handle, cluster=cluster)}",
             ) from error
         return
 

@@ -877,6 +877,8 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
             not say.
         policy: By which values of the policy it acts.
         waits: What it waits for before it begins; empty while it does not wait.
+        owned: Whether it ends soon after its owner is gone without having left it. The owner may
+            be gone already.
     """
 
     id: str
@@ -898,6 +900,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     idle: float | None = None
     policy: list[SessionValue] = []
     waits: str = ""
+    owned: bool = False
 
 
 class SessionPlace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -77,6 +77,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
         machines: Nodes that the one before it was on, which are waited for a while.
         former: What nodes call the processes of the one before it, which are ended.
         credential: Ids of the credential that makes it; none for the head's user.
+        abandoned: Whether the one before it had an owner that may be gone without having left it.
     """
 
     id: str
@@ -89,6 +90,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     machines: int = 0
     former: str = ""
     credential: tuple[str, ...] = ()
+    abandoned: bool = False
 
 
 class RootReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -671,7 +673,11 @@ class SessionBook:
                     started=0,
                     socket="",
                     folders=[],
-                    report=calls.SessionReport(id=record.id, state=SessionState.STARTING.value),
+                    report=calls.SessionReport(
+                        id=record.id,
+                        state=SessionState.STARTING.value,
+                        owned=record.report is not None and record.report.owned,
+                    ),
                     restarts=times,
                 )
                 self._early.pop(record.id, None)
@@ -715,7 +721,12 @@ class SessionBook:
         )
         answer: Future[Any] = CallerFuture()
         answer.set_running_or_notify_cancel()
-        plan = msgspec.structs.replace(plan, machines=record.machines, former=record.tree)
+        plan = msgspec.structs.replace(
+            plan,
+            machines=record.machines,
+            former=record.tree,
+            abandoned=record.report is not None and record.report.owned,
+        )
         beginning = self.processes.begin_again(plan)
         when_done(beginning, partial(self._begun, record, answer))
 

@@ -86,10 +86,13 @@ class MadeSession(NamedTuple):
     Attributes:
         end_at_head: Ends the session where its session server does not answer, or raises the error
             that says so.
+        leave: Leaves the session where its session server was restarted, so that it continues, or
+            raises the error that says that it may not.
         owned: Whether it ends soon after the front end is gone without having left it.
     """
 
     end_at_head: Callable[[], None]
+    leave: Callable[[], None]
     owned: bool
 
 
@@ -260,8 +263,12 @@ class AttachedSession:
             over = self._over
             self.part(reason)
         ended = answered or isinstance(over, ClosedError)
-        if last_call == root_calls.END and not ended and self._made is not None:
+        if self._made is None or ended:
+            return
+        if last_call == root_calls.END:
             self._made.end_at_head()  # its session server may be starting again
+        elif self._made.owned:
+            self._made.leave()  # the next session server takes it for abandoned
 
     def part(self, reason: SapwoodError) -> None:
         """Leave without telling the root, or when it knows."""

@@ -123,6 +123,7 @@ class RootProcess:
             given.disconnect,
             refused=self._reports.refused,
             largest=settings.comm.max_payload,
+            abandoned=given.abandoned,
         )
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
@@ -154,7 +155,7 @@ class RootProcess:
         return RootReady(
             pid=os.getpid(),
             socket=path,
-            idle=self.life.idle,
+            idle=self.life.patience,
             report=self.session.call(self.report),
             machines=0 if self._brings else len({*self.session.hosts} - {0}),
             folders=nodes.folders if isinstance(nodes, HeadAccess) else [],
@@ -226,7 +227,7 @@ class RootProcess:
         self._told_nodes = self._nodes()
         self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
-        self.life.started()
+        self.life.started(abandoned=self.server.abandoned)
         self._tell_kept((0, 0))
         self._tell_tree()
         self._rounds.start()

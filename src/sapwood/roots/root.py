@@ -120,6 +120,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         agent_events: The last events of such agents.
         merged: The sessions that are merged into it.
         part_of: The sessions that it is merged into, as they call themselves.
+        owned: Whether it ends soon after its owner is gone without having left it.
     """
 
     agents: int
@@ -133,6 +134,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     agent_events: list[AgentEvent] = []
     merged: list[str] = []
     part_of: list[str] = []
+    owned: bool = False
 
 
 class RootSession(JointRoutes, EmbeddedSession):
@@ -704,6 +706,7 @@ class RootServer:
         largest: Bytes of the largest message and payload of a front end: the root has it in memory.
         clock: The time, seconds since 1970.
         executor: Does what takes long; by default some threads.
+        abandoned: Whether the owner of a former server of the session may be gone.
 
     Attributes:
         abandoned: Whether the session belonged to an owner that is gone without having left it.
@@ -723,6 +726,7 @@ class RootServer:
         largest: int = CommSettings().max_payload,
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,
+        abandoned: bool = False,
     ) -> None:
         self._largest = max(largest, wire.MAX_STRANGE)
         self._refused = refused
@@ -743,7 +747,7 @@ class RootServer:
         self._kept = KeptOutput(_kept_output(keeping))
         self._since = clock()
         self._was_attached = False
-        self.abandoned = False
+        self.abandoned = abandoned
         self._machine = machine_id()
         self._epoch = session.tree.epoch
         self._denied: frozenset[str] = frozenset()
@@ -795,6 +799,7 @@ class RootServer:
             agent_events=[] if invited is None else list(invited.events)[-TOLD_EVENTS:],
             merged=[one.handle for one in self.merges.views()],
             part_of=self._part_of(),
+            owned=self.abandoned or any(one.owned for one in self._admitted()),
         )
 
     def _admitted(self) -> list[ServedFrontEnd]:

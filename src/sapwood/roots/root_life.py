@@ -50,8 +50,13 @@ class RootLife:
         self._waits = 0
         self._left_at = 0.0
 
-    def started(self) -> None:
-        """Front ends can come from now on."""
+    def started(self, *, abandoned: bool = False) -> None:
+        """Front ends can come from now on.
+
+        Args:
+            abandoned: Whether the owner of a former server of the session may be gone.
+        """
+        self._abandoned = abandoned
         self._move(SessionStep.STARTED)
         self._wait_for_somebody()
 

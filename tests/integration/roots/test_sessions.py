@@ -347,6 +347,7 @@ def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: 
     until(lambda: head.sessions.find("killed").pid not in {0, record.pid})
     again = head.sessions.find("killed")
     assert (again.handle, again.state, len(again.restarts)) == (record.handle, "detached", 1)
+    until(lambda: head.sessions.find("killed").idle == 3600.0)  # it was left, and not lost
     assert head.sessions.secret_of(again) == secret
     assert not Path(record.socket).parent.exists()
     with sapwood.attach(record.handle) as later:
@@ -424,6 +425,24 @@ def test_a_session_does_not_wait_long_when_its_creator_was_killed(
     sapwood.attach("creator").close()  # it has another owner, and waits as others do
     until(lambda: head.sessions.find("creator").idle == 3600.0)
     head.sessions.end("creator").result(PATIENCE)
+
+
+def test_a_restarted_session_server_knows_that_the_owner_may_be_gone(
+    head: Head, begin: Begin, until: Until
+) -> None:
+    script = begin(CREATOR, "orphan")
+    assert script.says() == "8"
+    until(lambda: (found := head.sessions.find("orphan").report) is not None and found.owned)
+    record = head.sessions.find("orphan")
+    os.kill(record.pid, signal.SIGKILL)
+    script.kill()
+    until(lambda: head.sessions.find("orphan").pid not in {0, record.pid})
+    again = head.sessions.find("orphan")
+    assert again.report is not None
+    assert (again.report.owned, again.idle) == (True, ABANDONED)
+    sapwood.attach("orphan").close()
+    until(lambda: head.sessions.find("orphan").idle == 3600.0)
+    head.sessions.end("orphan").result(PATIENCE)
 
 
 def test_an_idle_session_ends(head: Head, until: Until) -> None:

@@ -12,13 +12,15 @@ from sapwood.session.session_life import SessionState
 from sapwood_simulation.processes import VirtualLoop
 
 
-def living(idle: float) -> tuple[RootLife, Callable[[float], None], list[str]]:
+def living(
+    idle: float, *, abandoned: bool = False
+) -> tuple[RootLife, Callable[[float], None], list[str]]:
     """Return a life, what lets time pass, and why it has ended."""
     clock = VirtualClock()
     loop = VirtualLoop(clock)
     ended: list[str] = []
     life = RootLife("5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason))
-    life.started()
+    life.started(abandoned=abandoned)
 
     def wait(seconds: float) -> None:
         clock.advance(seconds)
@@ -95,6 +97,20 @@ def test_another_idle_time_counts_from_when_the_last_one_left() -> None:
     life.change_idle(60.0)
     wait(0.0)
     assert ended == ["no client was attached for 60 s"]
+
+
+@pytest.mark.parametrize("idle", [3600.0, 0.0])
+def test_a_restarted_server_waits_as_short_for_an_owner_that_may_be_gone(idle: float) -> None:
+    life, wait, ended = living(idle, abandoned=True)
+    wait(ABANDONED - 1.0)
+    assert not ended
+    life.changed(attached=True)  # it was not gone
+    life.changed(attached=False)
+    wait(ABANDONED)
+    assert not ended
+    life, wait, ended = living(idle, abandoned=True)
+    wait(ABANDONED)
+    assert ended == ["its owner ended without detaching, and no program attached within 60 s"]
 
 
 @pytest.mark.parametrize("idle", [3600.0, 0.0])
