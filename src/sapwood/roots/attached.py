@@ -268,7 +268,7 @@ class AttachedSession:
         if last_call == root_calls.END:
             self._made.end_at_head()  # its session server may be starting again
         elif self._made.owned:
-            self._made.leave()  # the next session server takes it for abandoned
+            self._made.leave()  # else the next session server ends it soon
 
     def part(self, reason: SapwoodError) -> None:
         """Leave without telling the root, or when it knows."""
