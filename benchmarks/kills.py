@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,6 +42,7 @@ from cluster_faults import FAULTS, FaultError
 from machines import HEAD, Machines, machines
 from sapwood.activity.progress import Progress
 from sapwood.cli.head_connection import asked_head
+from sapwood.code.run_spec import RunSpec
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
@@ -171,13 +172,12 @@ class KilledCluster:
         )
         return int(done.stdout.split()[-1])
 
-    def begin(self, words: Sequence[str]) -> calls.RunRecord:
+    def begin(self, parameters: Mapping[str, str], output: Path | None = None) -> calls.RunRecord:
         """Begin a detached run."""
         wanted = calls.CreateRun(
-            words=[str(PROGRAM), "--set", f"cluster.on=session:{SESSION}", *words],
-            program="centres",
-            session=SESSION,
-            folder="/",
+            spec=RunSpec(str(PROGRAM), parameters=parameters),
+            settings={"cluster.on": f"session:{SESSION}"},
+            output="" if output is None else str(output),
         )
         return typed.convert(
             asked_head("default", calls.CREATE_RUN, msgspec.to_builtins(wanted)), calls.RunRecord
@@ -317,11 +317,10 @@ def listens(pid: int) -> bool:
     return any(int(one[3], 16) & LISTENS and f"socket:[{one[6]}]" in own for one in fields)
 
 
-def undisturbed(words: Sequence[str], agents: int) -> dict[str, Any]:
+def undisturbed(parameters: Mapping[str, str], agents: int) -> dict[str, Any]:
     """Return the result of an undisturbed run."""
-    names = dict(word.split("=") for word in words if "=" in word)
     with sapwood.local(agents) as cluster:
-        result: dict[str, Any] = cluster.run(PROGRAM, parameters=names).result()
+        result: dict[str, Any] = cluster.run(PROGRAM, parameters=parameters).result()
     return result
 
 
@@ -362,14 +361,14 @@ def plans(rng: random.Random, only: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def disturb(
     cluster: KilledCluster,
     rng: random.Random,
-    words: Sequence[str],
+    parameters: Mapping[str, str],
     file: Path,
     kills: int,
     only: Sequence[str] = KINDS,
     stops: float = 0.0,
 ) -> tuple[calls.RunRecord, list[str], str]:
     """Run once, killing meanwhile; return the run, what was killed, and what is wrong with it."""
-    run = cluster.begin([*words, "--output", str(file)])
+    run = cluster.begin(parameters, file)
     said: list[str] = []
     planned = plans(rng, only)
     for _ in range(kills):
@@ -436,9 +435,9 @@ def break_clusters(names: Sequence[str], rng: random.Random) -> bool:
 def torture(given: argparse.Namespace, places: Machines | None) -> int:
     """Kill until there were so many kills, or the time is over."""
     rng = random.Random(given.seed)  # noqa: S311 - no secret
-    words = ["-p", "rounds=60"]
+    parameters = {"rounds": "60"}
     agents = AGENTS if places is None else 2 * len(places.names)
-    wanted = undisturbed(words, agents)
+    wanted = undisturbed(parameters, agents)
     begin = time.monotonic()
     end = begin + given.seconds
     faults: list[str] = []
@@ -451,7 +450,9 @@ def torture(given: argparse.Namespace, places: Machines | None) -> int:
             file = Path(folder) / f"result-{done}.npz"
             begun = time.monotonic()
             kills = rng.randint(1, given.kills)
-            run, said, wrong = disturb(cluster, rng, words, file, kills, given.only, given.stops)
+            run, said, wrong = disturb(
+                cluster, rng, parameters, file, kills, given.only, given.stops
+            )
             if not wrong and not same(file, wanted):
                 wrong = "its result is WRONG"
             done += 1

@@ -96,7 +96,7 @@ def checkpoints(agents: int, turns: int, folder: Path) -> Figure:
 
 def recovery(cluster: KilledCluster, kinds: tuple[str, ...]) -> float:
     """Kill processes in the middle of a run; return the seconds until it continues."""
-    run = cluster.begin(["-p", "rounds=2000", "-p", "pause=0.02"])
+    run = cluster.begin({"rounds": "2000", "pause": "0.02"})
     reach(run, 30)
     reached = iteration(run)
     begin = time.perf_counter()

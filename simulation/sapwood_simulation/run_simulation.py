@@ -22,9 +22,10 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from sapwood.activity.checkpoint import is_whole, previous, read_checkpoint
-from sapwood.activity.run import Run, RunOptions
+from sapwood.activity.run import Run, RunSetup
 from sapwood.code.cache import BuildCache
 from sapwood.code.program import Program, parameter
+from sapwood.code.run_spec import RunSpec
 from sapwood.comm import events as ev
 from sapwood.core.errors import CommunicationError, DrainedError
 from sapwood.core.topology import ROOT, Tree
@@ -271,7 +272,7 @@ class Driver:
 class DrivenRun(Run):
     """The production run, without a build, slices, and a watch in real time."""
 
-    def __init__(self, driver: Driver, program: Program, options: RunOptions) -> None:
+    def __init__(self, driver: Driver, program: Program, resume: str) -> None:
         self._driver = driver
         self.files = driver
         super().__init__(
@@ -279,7 +280,8 @@ class DrivenRun(Run):
             program,
             load(range(max(1, driver.tree.agents))),
             cast("BuildCache", None),
-            options,
+            RunSpec(program, checkpoint=str(FILE), resume=resume or None, copy=False),
+            RunSetup(checkpoint_share=1.0),
         )
 
     def _work(self) -> None:
@@ -512,8 +514,7 @@ class RunSimulation(Simulation):
             self.resumed += bool(resume)
             self.anew += not resume
         program = Chain(rounds=self.rounds, agents=self.options.agents)
-        options = RunOptions(checkpoint=str(FILE), checkpoint_share=1.0, resume=resume)
-        run = DrivenRun(driver, program, options)
+        run = DrivenRun(driver, program, resume)
         run.wait()
         error = run.exception()
         if error is None:

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from sapwood.activity.statistics import AgentStatistics
+from sapwood.code.run_spec import RunOptions
+from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import plain
 from sapwood.comm.content import ContentRef
@@ -73,13 +75,11 @@ class OpenRun(msgspec.Struct, frozen=True):
         start: First item of the slice.
         stop: End of the slice, exclusive; its length is the weight of each contribution.
         function: What the map is called, for messages and statistics.
-        time_limit: Seconds that one map may take; 0 for no limit.
+        options: The options of the run.
         crash_handlers: Libraries that write a native backtrace, one for each kind of machine.
-        attempts: How often a call may start, if its runner is killed.
         content: What image, slice and libraries need and the agent may have to fetch.
-        chunk: Items of each call of the map, whose results are put together by the named
-            reductions; 0 for one call.
-        reduce: Those reductions, by field.
+        reduce: Reductions, by field, that put the results of the chunks of a slice together; empty
+            for one call of the map with the whole slice.
         trace: Headers that continue the trace of the run, if it is traced.
     """
 
@@ -89,11 +89,9 @@ class OpenRun(msgspec.Struct, frozen=True):
     start: int
     stop: int
     function: str
-    time_limit: float = 0.0
+    options: RunOptions = RunOptions()
     crash_handlers: list[ContentRef] = []
-    attempts: int = 1
     content: list[ContentRef] = []
-    chunk: int = 0
     reduce: dict[str, str] = {}
     trace: dict[str, str] = {}
 
@@ -101,6 +99,21 @@ class OpenRun(msgspec.Struct, frozen=True):
     def items(self) -> int:
         """Items in the slice."""
         return self.stop - self.start
+
+    @property
+    def time_limit(self) -> float:
+        """Seconds that one map may take; 0 for no limit."""
+        return self.options.time_limit or 0.0
+
+    @property
+    def attempts(self) -> int:
+        """How often a call may start, if its runner is killed."""
+        return ATTEMPTS if self.options.on_agent_loss == "replace" else 1
+
+    @property
+    def chunk(self) -> int:
+        """Items of each call of the map; 0 for one call with the whole slice."""
+        return (self.options.chunk or 0) if self.reduce else 0
 
 
 class RecentCall(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -57,7 +57,7 @@ from sapwood.code.nvcc import find_nvcc
 from sapwood.code.pickling import check_versions
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in, has_reducers
-from sapwood.code.runner.crash import ATTEMPTS
+from sapwood.code.run_spec import RunSpec
 from sapwood.code.target import Target, host_target
 from sapwood.code.user_error import user_error
 from sapwood.comm.content import ContentRef
@@ -102,42 +102,22 @@ TOKEN_BYTES = 8
 """Random bytes by which agents tell runs of the same name apart."""
 
 
-class RunOptions(msgspec.Struct, frozen=True):
-    """How a run is made.
+class RunSetup(msgspec.Struct, frozen=True):
+    """What a run gets from its cluster, besides its options.
 
     Attributes:
-        chunk: Items that stay together; None for slices as even as possible.
-        time_limit: Seconds that one map may take; 0 for no limit.
-        on_agent_loss: ``replace`` continues with a new process, or with the others when agents are
-            removed; ``fail`` ends the run.
         environment: Variables of builds.
         targets: What the agents are; empty for this machine.
-        run_time_limit: Seconds that the whole run may take; 0 for no limit.
-        max_iterations: Iterations after which the run ends though the program is not done; 0 for
-            no limit.
-        allow_nan: Whether the data may hold NaN and infinite values, whatever the program says.
-        checkpoint: File that the state is written to periodically; empty for none.
-        checkpoint_share: Of the time of the run that this may take.
-        resume: File with a checkpoint from which the run continues; empty to start from scratch.
+        checkpoint_share: Share of the time of the run that its checkpoints may take.
         delegation: How items are given to agents.
         history: Where it is kept what agents were measured to do; None to keep and know nothing.
-        copy: Whether the caller may change its arrays once the run is made.
     """
 
-    chunk: int | None = None
-    time_limit: float = 0.0
-    on_agent_loss: Literal["replace", "fail"] = "replace"
     environment: dict[str, str] = {}
     targets: tuple[Target, ...] = ()
-    run_time_limit: float = 0.0
-    max_iterations: int = 0
-    allow_nan: bool = False
-    checkpoint: str = ""
     checkpoint_share: float = 0.02
-    resume: str = ""
     delegation: DelegationOptions = DelegationOptions()
     history: RateHistory | None = None
-    copy: bool = False
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -164,9 +144,11 @@ class Run(StaysHere):
         program: What runs.
         data: What it runs over.
         cache: Where built libraries are kept.
-        options: How.
+        spec: Its options, complete and checked.
+        setup: What it gets from its cluster.
 
     Attributes:
+        spec: The run with all its options, including settings used as defaults.
         files: Where checkpoints lie.
         page: What a dashboard shows of it, or of its session.
 
@@ -183,15 +165,18 @@ class Run(StaysHere):
         program: Program,
         data: Dataset,
         cache: BuildCache,
-        options: RunOptions,
+        spec: RunSpec,
+        setup: RunSetup,
     ) -> None:
         self.name = f"{program.name}-{next(_numbers)}"
         self._token = secrets.token_hex(TOKEN_BYTES)
         self.program = program
-        self._data_of_caller, self.data = data, _taken(program, data) if options.copy else data
+        self._data_of_caller, self.data = data, _taken(program, data) if spec.copy else data
         self._session = session
         self._cache = cache
-        self._options = options
+        self.spec, self._setup = spec, setup
+        self._run_time_limit = min(spec.run_time_limit or 0.0, threading.TIMEOUT_MAX)
+        self._max_iterations = spec.max_iterations or 0
         self._future: CallerFuture[Any] = CallerFuture()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only
         self._stopped: SapwoodError | None = None
@@ -205,12 +190,12 @@ class Run(StaysHere):
         self._recorder = RunRecorder(self.name, program.name, began=time.time(), items=len(data))
         self._kept = kept_state(program) if program.movable is None else ""
         reduce = built_in(program.reduce)
-        self._grid = _grid(options, reduce, data, own=_has_own_code(program))
+        self._grid = bool(spec.chunk) and _has_grid(reduce, data, own=_has_own_code(program))
         self._watch = RunWatch(
             session,
             self._recorder,
             self._began,
-            options.delegation,
+            setup.delegation,
             reduce,
             own=_has_own_code(program),
             helped=program.movable is not False and not self._kept,
@@ -222,7 +207,7 @@ class Run(StaysHere):
         self._cuts = 0
         self._progress = Progress(
             state=RunState.BUILDING,
-            iterations=_planned(program, options.max_iterations),
+            iterations=_planned(program, self._max_iterations),
             items=len(data),
         )
         self._cut_short = False
@@ -240,11 +225,10 @@ class Run(StaysHere):
         self._pictures: list[LivePicture] = []
         self._unnoted: tuple[int, dict[str, Any], float, float] | None = None
         self._thread = new_thread(f"sapwood-{self.name}", self._work, failed=self._fail)
-        seconds = min(options.run_time_limit, threading.TIMEOUT_MAX)
-        self._timer = threading.Timer(seconds, self._took_too_long)
+        self._timer = threading.Timer(self._run_time_limit, self._took_too_long)
         self._timer.daemon = True
         self._thread.start()
-        if options.run_time_limit:
+        if self._run_time_limit:
             self._timer.start()
 
     # --- for users -----------------------------------------------------------------------------
@@ -318,7 +302,7 @@ class Run(StaysHere):
         count = self._progress.iteration
         self._stop(
             TimeLimitError(
-                f"the run took longer than {self._options.run_time_limit:g} s and was ended after "
+                f"the run took longer than {self._run_time_limit:g} s and was ended after "
                 f"{count} iteration{'' if count == 1 else 's'}",
                 where=self.program.name,
                 hint="raise limits.run_time (--run-time-limit), or let the program end sooner",
@@ -439,11 +423,11 @@ class Run(StaysHere):
         for each in (built, *built.others):
             check_program(program, each)
         self._recorder.hash = program.hash
-        self._recorder.delegate = self._options.delegation.how
+        self._recorder.delegate = self._setup.delegation.how
         self._recorder.kept_in_place = self._why_in_place()
         self._watch.movable = not self._recorder.kept_in_place
         fields = _wanted_fields(program, self.data)
-        finite = not (self._options.allow_nan or program.allow_nan)
+        finite = not (self.spec.allow_nan or program.allow_nan)
         published = self.data.published_for(fields, finite=finite)
         with published:
             self._find_checkpoint()
@@ -464,8 +448,8 @@ class Run(StaysHere):
 
         Where some agents run CUDA sources on a GPU and others do not, that is both.
         """
-        targets = self._options.targets or (host_target(),)
-        variables = dict(self._options.environment or os.environ)
+        targets = self._setup.targets or (host_target(),)
+        variables = dict(self._setup.environment or os.environ)
         has_cuda = any(name.endswith(".cu") for name in self.program.bundle.sources)
         if variables.get(CUDA_CHOICE) or not has_cuda:
             return targets, variables
@@ -496,7 +480,7 @@ class Run(StaysHere):
 
     def _guess_rates(self) -> None:
         """Take what former runs have measured for the rates of agents until they are measured."""
-        history = self._options.history
+        history = self._setup.history
         if history is None or not self._watch.movable:
             return
         found = self._history = read_history(history, key_of(self.program.hash, self._function))
@@ -511,7 +495,7 @@ class Run(StaysHere):
 
     def _keep_rates(self) -> None:
         """Keep what was measured for the next run of this function."""
-        history, function = self._options.history, self._function
+        history, function = self._setup.history, self._function
         rates = self._watch.rates
         measured = [
             MeasuredRate(agent=one.agent, node=one.node, kind=one.kind, rate=rate)
@@ -532,36 +516,36 @@ class Run(StaysHere):
             DataError: There is none, it is damaged, or of something else.
             InputError: None can be written.
         """
-        options = self._options
-        allow_nan = options.allow_nan or self.program.allow_nan
+        spec = self.spec
+        allow_nan = spec.allow_nan or self.program.allow_nan
         identity = None
-        if options.resume:
-            found = read_checkpoint(Path(options.resume), self.files)
+        if spec.resume:
+            found = read_checkpoint(Path(spec.resume), self.files)
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
-            require_same(found.identity, identity, options.resume)
-            if 0 < options.max_iterations <= found.iteration:
+            require_same(found.identity, identity, str(spec.resume))
+            if 0 < self._max_iterations <= found.iteration:
                 raise InputError(
                     f"the checkpoint is of iteration {found.iteration}, and the run is to end "
-                    f"after {options.max_iterations}",
-                    where=options.resume,
+                    f"after {self._max_iterations}",
+                    where=str(spec.resume),
                     hint="allow more iterations",
                 )
             self._state, self._iterated = found.state, found.iteration
             self._resumed = found.iteration
             _log.info("run resumes", run=self.name, iteration=found.iteration)
-        if not options.checkpoint:
+        if not spec.checkpoint:
             return
         try:
             self._checkpoints = CheckpointWriter(
-                Path(options.checkpoint),
-                options.checkpoint_share,
+                Path(spec.checkpoint),
+                self._setup.checkpoint_share,
                 lambda: identity or identity_of(self.program, self.data, allow_nan=allow_nan),
                 0 if identity is not None else self.data.hashed_bytes,
                 files=self.files,
             )
         except OSError as error:
             raise InputError(
-                f"no checkpoint can be written there: {error.strerror}", where=options.checkpoint
+                f"no checkpoint can be written there: {error.strerror}", where=str(spec.checkpoint)
             ) from error
 
     def _goes_through(self, built: Built, published: Published) -> bool:
@@ -591,7 +575,7 @@ class Run(StaysHere):
             others = self._session.tree.agents > 0
             if self._stopped is not None or participants is None or not others:
                 raise
-            if self._options.on_agent_loss == "fail" or not participants.some_left:
+            if self.spec.on_agent_loss == "fail" or not participants.some_left:
                 raise
             _log.info("agents left the run", run=self.name)
             return False
@@ -612,9 +596,9 @@ class Run(StaysHere):
         if wanted is not None and wanted.given.keys() <= set(ranks):
             slices = wanted.given
         elif rates:
-            slices = assign(self.data.items, rates, self._options.chunk or 1)
+            slices = assign(self.data.items, rates, self.spec.chunk or 1)
         else:
-            parts = self.data.split(len(ranks), self._options.chunk)
+            parts = self.data.split(len(ranks), self.spec.chunk)
             slices = dict(zip(ranks, parts, strict=True))
         slices = {rank: part for rank, part in slices.items() if part}
         if self._given:
@@ -636,7 +620,7 @@ class Run(StaysHere):
 
     def _why_in_place(self) -> str:
         """Return why items stay where they are; empty if they may move."""
-        if self._options.delegation.how != "measured":
+        if self._setup.delegation.how != "measured":
             return "delegate is static"
         if self.program.movable is False:
             return "the program says that it is not movable"
@@ -671,7 +655,7 @@ class Run(StaysHere):
         image = make_image(self.program, built, self._cache)
         encoded = msgspec.msgpack.encode(image)
         function = self._function
-        replace = self._options.on_agent_loss == "replace"
+        replace, options = self.spec.on_agent_loss == "replace", self.spec.options
         handlers = build_crash_handlers(self._cache, built)
         content = self._offered.code(image, handlers)
         at_places = encoded
@@ -690,11 +674,9 @@ class Run(StaysHere):
                 start=part.start,
                 stop=part.stop,
                 function=function,
-                time_limit=self._options.time_limit,
+                options=options,
                 crash_handlers=list(handlers),
-                attempts=ATTEMPTS if replace else 1,
                 content=[] if self._session.shares_machine(rank) else [*content, *needed],
-                chunk=self._grid,
                 reduce=built_in(self.program.reduce) if self._grid else {},
                 trace=self._span.carrier if self._span is not None else {},
             )
@@ -716,7 +698,7 @@ class Run(StaysHere):
         """Open the stream of the next iterations, and watch its agents from now on."""
         program = self.program
         options = stream_options(
-            program, self._options.time_limit, *msgspec.structs.astuple(self._code)
+            program, self.spec.time_limit or 0.0, *msgspec.structs.astuple(self._code)
         )
         for each in options.filters:
             check_versions(each.up, f"the filter of {program.name}", self._session.pythons)
@@ -731,7 +713,7 @@ class Run(StaysHere):
         self._progress = msgspec.structs.replace(
             self._progress,
             state=RunState.RUNNING,
-            iterations=_bounded(self._iterations(), self._options.max_iterations),
+            iterations=_bounded(self._iterations(), self._max_iterations),
             agents=len(participants.ranks),
         )
         self._recorder.place(
@@ -750,7 +732,7 @@ class Run(StaysHere):
             self._iterated,
             self._order,
             planned=self._progress.iterations,
-            chunk=self._options.chunk or 1,
+            chunk=self.spec.chunk or 1,
         )
         return stream
 
@@ -789,7 +771,7 @@ class Run(StaysHere):
                 self._unnoted = iteration, state, started, ended
                 if done:
                     break
-                if iteration == self._options.max_iterations:
+                if iteration == self._max_iterations:
                     self._cut_short = True
                     break
                 watch.look(iteration, ended - started)
@@ -841,7 +823,7 @@ class Run(StaysHere):
         what = f"the run stopped after iteration {self._iterated}: {self._draining}"
         if wrong:
             return DrainedError(f"{what}; its state is lost: {wrong}", where=self.program.name)
-        file = self._options.checkpoint
+        file = str(self.spec.checkpoint)
         return DrainedError(what, where=file, hint=f"continue on other machines: --resume {file}")
 
     def _go_on(self) -> None:
@@ -954,11 +936,10 @@ class Run(StaysHere):
         return f"{head}{html_table([*figures.items()], named=True)}{sums}"
 
 
-def _grid(options: RunOptions, reduce: dict[str, str], data: Dataset, *, own: bool) -> int:
-    """Return the items of each call of the map, 0 for one call with all of a slice."""
-    grid = options.chunk or 0
+def _has_grid(reduce: dict[str, str], data: Dataset, *, own: bool) -> bool:
+    """Return whether the map is called for each chunk of a slice, not once with all of it."""
     wanted = REPRODUCIBLE in reduce.values() and set(reduce.values()) <= GRID_REDUCTIONS
-    return grid if wanted and not own and data.per_item else 0
+    return wanted and not own and data.per_item
 
 
 def _has_own_code(program: Program) -> bool:

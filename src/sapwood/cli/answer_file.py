@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sapwood.head.runs import ANSWER
+
 ANSWER_PATIENCE = 600.0
 """Seconds for which a file that cannot be written is tried again."""
 
@@ -53,13 +55,8 @@ class AnswerFile(io.BytesIO):
 
 
 @contextlib.contextmanager
-def answering(record: Path | None) -> Iterator[None]:
-    """Write answers of the block to the file of a detached run, or to stdout without one."""
-    if record is None:
-        yield
-        return
-    from sapwood.head.runs import ANSWER  # noqa: PLC0415 - --help must load little
-
+def answering(record: Path) -> Iterator[None]:
+    """Write answers of the block to the file of a detached run."""
     stream = AnswerFile(record / ANSWER)
     with contextlib.redirect_stdout(stream):  # type: ignore[type-var]  # answers are bytes
         yield

@@ -25,6 +25,7 @@ from sapwood.cli import (
     program,
     report,
     run,
+    run_driver,
     runs,
     session,
     simulate,
@@ -50,6 +51,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 app.command("run", epilog=_EPILOG)(run.run)
+app.command("run-driver", hidden=True)(run_driver.run_driver)
 app.command("exec", context_settings={"allow_interspersed_args": False})(execute.execute)
 app.command("up")(up.up)
 app.command("down")(up.down)

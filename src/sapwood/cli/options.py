@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -180,51 +179,6 @@ def output_path(path: Path | None) -> Path | None:
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise InputError("the output cannot be written", where=str(path))
     return path
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunRequest:
-    """The options of ``sapwood run``, parsed but not yet tried.
-
-    Attributes:
-        program: Folder or Python file.
-        data: File, folder, pattern or URL of data, or None for the program's own.
-        columns: The columns of a table that are used, or None for all.
-        parameters: Texts by name.
-        flags: Settings by dotted key: agents, fan-out, limits and ``--set``.
-        chunk: Items that stay together, or None.
-        output: Where to write the result, or None.
-        on_agent_loss: ``replace`` or ``fail``.
-        allow_nan: Whether the data may hold NaN and infinite values.
-        quiet: Show errors only.
-        verbose: Show progress as lines.
-        as_json: Print one JSON object.
-        watch: Run again after each edit.
-        record: The folder in which the run of a driver leaves its progress, or None.
-        checkpoint: Where to write checkpoints, or None.
-        resume: The checkpoint to resume from, or None.
-        report: Where to write a report of the run, or None.
-        go_on: Whether to resume from ``checkpoint`` if it is complete.
-    """
-
-    program: Path
-    data: str | None = None
-    columns: tuple[str, ...] | None = None
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    flags: Mapping[str, str | int] = field(default_factory=dict)
-    chunk: int | None = None
-    output: Path | None = None
-    on_agent_loss: Literal["replace", "fail"] = "replace"
-    allow_nan: bool = False
-    quiet: bool = False
-    verbose: bool = False
-    as_json: bool = False
-    watch: bool = False
-    record: Path | None = None
-    checkpoint: Path | None = None
-    resume: Path | None = None
-    report: Path | None = None
-    go_on: bool = False
 
 
 class Exclusion(NamedTuple):

@@ -1,20 +1,28 @@
-"""``sapwood run``: one program over one dataset on agents of this machine."""
+"""``sapwood run``: one program over one dataset on agents of this machine, or of others."""
 
 from __future__ import annotations
 
+import datetime as dt
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sapwood.cli import completion, starting
-from sapwood.cli.answer_file import answering
-from sapwood.cli.failures import reported
+from sapwood.activity.checkpoint import is_whole
+from sapwood.cli import present, starting
+from sapwood.cli.credential_variables import files_for
+from sapwood.cli.declared import as_flags, declared, given_words
+from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
+from sapwood.cli.head_connection import asked_head
+from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import (
     Debug,
     Env,
-    Json,
-    RunRequest,
     Set,
     assignments,
     machines_of,
@@ -22,125 +30,123 @@ from sapwood.cli.options import (
     require_together,
     variables,
 )
-from sapwood.core.errors import ConfigurationError
+from sapwood.cli.present import print_json
+from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
+from sapwood.cli.report_command import write_of_run
+from sapwood.cli.run_inputs import loaded, naming_method, of_program
+from sapwood.cli.run_plan import show_plan
+from sapwood.cli.run_report import RunAnswer, show_answer, summarise
+from sapwood.cli.runs_command import facts
+from sapwood.client import Cluster, Run, load_program, on
+from sapwood.client.allocation_chain import AllocationChain
+from sapwood.client.detached_runs import DetachedRun
+from sapwood.code.result_file import keep_result
+from sapwood.code.run_spec import PATH, RunSpec, option
+from sapwood.code.watch import Version
+from sapwood.contexts.launchers.allocation import WaitCallback
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError, DrainedError, ResourceError, SapwoodError
+from sapwood.core.hints import command
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.folders import expand_user
+from sapwood.environment.logs import configure_logging
+from sapwood.environment.settings import Settings
+from sapwood.head import calls
+from sapwood.head.runs import PROGRESS, WORK
 
 
-def run(  # noqa: PLR0913 - each parameter is one option of the command line
-    *,
-    program: Annotated[
-        Path,
-        typer.Argument(
-            help="Folder with a program.toml, or a Python file with a Program class.",
-            autocompletion=completion.programs,
-        ),
-    ],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Data to run over: .npy, .npz, .csv, .parquet, .arrow or an image; a folder or a "
-            "pattern of such files; a URL. Default: the program's own.",
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Columns of a table that are used; default: all."),
-    ] = None,
+class RunMachines(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``sapwood run`` that stand for settings of its cluster."""
+
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or "
-            "nodes:2 for trying things.",
+        option(
+            "Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or nodes:2 "
+            "for trying things.",
+            "SPEC",
+            setting="cluster.on",
         ),
-    ] = None,
+    ] = None
     agents: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Agents to start; default: one a processor core."),
-    ] = None,
+        int | None, option("Agents to start.", "N", least=1, setting="cluster.agents")
+    ] = None
     fanout: Annotated[
-        int | None,
-        typer.Option(metavar="K", min=2, help="Children of a junction; default: a flat tree."),
-    ] = None,
+        int | None, option("Children of a junction.", "K", least=2, setting="cluster.fanout")
+    ] = None
     topology: Annotated[
         str | None,
-        typer.Option(
-            metavar="SHAPE",
-            help="How machines are below each other: flat, kary:16, knomial:2 or file:PATH.",
+        option(
+            "How machines are below each other: flat, kary:16, knomial:2 or file:PATH.",
+            "SHAPE",
+            setting="nodes.topology",
         ),
-    ] = None,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--parameter",
-            "-p",
-            metavar="NAME=VALUE",
-            help="Parameter of the program; may be given several times.",
-            autocompletion=completion.parameter_names,
-        ),
-    ] = None,
-    chunk: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Items that stay together when data are split."),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Longest time of one call, for example 2s or 500ms."),
-    ] = None,
-    run_time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Longest time of the whole run, for example 10min."),
-    ] = None,
-    max_iterations: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="End after N iterations, with the result so far."),
-    ] = None,
+    ] = None
     memory_limit: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Most memory of one runner, for example 2GiB."),
-    ] = None,
+        option("Most memory of one runner, for example 2GiB.", "SIZE", setting="limits.memory"),
+    ] = None
     check_memory: Annotated[
         bool,
-        typer.Option(
-            "--check-memory",
-            help="Put all arrays of native functions between guards: finds reads past the end "
-            "and writes to inputs, too; slower.",
+        option(
+            "Put all arrays of native functions between guards: finds reads past the end and "
+            "writes to inputs, too; slower.",
+            setting="limits.check_memory",
         ),
-    ] = False,
+    ] = False
+    allocations: Annotated[
+        int | None,
+        option(
+            "Allocations of Slurm that the run may have in turn.",
+            "N",
+            least=1,
+            setting="nodes.allocations",
+        ),
+    ] = None
+    environment: Annotated[
+        str | None,
+        option(
+            "Staged environment whose packages runners have (`sapwood stage environment`).",
+            "NAME",
+            setting="environment.packages",
+        ),
+    ] = None
+
+
+class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``sapwood run`` that say where its answer goes, and what is shown meanwhile.
+
+    Attributes:
+        record: The folder in which the driver of a detached run leaves its progress, or None.
+    """
+
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the result to this file."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the state there periodically."),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Go on from the checkpoint in this file."),
-    ] = None,
+        option("Write the result to this file.", "FILE", unit=PATH, words=("--output", "-o")),
+    ] = None
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a report of the run there, as one HTML file."),
-    ] = None,
+        option("Write a report of the run there, as one HTML file.", "FILE", unit=PATH),
+    ] = None
+    as_json: Annotated[
+        bool, option("Print one JSON object on stdout, nothing else.", words=("--json",))
+    ] = False
+    watch: Annotated[bool, option("Stay and run again after each edit, until Ctrl-C.")] = False
+    quiet: Annotated[bool, option("Show errors only.", words=("--quiet", "-q"))] = False
+    verbose: Annotated[
+        bool, option("Show progress as lines, also into a file.", words=("--verbose", "-v"))
+    ] = False
+    record: Path | None = None
+
+
+@declared
+def run(  # noqa: PLR0913 - each is an option of the command line, or a group of them
+    *,
+    spec: RunSpec,
+    machines: RunMachines,
+    shown: RunOutput,
     go_on: Annotated[
         bool,
         typer.Option("--continue", help="Go on from --checkpoint if it is there, else begin."),
-    ] = False,
-    allocations: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Allocations of Slurm that the run may have in turn; default: 1.",
-        ),
-    ] = None,
-    on_agent_loss: Annotated[
-        Literal["replace", "fail"],
-        typer.Option(metavar="replace|fail", help="What to do when an agent is lost."),
-    ] = "replace",
-    allow_nan: Annotated[
-        bool, typer.Option("--allow-nan", help="Take data with NaN and infinite values, too.")
     ] = False,
     session: Annotated[
         str | None,
@@ -158,28 +164,11 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             "sapwood://HOST:PORT.",
         ),
     ] = "default",
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Staged environment whose packages runners have (`sapwood stage environment`).",
-        ),
-    ] = None,
-    record: Annotated[Path | None, typer.Option(hidden=True)] = None,
     env: Env = None,
     settings: Set = None,
-    as_json: Json = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Show what would be built and how data would be split."),
-    ] = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Stay and run again after each edit, until Ctrl-C."),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show errors only.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
     ] = False,
     debug: Debug = False,
 ) -> None:
@@ -190,87 +179,356 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     With --watch each edit is built at once; a run that has begun keeps its version and the next one
     follows. With --watch --json it prints a line a run.
     """
-    with answering(record), reported(debug=debug, as_json=as_json):
-        own = on is not None or agents is not None or fanout is not None or bool(environment)
-        if session is not None and (own or env):
-            raise ConfigurationError(
-                "a session has its agents, with their environment variables",
-                hint="leave out --on, --agents, --fanout, --environment and --env; "
-                "`sapwood session create --env NAME` makes a session with a variable",
-            )
-        machines = machines_of(on, session, cluster)
-        if detach and session is not None:  # its driver knows the cluster, which keeps the run
-            machines = f"session:{session}"
-        given = {
-            "cluster.on": machines,
-            "cluster.agents": agents,
-            "cluster.fanout": fanout,
-            "nodes.topology": topology,
-            "limits.time": time_limit,
-            "limits.run_time": run_time_limit,
-            "limits.iterations": max_iterations,
-            "limits.memory": memory_limit,
-            "limits.check_memory": True if check_memory else None,
-            "environment.packages": environment,
-            "nodes.allocations": allocations,
+    del debug  # the declaration reports errors
+    own = (machines.on, machines.agents, machines.fanout, machines.environment, env)
+    if session is not None and any(own):
+        raise ConfigurationError(
+            "a session has its agents, with their environment variables",
+            hint="leave out --on, --agents, --fanout, --environment and --env; "
+            "`sapwood session create --env NAME` makes a session with a variable",
+        )
+    where = machines_of(machines.on, session, cluster)
+    if detach and session is not None:  # its driver knows the cluster, which keeps the run
+        where = f"session:{session}"
+    flags: dict[str, Any] = {
+        **assignments(settings or (), "--set"),
+        **variables(env or ()),
+        **as_flags(msgspec.structs.replace(machines, on=where)),
+    }
+    shown = msgspec.structs.replace(
+        shown, output=output_path(shown.output), report=output_path(shown.report)
+    )
+    require_together(
+        {
+            **given_words(spec, machines, shown),
+            "--continue": go_on,
+            "--detach": detach,
+            "--dry-run": dry_run,
+            "--env": env,
         }
-        flags = {key: value for key, value in given.items() if value is not None}
-        request = RunRequest(
-            program=program,
-            data=data,
-            columns=None if columns is None else tuple(columns.split(",")),
-            parameters=assignments(parameter or (), "-p"),
-            flags=assignments(settings or (), "--set") | variables(env or ()) | flags,
-            chunk=chunk,
-            output=output_path(output),
-            on_agent_loss=on_agent_loss,
-            allow_nan=allow_nan,
-            quiet=quiet,
-            verbose=verbose,
-            as_json=as_json,
-            watch=watch,
-            record=record,
-            checkpoint=checkpoint,
-            resume=resume,
-            report=output_path(report),
-            go_on=go_on,
-        )
-        require_together(
-            {
-                "--allocations": allocations,
-                "--checkpoint": checkpoint,
-                "--continue": go_on,
-                "--detach": detach,
-                "--dry-run": dry_run,
-                "--env": env,
-                "--report": report,
-                "--resume": resume,
-                "--watch": watch,
-            }
-        )
-        if detach:
-            from sapwood.cli.runs_command import begin  # noqa: PLC0415 - --help must load little
-
-            begin(request, session or "", cluster)
-            return
-        _execute(request, dry_run=dry_run)
-
-
-def _execute(request: RunRequest, *, dry_run: bool) -> None:
+    )
+    if detach:
+        begin(spec, flags, shown, cluster)
+        return
     if dry_run:
-        from sapwood.cli.run_command import show_plan  # noqa: PLC0415 - --help must not load numpy
-
-        show_plan(request)
+        show_plan(spec, flags, as_json=shown.as_json)
         return
     starting.say("loading")
-    if request.watch:
-        from sapwood.cli.run_command import execute_watching  # noqa: PLC0415 - as above
+    if shown.watch:
+        raise typer.Exit(execute_watching(spec, flags, shown))
+    if go_on and spec.checkpoint is not None and is_whole(Path(spec.checkpoint)):
+        spec = msgspec.structs.replace(spec, resume=spec.checkpoint)
+    raise typer.Exit(execute(spec, flags, shown))
 
-        raise typer.Exit(execute_watching(request))
-    if request.record is not None:
-        from sapwood.cli.run_driver import drive  # noqa: PLC0415 - as above
 
-        raise typer.Exit(drive(request, request.record))
-    from sapwood.cli.run_command import execute  # noqa: PLC0415 - --help must not load numpy
+def begin(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput, cluster: str) -> None:
+    """Start a run that continues without this process.
 
-    raise typer.Exit(execute(request))
+    Raises:
+        SapwoodError: It cannot be started.
+    """
+    output = shown.output
+    wanted = calls.CreateRun(
+        spec=msgspec.structs.replace(
+            spec,
+            program=str(Path(str(spec.program)).resolve()),
+            data=None if spec.data is None else whole_source(spec.data),
+        ),
+        settings=dict(flags),
+        output="" if output is None else str(output.resolve()),
+        folder=str(Path.cwd()),
+    )
+    made = asked_head(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
+    record = typed.convert(made, calls.RunRecord)
+    if shown.as_json:
+        print_json(facts(DetachedRun(record, partial(asked_head, cluster), cluster)))
+    else:
+        attach = command("runs", "attach", record.id, cluster=cluster)
+        typer.echo(f"The run {record.id} has begun: {attach} follows it.")
+
+
+def whole_source(data: str) -> str:
+    """Return data as another process in another folder finds them.
+
+    Example:
+        >>> whole_source("https://example.org/a.csv"), whole_source("/data/*.csv")
+        ('https://example.org/a.csv', '/data/*.csv')
+    """
+    return data if "://" in data else str(expand_user(data).absolute())
+
+
+def execute(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput) -> int:
+    """Run a program to its end and show the answer.
+
+    Returns:
+        The exit code: 0, or 130 after Ctrl-C.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    settings = load_configuration(flags).settings
+    starting.clear()  # what follows is code of the program, which may print
+    spec = loaded(spec, shown.output)
+    with termination_interrupts(), configure_logging(settings.log):
+        if settings.nodes.allocations > 1:
+            return run_through(settings, spec, shown)
+        with starting_agents(settings) as cluster:
+            return run_once(cluster, spec, shown)
+
+
+@contextmanager
+def starting_agents(settings: Settings, on_wait: WaitCallback = starting.wait) -> Iterator[Cluster]:
+    """Start a cluster, say so meanwhile, and close it in the end.
+
+    Args:
+        settings: All settings.
+        on_wait: Told what machines are waited for.
+
+    Raises:
+        SapwoodError: It cannot be started.
+    """
+    _say_starting(settings)
+    try:
+        cluster = _begin(settings, on_wait)
+    finally:
+        starting.clear()
+    with cluster:
+        yield cluster
+
+
+def _say_starting(settings: Settings) -> None:
+    count = settings.cluster.agents
+    starting.say(
+        f"starting {count} agent{'' if count == 1 else 's'}" if count else "starting agents"
+    )
+
+
+def _begin(settings: Settings, on_wait: WaitCallback) -> Cluster:
+    spec = settings.cluster.on
+    credential, key = files_for(spec)
+    return on(spec, settings=settings, on_wait=on_wait, credential=credential, key=key)
+
+
+def run_through(settings: Settings, spec: RunSpec, shown: RunOutput) -> int:
+    """Run a program on several allocations, one after the other; return the exit code.
+
+    Each time the machines leave, the run continues on the next ones, from its last
+    checkpoint.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    with ExitStack() as stack:
+        made = spec.checkpoint is None  # and gone with this command
+        if spec.checkpoint is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sapwood-run-"))
+            file = Path(folder) / "checkpoint"
+        else:
+            file = Path(spec.checkpoint)
+        spec = msgspec.structs.replace(spec, checkpoint=str(file))
+        former, first = _stamp(file), spec.resume  # the file may belong to another run
+        _say_starting(settings)
+        chain = AllocationChain(
+            lambda on_wait: _begin(settings, on_wait), settings.nodes, starting.wait
+        )
+        try:
+            stack.enter_context(chain)
+        finally:
+            starting.clear()
+        while True:
+            try:
+                return run_once(chain.cluster, spec, shown, chain.follow)
+            except SapwoodError as error:
+                why = chain.goes_on(error)
+                if not why:
+                    if isinstance(error, DrainedError) and made:
+                        error.hint = "allow more --allocations, or give a --checkpoint FILE"
+                        error.where = ""
+                    raise
+                _say(
+                    shown,
+                    f"{why}; continuing on machines {chain.count + 1} of "
+                    f"{settings.nodes.allocations}",
+                )
+            try:
+                chain.move()
+            finally:
+                starting.clear()
+            written = _stamp(file) != former and is_whole(file)
+            spec = msgspec.structs.replace(spec, resume=str(file) if written else first)
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Return what tells a file from the one that takes its place; zeros if there is none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return 0, 0
+    return status.st_ino, status.st_mtime_ns
+
+
+def run_once(
+    cluster: Cluster,
+    spec: RunSpec,
+    shown: RunOutput,
+    begun: Callable[[Run], object] | None = None,
+) -> int:
+    """Run a program on a cluster and show the answer; return the exit code.
+
+    Args:
+        cluster: The agents.
+        spec: What runs; program and data are loaded.
+        shown: Where the answer goes.
+        begun: Told of the run.
+
+    Raises:
+        SapwoodError: Anything that kept the run from finishing.
+    """
+    # Nothing else has these arrays, and the columns of the loaded data are chosen.
+    asked = msgspec.structs.replace(spec, copy=False, columns=None)
+    run = cluster.run(**msgspec.structs.asdict(asked))
+    if begun is not None:
+        begun(run)
+    whole = follow(run, _display(run, shown))
+    if shown.report is not None and not (whole and run.exception() is None):
+        write_of_run(run, None, shown.report)
+    if not whole:
+        return EXIT_INTERRUPTED
+    result, program, output = run.result(), run.program, shown.output
+    answer = RunAnswer(
+        program=program.name,
+        parameters=dict(program.parameters),
+        options=msgspec.structs.replace(run.spec, columns=spec.columns).given(),
+        data=run.data.origin,
+        items=run.data.length,
+        progress=run.progress,
+        statistics=run.statistics,
+        result=summarise(result),
+        output=None if output is None else str(output),
+    )
+    if shown.report is not None:
+        write_of_run(run, answer, shown.report)
+    if output is not None:
+        try:
+            with naming_method(f"{program.name}.output", file=output), _whole(output):
+                program.output(result, run.data, output)
+        except (SapwoodError, OSError) as error:
+            if not (shown.as_json or shown.quiet):
+                with present.reader_may_leave():
+                    show_answer(msgspec.structs.replace(answer, output=None))
+            raise _kept(result, output, error) from error
+    with present.reader_may_leave():  # the run is done: only the text is lost
+        if shown.as_json:
+            print_json(answer, one_line=shown.watch)
+        elif not shown.quiet:
+            show_answer(answer)
+    return 0
+
+
+def _display(run: Run, shown: RunOutput) -> Display:
+    if shown.record is not None:
+        folder = shown.record
+        return RecordDisplay(folder / PROGRESS, folder / WORK, lambda: run.record)
+    quiet = shown.quiet or shown.as_json
+    return open_display(run.program.name, quiet=quiet, verbose=shown.verbose)
+
+
+def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodError | OSError:
+    """Keep a result that cannot be written to its file; return the error that says where it is."""
+    try:
+        kept = keep_result(result, path)
+    except OSError:
+        return error
+    read = f"pickle.load(open({str(kept)!r}, 'rb'))" if kept.suffix == ".pickle" else "any editor"
+    what = error.what if isinstance(error, SapwoodError) else error.strerror or str(error)
+    kind = type(error) if isinstance(error, SapwoodError) else ResourceError
+    todo = error.hint if isinstance(error, SapwoodError) else "make room, or write somewhere else"
+    return kind(
+        f"{what}; the result is kept in {kept}",
+        where=(isinstance(error, SapwoodError) and error.where) or str(path),
+        hint=f"{todo}; read the kept result by {read}",
+        details=error.details if isinstance(error, SapwoodError) else None,
+    )
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Remove the file that the block wrote when it fails: a half is worth less than none."""
+    before = _version(path)
+    try:
+        yield
+    except BaseException:
+        if _version(path) != before:
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes when a file is written; None if it is not a plain file."""
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def execute_watching(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput) -> int:
+    """Run each version of a program as soon as it is built.
+
+    Edits are built in the background; a run that has started keeps its version,
+    and the newest one follows. A version that cannot be used, or a run that fails, is reported, and
+    the next edit is waited for.
+
+    Returns:
+        The exit code: 130, as only Ctrl-C ends it.
+
+    Raises:
+        SapwoodError: The program cannot be loaded at the start, or no cluster made.
+    """
+    settings = load_configuration(flags).settings
+    starting.clear()  # what follows is code of the program, which may print
+    program = load_program(spec.program, spec.parameters or {})
+    if shown.output is not None:
+        program.check_output(shown.output)
+    with (
+        termination_interrupts(),
+        configure_logging(settings.log),
+        starting_agents(settings) as cluster,
+        cluster.watch(spec.program, parameters=spec.parameters) as watch,
+    ):
+        number = 0
+        try:
+            while True:
+                version = watch.wait(number + 1)
+                number = version.number
+                if _run_version(cluster, version, spec, shown) == EXIT_INTERRUPTED:
+                    return EXIT_INTERRUPTED
+                newest = watch.version
+                if newest is not None and newest.number == number:
+                    _say(shown, "waiting for an edit; Ctrl-C ends")
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+
+
+def _run_version(cluster: Cluster, version: Version, spec: RunSpec, shown: RunOutput) -> int:
+    """Run one version; what goes wrong is shown and does not end the watch."""
+    try:
+        if version.error is not None or version.program is None:
+            raise version.error or SapwoodError("the program cannot be loaded")
+        how = "found built" if all(built.cached for built in version.builds) else "built"
+        seconds = present.seconds(version.seconds)
+        _say(shown, f"version {version.number} ({version.hash[:12]}) {how} in {seconds}")
+        return run_once(cluster, of_program(spec, version.program), shown)
+    except (SapwoodError, OSError) as error:
+        known = as_sapwood_error(error)
+        if known is None:
+            raise
+        became = "cannot be used" if version.error is not None else "did not finish"
+        _say(shown, f"version {version.number} {became}")
+        return show_error(known, as_json=shown.as_json)
+
+
+def _say(shown: RunOutput, text: str) -> None:
+    """Tell what happens on stderr, so that stdout has results only."""
+    if not shown.quiet:
+        now = dt.datetime.now().astimezone()
+        typer.echo(f"{now:%H:%M:%S} {text}", err=True)

@@ -7,25 +7,29 @@ the head begins it again; by then the session is there again, or is over.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import signal
 import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
+
+import msgspec
+import typer
 
 from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import starting
-from sapwood.cli.answer_file import replace_file
+from sapwood.cli.answer_file import answering, replace_file
+from sapwood.cli.failures import reported
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
-from sapwood.cli.options import RunRequest
-from sapwood.cli.run_command import load_data, run_once, run_through, starting_agents
-from sapwood.client import attach, load_program
+from sapwood.cli.run import RunOutput, run_once, run_through, starting_agents
+from sapwood.cli.run_inputs import loaded
+from sapwood.client import attach
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
@@ -62,8 +66,19 @@ _BEGINNING = frozenset({SessionState.REQUESTED, SessionState.STARTING})
 _log = logger("cli")
 
 
-def drive(request: RunRequest, record: Path) -> int:
-    """Run the program of a request to its end, from the last checkpoint on if there is one.
+def run_driver(record: Annotated[Path, typer.Argument()]) -> None:
+    """Drive a detached run, which is read from standard input; its head calls this."""
+    with answering(record), reported(as_json=True):
+        wanted = typed.json_reader(calls.CreateRun)(sys.stdin.buffer.read())
+        raise typer.Exit(drive(wanted, record))
+
+
+def drive(wanted: calls.CreateRun, record: Path) -> int:
+    """Drive a run to its end, from the last checkpoint on if there is one.
+
+    Args:
+        wanted: The run.
+        record: The folder in which it leaves its progress.
 
     Returns:
         The exit code: 0, 130 after Ctrl-C or SIGTERM, or the code of a lost session.
@@ -73,18 +88,21 @@ def drive(request: RunRequest, record: Path) -> int:
     """
     with only_driver(record):
         stderr_writer.limit(MAX_OUTPUT_LOG)
-        return 0 if has_answer(record) else _drive(request, record)
+        return 0 if has_answer(record) else _drive(wanted, record)
 
 
-def _drive(request: RunRequest, record: Path) -> int:
-    settings = load_configuration(request.flags).settings
+def _drive(wanted: calls.CreateRun, record: Path) -> int:
+    settings = load_configuration(wanted.settings).settings
     starting.clear()  # what follows is code of the program, which may print
+    shown = RunOutput(
+        output=Path(wanted.output) if wanted.output else None, as_json=True, record=record
+    )
     file = record / CHECKPOINT
-    program = load_program(request.program, request.parameters)
-    if request.output is not None:
-        program.check_output(request.output)
-    dataset = load_data(program, request.data, request.columns)
-    request = dataclasses.replace(request, checkpoint=file, resume=file if is_whole(file) else None)
+    spec = msgspec.structs.replace(
+        loaded(wanted.spec, shown.output),
+        checkpoint=str(file),
+        resume=str(file) if is_whole(file) else None,
+    )
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):
         if at_session:
@@ -100,19 +118,19 @@ def _drive(request: RunRequest, record: Path) -> int:
                         on_wait=on_wait,
                     )
                 with attached as cluster:
-                    code = run_once(cluster, program, dataset, request)
+                    code = run_once(cluster, spec, shown)
             except CommunicationError as error:
                 if type(error) is not CommunicationError:
                     raise
                 _log.warning("session lost", reason=error.what)
                 return SESSION_LOST
         elif settings.nodes.allocations > 1:
-            code = run_through(settings, program, dataset, request)
+            code = run_through(settings, spec, shown)
         else:
             with contextlib.ExitStack() as stack:
                 with noted_waits(record / WAIT) as on_wait:
                     cluster = stack.enter_context(starting_agents(settings, on_wait))
-                code = run_once(cluster, program, dataset, request)
+                code = run_once(cluster, spec, shown)
     if code == 0:  # else it may be restarted, and resumes
         remove_checkpoints(record)
     return code

@@ -34,6 +34,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     statistics: RunStatistics
     result: Any
     output: str | None = None
+    options: dict[str, Any] = {}
 
 
 def show_answer(answer: RunAnswer) -> None:

@@ -1,4 +1,4 @@
-"""What ``sapwood runs`` and ``sapwood run --detach`` do."""
+"""What ``sapwood runs`` does."""
 
 from __future__ import annotations
 
@@ -15,74 +15,14 @@ import typer
 from sapwood.activity.progress import RunState
 from sapwood.cli.failures import show_error
 from sapwood.cli.head_connection import asked_head
-from sapwood.cli.options import RunRequest
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
 from sapwood.cli.work_tables import show_work
 from sapwood.client.detached_runs import DetachedRun, DetachedRuns
 from sapwood.core import typed
-from sapwood.core.hints import command
 from sapwood.core.terminal_text import printable
-from sapwood.environment.folders import expand_user
-from sapwood.head import calls
 from sapwood.head.runs import ANSWER
-
-
-def begin(request: RunRequest, session: str, cluster: str) -> None:
-    """Start a run that continues without this process.
-
-    Raises:
-        SapwoodError: It cannot be started.
-    """
-    wanted = calls.CreateRun(
-        words=words_of(request),
-        program=request.program.resolve().name,
-        session=session,
-        folder=str(Path.cwd()),
-    )
-    made = asked_head(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
-    record = typed.convert(made, calls.RunRecord)
-    if request.as_json:
-        print_json(_facts(DetachedRun(record, partial(asked_head, cluster), cluster)))
-    else:
-        attach = command("runs", "attach", record.id, cluster=cluster)
-        typer.echo(f"The run {record.id} has begun: {attach} follows it.")
-
-
-def whole_source(data: str) -> str:
-    """Return data as another process in another folder finds them.
-
-    Example:
-        >>> whole_source("https://example.org/a.csv"), whole_source("/data/*.csv")
-        ('https://example.org/a.csv', '/data/*.csv')
-    """
-    return data if "://" in data else str(expand_user(data).absolute())
-
-
-def words_of(request: RunRequest) -> list[str]:
-    """Return what ``sapwood run`` is given for a request, by whole paths.
-
-    Example:
-        >>> words_of(RunRequest(program=Path("/pi"), parameters={"n": "3"}, chunk=2))
-        ['/pi', '-p', 'n=3', '--chunk', '2', '--on-agent-loss', 'replace']
-    """
-    words = [str(request.program.resolve())]
-    if request.data is not None:
-        words += ["--data", whole_source(request.data)]
-    if request.columns is not None:
-        words += ["--columns", ",".join(request.columns)]
-    for name, value in request.parameters.items():
-        words += ["-p", f"{name}={value}"]
-    for name, setting in request.flags.items():
-        text = str(setting).lower() if isinstance(setting, bool) else setting  # as TOML has it
-        words += ["--set", f"{name}={text}"]
-    if request.chunk is not None:
-        words += ["--chunk", str(request.chunk)]
-    if request.output is not None:
-        words += ["--output", str(request.output.resolve())]
-    words += ["--on-agent-loss", request.on_agent_loss]
-    return [*words, *["--allow-nan"] * request.allow_nan]
 
 
 def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
@@ -90,7 +30,7 @@ def show_all(cluster: str, *, over: bool, as_json: bool) -> None:
     found = _runs(cluster)
     listed = found.history() if over else found.list()
     if as_json:
-        print_json({"runs": [_facts(one) for one in listed]})
+        print_json({"runs": [facts(one) for one in listed]})
         return
     rows = [
         (
@@ -113,7 +53,7 @@ def show(run: str, cluster: str, *, as_json: bool) -> None:
     found = _runs(cluster).find(run)
     found.require_files()
     if as_json:
-        print_json({**_facts(found), "answer": found.answer, "work": found.work})
+        print_json({**facts(found), "answer": found.answer, "work": found.work})
         return
     typer.echo(f"{found.id}: {found.program}, {found.state}")
     if found.restarts:
@@ -157,7 +97,7 @@ def cancel(run: str, cluster: str, *, as_json: bool) -> None:
     found = _runs(cluster).find(run)
     found.cancel()
     if as_json:
-        print_json(_facts(found))
+        print_json(facts(found))
     else:
         typer.echo(f"The run {found.id} is {found.state}.")
 
@@ -173,7 +113,8 @@ def _to_stderr(data: bytes) -> None:
     sys.stderr.flush()
 
 
-def _facts(run: DetachedRun) -> dict[str, Any]:
+def facts(run: DetachedRun) -> dict[str, Any]:
+    """Return what ``--json`` shows of a run."""
     progress = run.progress
     shown = msgspec.to_builtins(run.record)
     return {

@@ -3,15 +3,15 @@
 import abc
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.rate_history import FileHistory, RateHistory
-from sapwood.activity.run import Run, RunOptions
+from sapwood.activity.run import Run, RunSetup
 from sapwood.client.allocation_end import AllocationEnd
+from sapwood.client.declared_arguments import with_fields
 from sapwood.client.output import OutputPrinter
 from sapwood.client.persistent import PersistentDataset
 from sapwood.client.stream import Stream
@@ -26,19 +26,17 @@ from sapwood.client.stream_opening import (
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
-from sapwood.code.program import NativeFunctionRef, Program, data_of
+from sapwood.code.program import NativeFunctionRef, data_of
+from sapwood.code.run_spec import RunSpec, checked, completed
 from sapwood.code.target import Target, targets_of
 from sapwood.core import arguments
-from sapwood.core.arguments import choice, duration, path_text, whole
-from sapwood.core.errors import ConfigurationError, InputError, ParameterError
+from sapwood.core.errors import ParameterError
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
 from sapwood.environment.tracing import TraceSpan, inside
 from sapwood.session.port import SessionPort
-
-AgentLoss = Literal["replace", "fail"]
 
 
 class TreeWork(StaysHere, abc.ABC):
@@ -85,60 +83,19 @@ class TreeWork(StaysHere, abc.ABC):
             pickle=settings.tasks.pickle,
         )
 
-    def run(  # noqa: PLR0913 - each is a separate option, by name
-        self,
-        program: Program | type[Program] | str | Path,
-        data: Any = None,
-        *,
-        parameters: Mapping[str, Any] | None = None,
-        chunk: int | None = None,
-        time_limit: float | None = None,
-        run_time_limit: float | None = None,
-        max_iterations: int | None = None,
-        on_agent_loss: AgentLoss = "replace",
-        allow_nan: bool = False,
-        columns: Sequence[str] | None = None,
-        checkpoint: str | Path | None = None,
-        resume: str | Path | None = None,
-        delegate: Literal["measured", "static"] | None = None,
-        copy: bool = True,
-    ) -> Run:
+    @with_fields(RunSpec)
+    def run(self, spec: RunSpec) -> Run:
         """Start a program over data and return at once.
 
         Arrays are copied before this returns: afterwards you may change yours.
 
         Args:
-            program: A program, its class, or the folder or file it is in.
-            data: Arrays, a dictionary of arrays, a table, a path, a pattern, a URL, a ``range`` or
-                a dataset, see :func:`sapwood.load`; without data the program's own
-                ``default_data``.
-            parameters: Values for the program's parameters.
-            chunk: Items that stay together; by default slices as even as possible.
-            time_limit: Seconds that one map call may take; by default ``limits.time``.
-            run_time_limit: Seconds that the whole run may take, from now on; then it fails with a
-                ``TimeLimitError``. By default ``limits.run_time``; 0 for no limit.
-            max_iterations: Iterations after which the run ends, with the result so far, though
-                the program is not done; its statistics say so. By default
-                ``limits.iterations``; 0 for no limit.
-            on_agent_loss: ``"replace"`` continues with a new process, and with the others when
-            agents
-                are removed; ``"fail"`` ends the run.
-            columns: The columns of a table that may be used; all by default.
-            allow_nan: Take data with NaN and infinite values, also for a program that does not
-                say ``allow_nan = True`` itself.
-            checkpoint: File to which the state is written periodically, as often as
-                ``limits.checkpoints`` allows.
-            resume: File with a checkpoint, from which the run continues with the same result; the
-                program, its parameters and the data must be the same.
-            delegate: How items are given to agents: ``"measured"`` by their rates, ``"static"`` in
-                equal parts that stay. By default ``runs.delegate``.
-            copy: Whether arrays are copied before this returns. ``False`` returns sooner; then
-                you must not change them until the run has begun its first iteration.
+            spec: The run.
 
         Raises:
-            InputError: ``chunk`` or ``max_iterations`` is not a whole number, or a limit is below
-            0. ProgramError: The program cannot be loaded. DataError: The data cannot be used.
-            ClosedError: The cluster is closed.
+            InputError: An option is of the wrong type, or out of range. ProgramError: The program
+                cannot be loaded. DataError: The data cannot be used. ClosedError: The cluster is
+                closed.
 
         Example:
             ::
@@ -148,45 +105,25 @@ class TreeWork(StaysHere, abc.ABC):
                     print(run.result())
         """
         self._must_be_open()
-        choice(on_agent_loss, "on_agent_loss", ("replace", "fail"))
-        limits = self.settings.limits
-        limit = duration(limits.time if time_limit is None else time_limit, "time_limit")
-        run_limit = duration(
-            limits.run_time if run_time_limit is None else run_time_limit, "run_time_limit"
-        )
-        most = limits.iterations if max_iterations is None else max_iterations
-        if whole(most, "max_iterations") < 0:
-            raise InputError(
-                f"max_iterations is {most}", hint="give a number from 1 on, or 0 for no limit"
-            )
+        spec = completed(checked(spec), self.settings)
+        parameters, columns = spec.parameters, spec.columns
         if parameters is not None and not isinstance(parameters, Mapping):
             raise ParameterError(
                 f"parameters are {shown(parameters)}", hint="give a dictionary of values by name"
             )
-        if chunk is not None:
-            whole(chunk, "chunk")
-        loaded = load_program(program, parameters or {})
-        if data is None and columns is None:
+        loaded = load_program(spec.program, parameters or {})
+        if spec.data is None and columns is None:
             columns = loaded.data_columns
-        loaded_data = load(data_of(loaded, data), fields=loaded.inputs, columns=columns)
-        options = RunOptions(
-            chunk,
-            limit,
-            on_agent_loss,
+        loaded_data = load(data_of(loaded, spec.data), fields=loaded.inputs, columns=columns)
+        setup = RunSetup(
             self._build_environment(),
             self.targets,
-            run_time_limit=run_limit,
-            max_iterations=int(most),
-            allow_nan=allow_nan,
-            checkpoint=_path(checkpoint, "checkpoint"),
-            checkpoint_share=limits.checkpoints,
-            resume=_path(resume, "resume"),
-            delegation=_delegation(self.settings.runs, delegate),
+            checkpoint_share=self.settings.limits.checkpoints,
+            delegation=_delegation(self.settings.runs, spec.delegate),
             history=self.history,
-            copy=copy,
         )
         with inside(self._span):
-            run = Run(self._session, loaded, loaded_data, self._cache, options)
+            run = Run(self._session, loaded, loaded_data, self._cache, spec, setup)
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
         run.page = self.page
@@ -349,14 +286,9 @@ class TreeWork(StaysHere, abc.ABC):
 
 
 def _delegation(settings: RunSettings, how: str | None) -> DelegationOptions:
-    wanted = settings.delegate if how is None else how
     return DelegationOptions(
-        how=choice(wanted, "delegate", ("measured", "static")),
+        how=how or settings.delegate,
         least_gain=settings.gain,
         late_factor=settings.late_factor,
         late_after=settings.late_after,
     )
-
-
-def _path(file: str | Path | None, name: str) -> str:
-    return "" if file is None else str(Path(path_text(file, name, ConfigurationError)).absolute())

@@ -298,7 +298,5 @@ def data_of(program: Program, data: Any) -> Any:
     default = getattr(program, "default_data", None)
     found = default() if default is not None else None
     if found is None:
-        raise DataMissingError(
-            f"program {program.name} brings no data of its own", hint="pass data=…"
-        )
+        raise DataMissingError(f"program {program.name} has no default data", hint="pass data=…")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Annotated, Any
 
 import msgspec
 
+from sapwood.code.run_spec import RunSpec
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.typed import Natural
@@ -1105,16 +1107,27 @@ class CreateRun(msgspec.Struct, frozen=True, kw_only=True):
     """Begin a run.
 
     Attributes:
-        words: What ``sapwood run`` is given.
-        program: Name of the program, for lists.
-        session: Its session; empty for separate agents.
+        spec: The run; its program and its data are absolute paths or addresses.
+        settings: Settings by dotted key, as for ``--set``.
+        output: File that its result goes to; empty for none.
         folder: The folder that relative paths are meant in.
     """
 
-    words: list[str]
-    program: str
-    session: str = ""
+    spec: RunSpec
+    settings: dict[str, str | int | bool] = {}
+    output: str = ""
     folder: str = "/"
+
+    @property
+    def program(self) -> str:
+        """Name of the program, for lists."""
+        return PurePath(str(self.spec.program)).name
+
+    @property
+    def session(self) -> str:
+        """Its session; empty for separate agents."""
+        kind, _, name = str(self.settings.get("cluster.on", "")).partition(":")
+        return name if kind == "session" else ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -1130,10 +1143,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         pid: The process that drives it.
         started: When that began, as the kernel counts.
         folder: Where its progress, its output and its answer lie.
-        words: What ``sapwood run`` was given.
+        wanted: The run that was asked for.
         cancelled: Whether it was cancelled.
         machine: Where that process is; another head of the cluster may be on another one.
-        directory: The folder that relative paths were meant in.
         restarts: When its process was restarted after it was killed, seconds since 1970.
         reason: Why it has no result; empty while it is running, and if it has one.
     """
@@ -1147,9 +1159,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     started: int = 0
     folder: str = ""
-    words: list[str] = []
+    wanted: CreateRun = CreateRun(spec=RunSpec(""))
     cancelled: bool = False
     machine: str = ""
-    directory: str = ""
     restarts: tuple[float, ...] = ()
     reason: str = ""

@@ -1,6 +1,6 @@
 """The detached runs of a head: each is driven by a separate process.
 
-The driver is ``sapwood run``, which attaches to a session like any front end, or starts agents of
+The driver, ``sapwood run-driver``, attaches to a session like any front end, or starts agents of
 its own. It writes its progress, what agents print, checkpoints and its answer into a folder. So a
 run needs neither the user's process nor the head. A driver that ends without an answer was killed,
 or its session was lost: it is restarted, and continues from the last checkpoint.
@@ -45,6 +45,9 @@ OUTPUT, ANSWER, PROGRESS = "output.log", "answer.json", "progress.json"
 
 MAX_OUTPUT_LOG = 64 * 2**20
 """Bytes of what a run prints that are kept."""
+
+WANTED = "wanted.json"
+"""File of a run with the run that was asked for, which its driver reads."""
 
 WORK = "work.json"
 """File of a run with who did what, and why it moved."""
@@ -183,9 +186,8 @@ class HeadRuns:
                 state=RUNNING,
                 created=time.time(),
                 folder=str(folder),
-                words=wanted.words,
+                wanted=wanted,
                 machine=machine_id(),
-                directory=wanted.folder,
             )
             try:
                 record = _started(record)
@@ -324,23 +326,25 @@ def _started(record: calls.RunRecord) -> calls.RunRecord:
         ResourceError: It cannot be started.
     """
     folder = Path(record.folder)
-    words = own_command("run", *record.words)
-    words += ["--json", "--record", str(folder)]
+    directory = record.wanted.folder
     try:
-        with (folder / ANSWER).open("wb") as answer, (folder / OUTPUT).open("ab") as output:
+        (folder / WANTED).write_bytes(msgspec.json.encode(record.wanted))
+        with (
+            (folder / WANTED).open("rb") as wanted,
+            (folder / ANSWER).open("wb") as answer,
+            (folder / OUTPUT).open("ab") as output,
+        ):
             process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
+                own_command("run-driver", str(folder)),
+                stdin=wanted,
                 stdout=answer,
                 stderr=output,
-                cwd=record.directory or "/",
+                cwd=directory,
                 start_new_session=True,
                 umask=0o077,
             )
     except OSError as error:
-        raise ResourceError(
-            f"cannot start a process: {error.strerror}", where=record.directory
-        ) from error
+        raise ResourceError(f"cannot start a process: {error.strerror}", where=directory) from error
     process.returncode = 0  # its end is heard of elsewhere
     return msgspec.structs.replace(record, pid=process.pid, started=started(process.pid))
 

@@ -468,7 +468,7 @@ async def programs(asked: ApiRequest) -> ProgramList:
     """The programs that detached runs are of."""
     found: dict[tuple[str, str], list[calls.RunRecord]] = {}
     for one in await _runs(asked.line):
-        path = one.words[0] if one.words else ""
+        path = str(one.wanted.spec.program)
         found.setdefault((one.program, path), []).append(one)
     return ProgramList(
         [

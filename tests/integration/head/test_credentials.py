@@ -509,7 +509,7 @@ def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) 
 def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
     up: UpHead, tmp_path: Path
 ) -> None:
-    wanted = {"words": ["x.py"], "program": "x", "folder": str(tmp_path)}
+    wanted = {"spec": {"program": "x.py"}, "folder": str(tmp_path)}
     with (
         up.access(up.issue("connect", "admin")) as head,
         pytest.raises(SecurityError, match="process of the head's user"),

@@ -202,7 +202,7 @@ def valid(call: str, owner: str) -> Any:
         calls.REPORT_FIGURES: {"id": "x", "figures": {}},
         calls.SESSION_TREES: {},
         calls.REPORT_REFUSED: {"session": IDS[owner], "reason": "x"},
-        calls.CREATE_RUN: {"words": ["x"], "program": "x"},
+        calls.CREATE_RUN: {"spec": {"program": "x"}},
         calls.LIST_RUNS: None,
         calls.FIND_RUN: "x",
         calls.CANCEL_RUN: "x",

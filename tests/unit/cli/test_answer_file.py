@@ -62,9 +62,3 @@ def test_what_cannot_be_written_leaves_the_former_file(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["progress.json"]
     replace_file(file, b"new")
     assert file.read_bytes() == b"new"
-
-
-def test_without_a_record_answers_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with answering(None):
-        print_json({"n": 1}, one_line=True)
-    assert capsys.readouterr().out == '{"n":1}\n'

@@ -15,7 +15,7 @@ import pytest
 
 from sapwood.cli import run_driver
 from sapwood.cli.failures import EXIT_INTERRUPTED
-from sapwood.cli.options import RunRequest
+from sapwood.code.run_spec import RunSpec
 from sapwood.head import calls
 from sapwood.head.runs import ANSWER, CHECKPOINT, LOCK
 
@@ -47,15 +47,15 @@ def record(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def request_of(tmp_path: Path) -> RunRequest:
+def wanted(tmp_path: Path) -> calls.CreateRun:
     file = tmp_path / "count.py"
     file.write_text(PROGRAM)
-    return RunRequest(program=file, flags={"cluster.on": "session:day"})
+    return calls.CreateRun(spec=RunSpec(str(file)), settings={"cluster.on": "session:day"})
 
 
 @pytest.mark.parametrize("code", [0, EXIT_INTERRUPTED])
 def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head(
-    monkeypatch: pytest.MonkeyPatch, record: Path, request_of: RunRequest, code: int
+    monkeypatch: pytest.MonkeyPatch, record: Path, wanted: calls.CreateRun, code: int
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
@@ -72,7 +72,7 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
     monkeypatch.setattr(run_driver, "asked_head", find)
     monkeypatch.setattr(run_driver, "attach", attach)
     monkeypatch.setattr(run_driver, "run_once", lambda *_words: code)
-    assert run_driver.drive(request_of, record) == code
+    assert run_driver.drive(wanted, record) == code
     assert asked == [("lab", calls.FIND_SESSION, "day"), ("lab", "attach", "day")]
     left = sorted(one.name for one in record.iterdir())
     kept = [f".{CHECKPOINT}.half", CHECKPOINT, f"{CHECKPOINT}.previous"] if code else []
@@ -99,7 +99,7 @@ def test_a_driver_that_nobody_knows_ends_when_the_next_one_begins(record: Path) 
             assert former.wait(30) == -signal.SIGKILL
 
 
-def test_an_answer_of_the_driver_before_stays(record: Path, request_of: RunRequest) -> None:
+def test_an_answer_of_the_driver_before_stays(record: Path, wanted: calls.CreateRun) -> None:
     (record / ANSWER).write_text('{"n": 1}')
-    assert run_driver.drive(request_of, record) == 0
+    assert run_driver.drive(wanted, record) == 0
     assert (record / ANSWER).read_text() == '{"n": 1}'

@@ -9,11 +9,8 @@ import msgspec
 import pytest
 
 from sapwood.cli import runs_command
-from sapwood.cli.options import RunRequest
-from sapwood.cli.runs_command import words_of
 from sapwood.comm.machine import machine_id
 from sapwood.core.errors import ConfigurationError
-from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 
 
@@ -44,10 +41,3 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
     assert caught.value.hint == "look there: `sapwood runs attach a2938a05 --cluster nw`"
     with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
         runs_command.follow("a29", "sapwood://h:1", None, as_json=False)
-
-
-def test_settings_of_a_detached_run_are_words_that_the_command_reads() -> None:
-    request = RunRequest(program=Path("/pi"), flags={"limits.check_memory": True})
-    words = words_of(request)
-    assert words[words.index("--set") + 1] == "limits.check_memory=true"
-    assert load_configuration({"limits.check_memory": "true"}).settings.limits.check_memory

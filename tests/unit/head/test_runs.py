@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from sapwood.cli.failures import EXIT_INTERRUPTED
+from sapwood.code.run_spec import RunSpec
 from sapwood.comm.machine import machine_id
 from sapwood.core.errors import StoreError
 from sapwood.environment.settings import PolicySettings
@@ -155,7 +156,7 @@ def test_no_driver_goes_on_that_the_store_does_not_know(
         broken.setattr(store, "put", put)
         kept._gone(old, signal.SIGKILL)
         with pytest.raises(StoreError):
-            kept.create(calls.CreateRun(words=[], program="pi"))
+            kept.create(calls.CreateRun(spec=RunSpec("pi")))
     assert len(begun) == 2
     for one in begun:
         with pytest.raises(ProcessLookupError):  # it was waited for

@@ -14,7 +14,7 @@ from sapwood.server import api
 
 def record_in(folder: Path, state: str) -> RunRecord:
     facts: dict[str, Any] = {"id": "ab", "program": "p", "session": "", "created": 0.0}
-    return RunRecord(**facts, folder=str(folder), state=state, words=[], machine="")
+    return RunRecord(**facts, folder=str(folder), state=state, machine="")
 
 
 @pytest.mark.parametrize("size", [4, 5, 6, 7])

@@ -1,16 +1,16 @@
-"""Where a run goes on that has several allocations in turn."""
+"""From which checkpoint a run continues on its next allocation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pytest
 
-from sapwood.cli import run_command
-from sapwood.cli.options import RunRequest
-from sapwood.client import Dataset, Program
+from sapwood.cli import run
+from sapwood.cli.run import RunOutput
+from sapwood.code.run_spec import RunSpec
 from sapwood.core.errors import AgentLostError
 from sapwood.environment.settings import Settings
 
@@ -38,43 +38,43 @@ class Chain:
         self.count += 1
 
 
-Resumed = Callable[..., list[Path | None]]
+Resumed = Callable[..., list[str | None]]
 
 
 @pytest.fixture
 def resumed(monkeypatch: pytest.MonkeyPatch) -> Resumed:
     """Run on two allocations; return from which files the run began on them."""
 
-    def through(request: RunRequest, *, writes: bool) -> list[Path | None]:
-        found: list[Path | None] = []
+    def through(spec: RunSpec, *, writes: bool) -> list[str | None]:
+        found: list[str | None] = []
 
-        def run_once(_cluster: Any, _program: Any, _data: Any, now: RunRequest, _begun: Any) -> int:
-            found.append(now.resume)
+        def run_once(_cluster: Any, now: RunSpec, _shown: Any, _begun: Any) -> int:
+            found.append(None if now.resume is None else str(now.resume))
             if len(found) > 1:
                 return 0
             if writes and now.checkpoint is not None:
-                now.checkpoint.with_suffix(".half").write_bytes(b"new")
-                now.checkpoint.with_suffix(".half").replace(now.checkpoint)
+                file = Path(now.checkpoint)
+                file.with_suffix(".half").write_bytes(b"new")
+                file.with_suffix(".half").replace(file)
             raise AgentLostError("the machines are gone")
 
-        monkeypatch.setattr(run_command, "AllocationChain", Chain)
-        monkeypatch.setattr(run_command, "run_once", run_once)
-        monkeypatch.setattr(run_command, "is_whole", Path.exists)
-        program, data = cast("Program", None), cast("Dataset", None)
-        assert run_command.run_through(Settings(), program, data, request) == 0
+        monkeypatch.setattr(run, "AllocationChain", Chain)
+        monkeypatch.setattr(run, "run_once", run_once)
+        monkeypatch.setattr(run, "is_whole", Path.exists)
+        assert run.run_through(Settings(), spec, RunOutput(quiet=True)) == 0
         return found
 
     return through
 
 
-def asked(**given: Any) -> RunRequest:
-    return RunRequest(program=Path("p"), quiet=True, **given)
+def asked(checkpoint: Path | None = None, resume: Path | None = None) -> RunSpec:
+    return RunSpec("p", checkpoint=checkpoint, resume=resume)
 
 
 def test_it_goes_on_from_what_it_has_written(resumed: Resumed, tmp_path: Path) -> None:
     file = tmp_path / "checkpoint"
-    assert resumed(asked(checkpoint=file), writes=True) == [None, file]
-    assert resumed(asked(checkpoint=file), writes=True) == [None, file]
+    assert resumed(asked(checkpoint=file), writes=True) == [None, str(file)]
+    assert resumed(asked(checkpoint=file), writes=True) == [None, str(file)]
 
 
 def test_a_checkpoint_that_another_run_has_left_is_none_of_its_own(
@@ -83,5 +83,5 @@ def test_a_checkpoint_that_another_run_has_left_is_none_of_its_own(
     file, other = tmp_path / "checkpoint", tmp_path / "other"
     file.write_bytes(b"of another run")
     assert resumed(asked(checkpoint=file), writes=False) == [None, None]
-    assert resumed(asked(checkpoint=file, resume=other), writes=False) == [other, other]
-    assert resumed(asked(checkpoint=file, resume=file), writes=False) == [file, file]
+    assert resumed(asked(checkpoint=file, resume=other), writes=False) == [str(other)] * 2
+    assert resumed(asked(checkpoint=file, resume=file), writes=False) == [str(file)] * 2

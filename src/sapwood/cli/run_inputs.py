@@ -1,0 +1,87 @@
+"""The program and the data of a run, loaded before its machines are started."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sapwood.client import Dataset, Program, load, load_program
+from sapwood.code.run_spec import RunSpec
+from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
+
+
+def loaded(spec: RunSpec, output: Path | None) -> RunSpec:
+    """Return the spec of a run with its program and its data, loaded.
+
+    Args:
+        spec: The run.
+        output: The file that its result goes to, or None.
+
+    Raises:
+        SapwoodError: The program, its parameters or the data cannot be used, or the program cannot
+            write its result to such a file.
+    """
+    program = load_program(spec.program, spec.parameters or {})
+    if output is not None:
+        program.check_output(output)
+    return of_program(spec, program)
+
+
+def of_program(spec: RunSpec, program: Program) -> RunSpec:
+    """Return the spec of a run of a program that is loaded, with its data loaded.
+
+    Raises:
+        SapwoodError: The data cannot be used.
+    """
+    data = load_data(program, spec.data, spec.columns)
+    return msgspec.structs.replace(spec, program=program, data=data)
+
+
+def load_data(
+    program: Program, source: Any = None, columns: Sequence[str] | None = None
+) -> Dataset:
+    """Return the dataset of a file, or without one the data that the program brings.
+
+    Args:
+        program: The program.
+        source: File, folder, pattern or URL; None for what the program brings.
+        columns: The columns of a table that are used; None for all, or what the program says.
+
+    Raises:
+        DataMissingError: There is neither.
+        DataError: They cannot be used.
+    """
+    if source is None and columns is None:
+        columns = program.data_columns
+    if source is None and (default := getattr(program, "default_data", None)) is not None:
+        with naming_method(f"{program.name}.default_data"):
+            source = default()
+    if source is None:
+        raise DataMissingError(
+            f"program {program.name} has no default data", hint="name a file with --data"
+        )
+    return load(source, fields=program.inputs, columns=columns)
+
+
+@contextmanager
+def naming_method(method: str, *, file: Path | None = None) -> Iterator[None]:
+    """Turn an exception of a program's method into an error that names the method or the file."""
+    try:
+        yield
+    except SapwoodError:
+        raise
+    except OSError as error:
+        if error.filename is None and file is not None:
+            error.filename = str(file)  # writing to an open file does not tell
+        raise
+    except Exception as error:
+        raise UserCodeError(
+            f"{type(error).__qualname__}: {error}",
+            where=method,
+            details={"traceback": traceback.format_exc()},
+        ) from error
