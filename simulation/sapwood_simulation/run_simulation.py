@@ -21,7 +21,7 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from sapwood.activity.checkpoint import is_whole, previous, read_checkpoint
+from sapwood.activity.checkpoint import find_checkpoint, previous, read_checkpoint
 from sapwood.activity.run import Run, RunSetup
 from sapwood.code.cache import BuildCache
 from sapwood.code.program import Program, parameter
@@ -272,7 +272,7 @@ class Driver:
 class DrivenRun(Run):
     """The production run, without a build, slices, and a watch in real time."""
 
-    def __init__(self, driver: Driver, program: Program, resume: str) -> None:
+    def __init__(self, driver: Driver, program: Program) -> None:
         self._driver = driver
         self.files = driver
         super().__init__(
@@ -280,7 +280,7 @@ class DrivenRun(Run):
             program,
             load(range(max(1, driver.tree.agents))),
             cast("BuildCache", None),
-            RunSpec(program, checkpoint=str(FILE), resume=resume or None, copy=False),
+            RunSpec(program, checkpoint=str(FILE), auto_resume=True, copy=False),
             RunSetup(checkpoint_share=1.0),
         )
 
@@ -508,13 +508,12 @@ class RunSimulation(Simulation):
         killed = self.drivers < MAX_DRIVERS and self.chance.random() < KILLED
         steps = 1 + int(self.chance.expovariate(1 / STEPS_TO_KILL)) if killed else 0
         driver = Driver(self, session, steps)
-        resume = ""
         if self.drivers > 1:
-            resume = str(FILE) if is_whole(FILE, Driver(self, session, 0)) else ""
-            self.resumed += bool(resume)
-            self.anew += not resume
+            found = find_checkpoint(FILE, Driver(self, session, 0))
+            self.resumed += found is not None
+            self.anew += found is None
         program = Chain(rounds=self.rounds, agents=self.options.agents)
-        run = DrivenRun(driver, program, resume)
+        run = DrivenRun(driver, program)
         run.wait()
         error = run.exception()
         if error is None:
@@ -542,7 +541,7 @@ class RunSimulation(Simulation):
             return
         self.drained += 1
         reader = Driver(self, session, 0)
-        if not is_whole(FILE, reader):
+        if find_checkpoint(FILE, reader) is None:
             raise InvariantError("a run was drained, and left no checkpoint")
         kept = run_iteration(reader)
         if kept != run.iterated:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sapwood.activity import run as production
-from sapwood.activity.checkpoint import Checkpoint, CheckpointWriter, read_checkpoint
+from sapwood.activity.checkpoint import Checkpoint, CheckpointWriter, find_checkpoint
 from sapwood.activity.run import Run
 from sapwood.comm.streams.wave import Wave
 from sapwood.head import run_ends
@@ -76,13 +76,11 @@ def _ends_when_a_session_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 
 def _goes_back_by_one(patch: pytest.MonkeyPatch) -> None:
-    read = read_checkpoint
+    def earlier(*words: Any) -> Checkpoint | None:
+        found = find_checkpoint(*words)
+        return found and msgspec.structs.replace(found, iteration=found.iteration - 1)
 
-    def earlier(*words: Any) -> Checkpoint:
-        found = read(*words)
-        return msgspec.structs.replace(found, iteration=found.iteration - 1)
-
-    patch.setattr(production, "read_checkpoint", earlier)
+    patch.setattr(production, "find_checkpoint", earlier)
 
 
 def _counts_what_comes_twice(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ before is kept. A checksum detects a file that was written in part.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -236,43 +235,49 @@ def read_checkpoint(file: Path, files: CheckpointFiles = DISK) -> Checkpoint:
         DataMissingError: There is none.
         DataValueError: None is whole, or it is of a version that this one does not read.
     """
-    problems: list[DataValueError] = []
-    for place in (file, previous(file)):
-        try:
-            return _parse(bytearray(files.read(place)), str(place))
-        except FileNotFoundError:
-            continue
-        except _Damage as damage:
-            anew = "begin the run anew"
-            problems.append(DataValueError(str(damage), where=str(place), hint=anew))
-        except OSError as error:
-            what = f"the checkpoint cannot be read: {error.strerror}"
-            problems.append(DataValueError(what, where=str(place)))
-        except DataValueError as error:
-            problems.append(error)
-        _log.warning("checkpoint not used", file=str(place), reason=problems[-1].what)
-    if problems:
-        raise problems[0]
-    raise DataMissingError(
+    found = _last(file, files)
+    if isinstance(found, Checkpoint):
+        return found
+    raise found or DataMissingError(
         "the checkpoint does not exist",
         where=str(file),
         hint="the run may have ended before the first one: begin it anew",
     )
 
 
-def is_whole(file: Path, files: CheckpointFiles = DISK) -> bool:
-    """Return whether a run can continue from a file; if all are damaged or missing, it restarts.
+def find_checkpoint(file: Path, files: CheckpointFiles = DISK) -> Checkpoint | None:
+    """Return the last whole checkpoint of a file; None if all are damaged or missing.
 
     Raises:
-        DataValueError: It is of another version, which must not be taken for damage.
+        DataValueError: It cannot be read, or is of another version: neither is damage.
     """
-    found = False
+    found = _last(file, files)
+    return found if isinstance(found, Checkpoint) else None
+
+
+def _last(file: Path, files: CheckpointFiles) -> Checkpoint | DataValueError | None:
+    """Return the last whole checkpoint; else what is damaged about it; None if there is none."""
+    damaged: list[DataValueError] = []
+    refused: list[DataValueError] = []
     for place in (file, previous(file)):
-        with contextlib.suppress(FileNotFoundError, _Damage):
-            _parse(bytearray(files.read(place)), str(place))
-            found = True
-            break
-    return found
+        try:
+            return _parse(bytearray(files.read(place)), str(place))
+        except FileNotFoundError:
+            continue
+        except _Damage as error:
+            reason = DataValueError(str(error), where=str(place), hint="begin the run anew")
+            damaged.append(reason)
+        except OSError as error:
+            what = f"the checkpoint cannot be read: {error.strerror}"
+            reason = DataValueError(what, where=str(place))
+            refused.append(reason)
+        except DataValueError as error:
+            reason = error
+            refused.append(reason)
+        _log.warning("checkpoint not used", file=str(place), reason=reason.what)
+    if refused:
+        raise refused[0]
+    return damaged[0] if damaged else None
 
 
 def _parse(data: bytearray, where: str) -> Checkpoint:

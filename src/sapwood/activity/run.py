@@ -17,6 +17,7 @@ from sapwood.activity.checkpoint import (
     DISK,
     CheckpointFiles,
     CheckpointWriter,
+    find_checkpoint,
     identity_of,
     read_checkpoint,
     require_same,
@@ -519,15 +520,19 @@ class Run(StaysHere):
         spec = self.spec
         allow_nan = spec.allow_nan or self.program.allow_nan
         identity = None
-        if spec.resume:
-            found = read_checkpoint(Path(spec.resume), self.files)
+        where = str((spec.checkpoint if spec.auto_resume else spec.resume) or "")
+        if spec.auto_resume:
+            found = find_checkpoint(Path(where), self.files)
+        else:
+            found = read_checkpoint(Path(where), self.files) if where else None
+        if found is not None:
             identity = identity_of(self.program, self.data, allow_nan=allow_nan)
-            require_same(found.identity, identity, str(spec.resume))
+            require_same(found.identity, identity, where)
             if 0 < self._max_iterations <= found.iteration:
                 raise InputError(
                     f"the checkpoint is of iteration {found.iteration}, and the run is to end "
                     f"after {self._max_iterations}",
-                    where=str(spec.resume),
+                    where=where,
                     hint="allow more iterations",
                 )
             self._state, self._iterated = found.state, found.iteration

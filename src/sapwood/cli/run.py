@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import present, starting
 from sapwood.cli.credential_variables import files_for
 from sapwood.cli.declared import as_flags, declared, given_words
@@ -144,10 +143,6 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     spec: RunSpec,
     machines: RunMachines,
     shown: RunOutput,
-    go_on: Annotated[
-        bool,
-        typer.Option("--continue", help="Go on from --checkpoint if it is there, else begin."),
-    ] = False,
     session: Annotated[
         str | None,
         typer.Option(metavar="SESSION", help="Run on the agents of this session."),
@@ -201,7 +196,6 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     require_together(
         {
             **given_words(spec, machines, shown),
-            "--continue": go_on,
             "--detach": detach,
             "--dry-run": dry_run,
             "--env": env,
@@ -216,8 +210,6 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     starting.say("loading")
     if shown.watch:
         raise typer.Exit(execute_watching(spec, flags, shown))
-    if go_on and spec.checkpoint is not None and is_whole(Path(spec.checkpoint)):
-        spec = msgspec.structs.replace(spec, resume=spec.checkpoint)
     raise typer.Exit(execute(spec, flags, shown))
 
 
@@ -326,7 +318,7 @@ def run_through(settings: Settings, spec: RunSpec, shown: RunOutput) -> int:
         else:
             file = Path(spec.checkpoint)
         spec = msgspec.structs.replace(spec, checkpoint=str(file))
-        former, first = _stamp(file), spec.resume  # the file may belong to another run
+        former = _stamp(file)  # the file may belong to another run
         _say_starting(settings)
         chain = AllocationChain(
             lambda on_wait: _begin(settings, on_wait), settings.nodes, starting.wait
@@ -354,8 +346,8 @@ def run_through(settings: Settings, spec: RunSpec, shown: RunOutput) -> int:
                 chain.move()
             finally:
                 starting.clear()
-            written = _stamp(file) != former and is_whole(file)
-            spec = msgspec.structs.replace(spec, resume=str(file) if written else first)
+            if _stamp(file) != former:  # by this run
+                spec = msgspec.structs.replace(spec, resume=None, auto_resume=True)
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -21,7 +21,6 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 import typer
 
-from sapwood.activity.checkpoint import is_whole
 from sapwood.cli import starting
 from sapwood.cli.answer_file import answering, replace_file
 from sapwood.cli.failures import reported
@@ -101,7 +100,7 @@ def _drive(wanted: calls.CreateRun, record: Path) -> int:
     spec = msgspec.structs.replace(
         loaded(wanted.spec, shown.output),
         checkpoint=str(file),
-        resume=str(file) if is_whole(file) else None,
+        auto_resume=True,
     )
     at_session = settings.cluster.on.startswith(SESSION)
     with termination_interrupts(), configure_logging(settings.log):

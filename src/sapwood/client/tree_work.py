@@ -30,7 +30,7 @@ from sapwood.code.program import NativeFunctionRef, data_of
 from sapwood.code.run_spec import RunSpec, checked, completed
 from sapwood.code.target import Target, targets_of
 from sapwood.core import arguments
-from sapwood.core.errors import ParameterError
+from sapwood.core.errors import InputError, ParameterError
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.data.sources import load
@@ -111,6 +111,8 @@ class TreeWork(StaysHere, abc.ABC):
             raise ParameterError(
                 f"parameters are {shown(parameters)}", hint="give a dictionary of values by name"
             )
+        if spec.auto_resume and not spec.checkpoint:
+            raise InputError("auto_resume needs a checkpoint", hint="add checkpoint=FILE")
         loaded = load_program(spec.program, parameters or {})
         if spec.data is None and columns is None:
             columns = loaded.data_columns

@@ -148,6 +148,15 @@ class RunInputs(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
             unit=PATH,
         ),
     ] = None
+    auto_resume: Annotated[
+        bool,
+        option(
+            "Continue from --checkpoint if it is complete, else start from the beginning.",
+            words=("--continue",),
+            python="Whether to continue from ``checkpoint`` if it is complete; if it is damaged or "
+            "missing, the run starts from the beginning.",
+        ),
+    ] = False
     copy: Annotated[
         bool,
         option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 
 import sapwood
+from sapwood.activity.checkpoint import DISK, previous
+from sapwood.activity.run import Run
 from sapwood.core.errors import DataMissingError, DataValueError, InputError, UserCodeError
 from sapwood.environment.settings import LimitSettings, Settings
 
@@ -91,6 +94,40 @@ def test_a_checkpoint_is_never_of_a_run_that_is_done(
     found = cluster.run(Means(), DATA, resume=file).result(TIMEOUT)
     assert found["round"] == wanted["round"] == 9
     np.testing.assert_array_equal(found["table"], wanted["table"])
+
+
+class Reads:
+    """The files of this machine, and how often each was read."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(DISK, name)
+
+    def read(self, file: Path) -> bytes:
+        self.files[file.name] += 1
+        return DISK.read(file)
+
+
+def test_a_run_continues_if_it_can_and_reads_its_checkpoint_once(
+    cluster: sapwood.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, reads = tmp_path / "state", Reads()
+    monkeypatch.setattr(Run, "files", reads)
+    for resumed_from, read in ((None, {"state": 1, "state.previous": 1}), (8, {"state": 1})):
+        run = cluster.run(Means(), DATA, checkpoint=file, auto_resume=True)
+        assert run.result(TIMEOUT)["round"] == 9
+        assert run.statistics.resumed_from == resumed_from
+        assert reads.files == read
+        reads.files.clear()
+    file.write_bytes(b"damaged")
+    previous(file).write_bytes(b"damaged")
+    run = cluster.run(Means(), DATA, checkpoint=file, auto_resume=True)
+    assert run.result(TIMEOUT)["round"] == 9
+    assert run.statistics.resumed_from is None
+    with pytest.raises(InputError, match="auto_resume needs a checkpoint"):
+        cluster.run(Means(), DATA, auto_resume=True)
 
 
 def test_what_is_another_run_is_refused(cluster: sapwood.Cluster, tmp_path: Path) -> None:

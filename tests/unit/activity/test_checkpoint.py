@@ -16,7 +16,7 @@ from sapwood.activity import checkpoint
 from sapwood.activity.checkpoint import (
     CheckpointWriter,
     RunIdentity,
-    is_whole,
+    find_checkpoint,
     previous,
     read_checkpoint,
     require_same,
@@ -71,7 +71,7 @@ def test_only_its_user_may_read_it(file: Path) -> None:
 
 
 def test_there_is_none(file: Path) -> None:
-    assert not is_whole(file)
+    assert find_checkpoint(file) is None
     with pytest.raises(DataMissingError, match="the checkpoint does not exist"):
         read_checkpoint(file)
 
@@ -106,14 +106,15 @@ def test_what_is_torn_anywhere_is_found(
 def test_a_head_that_was_killed_between_two_renamings(file: Path) -> None:
     write_checkpoint(file, WHOSE, 1, state(1))
     file.replace(previous(file))
-    assert is_whole(file)
-    assert read_checkpoint(file).iteration == 1
+    found = find_checkpoint(file)
+    assert found is not None
+    assert found.iteration == 1
 
 
 def test_all_are_damaged(file: Path) -> None:
     file.write_bytes(b"sapwood checkpoint\n")
     previous(file).write_bytes(b"")
-    assert not is_whole(file)
+    assert find_checkpoint(file) is None
     with pytest.raises(DataValueError, match="this is not a checkpoint"):
         read_checkpoint(file)
 
@@ -123,11 +124,22 @@ def test_another_version_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(importlib.metadata, "version", lambda _: "9.0.1")
         with pytest.raises(DataValueError, match=r"of Sapwood .*, and this is 9\.0\.1"):
-            is_whole(file)
+            find_checkpoint(file)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "FORMAT", 2)
         with pytest.raises(DataValueError, match="has the format 1"):
             read_checkpoint(file)
+
+
+def test_a_damaged_file_does_not_hide_one_of_another_version(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(file, WHOSE, 1, state(1))
+    file.replace(previous(file))
+    file.write_bytes(b"damaged")
+    monkeypatch.setattr(checkpoint, "FORMAT", 2)
+    with pytest.raises(DataValueError, match="has the format 1"):
+        find_checkpoint(file)
 
 
 @pytest.mark.parametrize(
