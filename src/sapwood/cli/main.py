@@ -1,4 +1,4 @@
-"""The command ``sapwood``: puts the nouns together."""
+"""The command ``sapwood``: a table of its commands, each in the module of its noun."""
 
 from __future__ import annotations
 
@@ -7,78 +7,109 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli import (
-    agent,
-    build,
-    cache,
-    config,
-    credential,
-    dashboard,
-    events,
-    execute,
-    lizard,
-    logs,
-    new,
-    node,
-    patch,
-    policy,
-    program,
-    report,
-    run,
-    run_driver,
-    runs,
-    session,
-    simulate,
-    stage,
-    token,
-    toolchain,
-    top,
-    topology,
-    tree,
-    up,
-)
 from sapwood.cli.failures import EXIT_CODES, show_error
+from sapwood.cli.lazy import LazyEntry, LazyGroup
 from sapwood.core.errors import InputError
 
-_EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
+
+COMMANDS = {
+    "run": LazyEntry(
+        "sapwood.cli.run:run", "Run a program over data on agents, of this machine or of others."
+    ),
+    "run-driver": LazyEntry(
+        "sapwood.cli.run_driver:run_driver",
+        "Drive a detached run, which is read from standard input; its head calls this.",
+        hidden=True,
+    ),
+    "exec": LazyEntry(
+        "sapwood.cli.execute:execute",
+        "Run a command on every node of a set of machines.",
+        context_settings={"allow_interspersed_args": False},
+    ),
+    "up": LazyEntry(
+        "sapwood.cli.up:up",
+        "Start a cluster that stays, and show the line with which other machines join it.",
+    ),
+    "down": LazyEntry(
+        "sapwood.cli.up:down", "End a cluster, its nodes, and all that runs on them."
+    ),
+    "new": LazyEntry(
+        "sapwood.cli.new:new",
+        "Make a folder with a small program that runs, to be changed into yours.",
+    ),
+    "build": LazyEntry(
+        "sapwood.cli.build:build",
+        "Build the sources of a program into the cache, for one target or several.",
+    ),
+    "report": LazyEntry(
+        "sapwood.cli.report:report",
+        "Write all that is known of a detached run into one HTML file, which needs no network.",
+    ),
+    "top": LazyEntry(
+        "sapwood.cli.top:top",
+        "Show the health, nodes, load, sessions and runs of a cluster, until Ctrl-C.",
+    ),
+    "simulate": LazyEntry(
+        "sapwood.cli.simulate:simulate",
+        "Run waves over a tree while processes fail, and check that nothing is lost or doubled.",
+        hidden=True,
+    ),
+    "patch": LazyEntry(
+        "sapwood.cli.patch:patch",
+        "Show a CUDA source as a node without a GPU compiles it, and the mode of each kernel.",
+    ),
+    "logs": LazyEntry(
+        "sapwood.cli.logs:logs", "Print what processes and machines have logged, merged by time."
+    ),
+    "dashboard": LazyEntry(
+        "sapwood.cli.dashboard:dashboard",
+        "Show a link that lets a browser in, once, within five minutes.",
+    ),
+    "events": LazyEntry(
+        "sapwood.cli.events:events",
+        "Show what happened: nodes, refusals, credentials, sessions, runs, changes of the policy.",
+    ),
+    "program": LazyEntry("sapwood.cli.program:app", "Describe programs."),
+    "node": LazyEntry(
+        "sapwood.cli.node:app", "Look at this machine, join a cluster, and manage its nodes."
+    ),
+    "stage": LazyEntry("sapwood.cli.stage:app", "Keep files on the nodes of a cluster."),
+    "token": LazyEntry("sapwood.cli.token:app", "Manage join tokens."),
+    "credential": LazyEntry("sapwood.cli.credential:app", "Issue, list and revoke credentials."),
+    "policy": LazyEntry("sapwood.cli.policy:app", "Show and change the policy of a cluster."),
+    "session": LazyEntry(
+        "sapwood.cli.session:app", "Manage sessions, which outlive the programs that use them."
+    ),
+    "agent": LazyEntry("sapwood.cli.agent:app", "Let agents that you start join a session."),
+    "runs": LazyEntry("sapwood.cli.runs:app", "Manage detached runs (`sapwood run --detach`)."),
+    "tree": LazyEntry("sapwood.cli.tree:app", "Show the links between the machines."),
+    "topology": LazyEntry(
+        "sapwood.cli.topology:app", "Show shapes of trees, and the cost of a wave in each."
+    ),
+    "config": LazyEntry("sapwood.cli.config:app", "Show and check the configuration."),
+    "cache": LazyEntry("sapwood.cli.cache:app", "Show and empty the cache of built programs."),
+    "toolchain": LazyEntry("sapwood.cli.toolchain:app", "Show compilers and their targets."),
+    "lizard": LazyEntry("sapwood.cli.lizard:app", "Register and run programs of lizard-slayer."),
+}
+"""Every command, with its line in ``sapwood --help``."""
+
+
+class Commands(LazyGroup):
+    """The commands of ``sapwood``."""
+
+    entries = COMMANDS
+
 
 app = typer.Typer(
     name="sapwood",
+    cls=Commands,
     help="Turn machines into one tree and run compiled programs on it.",
-    epilog=_EPILOG,
+    epilog=EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
-app.command("run", epilog=_EPILOG)(run.run)
-app.command("run-driver", hidden=True)(run_driver.run_driver)
-app.command("exec", context_settings={"allow_interspersed_args": False})(execute.execute)
-app.command("up")(up.up)
-app.command("down")(up.down)
-app.command("new")(new.new)
-app.command("build")(build.build)
-app.command("report")(report.report)
-app.command("top")(top.top)
-app.command("simulate", hidden=True)(simulate.simulate)
-app.command("patch")(patch.patch)
-app.command("logs")(logs.logs)
-app.command("dashboard")(dashboard.dashboard)
-app.add_typer(program.app, name="program")
-app.add_typer(node.app, name="node")
-app.add_typer(stage.app, name="stage")
-app.add_typer(token.app, name="token")
-app.add_typer(credential.app, name="credential")
-app.add_typer(policy.app, name="policy")
-app.command("events")(events.events)
-app.add_typer(session.app, name="session")
-app.add_typer(agent.app, name="agent")
-app.add_typer(runs.app, name="runs")
-app.add_typer(tree.app, name="tree")
-app.add_typer(topology.app, name="topology")
-app.add_typer(config.app, name="config")
-app.add_typer(cache.app, name="cache")
-app.add_typer(toolchain.app, name="toolchain")
-app.add_typer(lizard.app, name="lizard")
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - the shape of a typer callback

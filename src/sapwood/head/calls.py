@@ -12,11 +12,11 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.typed import Natural
 from sapwood.environment.component import ComponentView
-from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
+from sapwood.nodes.refusals import RefusedMachine
 from sapwood.security.rights import Rights
-from sapwood.session.port import AgentEvent, InvitationView
+from sapwood.session.invited import AgentEvent, InvitationView
 
 SERVICE_PROTOCOL = "sapwood-service/1"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
@@ -56,7 +56,12 @@ from sapwood.nodes.joining import (
 )
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
-from sapwood.nodes.refusals import Refusals, log_refusals
+from sapwood.nodes.refusals import (
+    Refusals,
+    RefusedMachine,
+    RefusedMachines,
+    log_refusals,
+)
 from sapwood.nodes.starting import SEND_TIMEOUT, AwaitedDaemon, DaemonStarter, NodeTrouble
 from sapwood.security.authority import (
     HEAD,
@@ -91,9 +96,6 @@ _NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 _MAY_COME_BACK = frozenset({PlaceState.DISCONNECTED, PlaceState.LOST})
 """States of the place of a node that is not there, and for which no other daemon can come yet."""
 
-MAX_REFUSALS = 100
-"""Machines that were not let in, the last ones, that the head remembers."""
-
 MAX_TOKEN_USERS = 1000
 """Tokens of which the head remembers who used them."""
 
@@ -102,6 +104,7 @@ MAX_USERS = 16
 
 MAX_NAME = 64
 """Characters of the name of a machine that was not let in."""
+
 
 _log = logger("nodes")
 
@@ -130,50 +133,6 @@ def note_nothing(
     facts: Mapping[str, str] | None = None,
 ) -> None:
     """Note nothing: a cluster that ends with its program has no ledger."""
-
-
-class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused peer.
-
-    Attributes:
-        time: When, seconds since 1970.
-        name: What it calls itself; empty if it did not come so far.
-        address: Where it is; empty if that is not known.
-        reason: Why.
-        times: How often this machine was refused for this reason.
-    """
-
-    time: float
-    name: str = ""
-    address: str = ""
-    reason: str
-    times: int = 1
-
-
-class RefusedMachines:
-    """Those that were not let in: one entry for each machine and reason, the last ones.
-
-    A machine that retries does not displace the reason of another machine.
-
-    Args:
-        limit: Entries that are kept.
-    """
-
-    def __init__(self, limit: int = MAX_REFUSALS) -> None:
-        self._limit = limit
-        self._found: dict[tuple[str, str, str], RefusedMachine] = {}
-
-    def add(self, one: RefusedMachine) -> None:
-        """Note one more."""
-        key = (one.name, one.address.rpartition(":")[0], one.reason)
-        before = self._found.pop(key, None)
-        times = one.times if before is None else before.times + one.times
-        self._found[key] = msgspec.structs.replace(one, times=times)
-        while len(self._found) > self._limit:
-            del self._found[next(iter(self._found))]
-
-    def __iter__(self) -> Iterator[RefusedMachine]:
-        return iter(list(self._found.values()))
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

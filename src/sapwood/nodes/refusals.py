@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+
+import msgspec
 
 from sapwood.environment.logs import logger
 
@@ -13,6 +15,9 @@ LOGGED_REFUSALS = 20
 
 MAX_KINDS = 256
 """Kinds of refusals that are counted separately; further kinds are counted together."""
+
+MAX_REFUSALS = 100
+"""Machines that were not let in, the last ones, that the head remembers."""
 
 _MINUTE = 60.0
 
@@ -124,6 +129,50 @@ class RefusalsByKind:
             if known.is_quiet:
                 del self._kinds[kind]
                 self._others.take_over(known)
+
+
+class RefusedMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """A refused peer.
+
+    Attributes:
+        time: When, seconds since 1970.
+        name: What it calls itself; empty if it did not come so far.
+        address: Where it is; empty if that is not known.
+        reason: Why.
+        times: How often this machine was refused for this reason.
+    """
+
+    time: float
+    name: str = ""
+    address: str = ""
+    reason: str
+    times: int = 1
+
+
+class RefusedMachines:
+    """Those that were not let in: one entry for each machine and reason, the last ones.
+
+    A machine that retries does not displace the reason of another machine.
+
+    Args:
+        limit: Entries that are kept.
+    """
+
+    def __init__(self, limit: int = MAX_REFUSALS) -> None:
+        self._limit = limit
+        self._found: dict[tuple[str, str, str], RefusedMachine] = {}
+
+    def add(self, one: RefusedMachine) -> None:
+        """Note one more."""
+        key = (one.name, one.address.rpartition(":")[0], one.reason)
+        before = self._found.pop(key, None)
+        times = one.times if before is None else before.times + one.times
+        self._found[key] = msgspec.structs.replace(one, times=times)
+        while len(self._found) > self._limit:
+            del self._found[next(iter(self._found))]
+
+    def __iter__(self) -> Iterator[RefusedMachine]:
+        return iter(list(self._found.values()))
 
 
 def _log_refusal(address: str, reason: str, left_out: int) -> None:

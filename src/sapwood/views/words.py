@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sapwood.core.hostset import fold_hosts
-from sapwood.nodes.control import RefusedMachine
+from sapwood.nodes.refusals import RefusedMachine
 
 RECENT: Final = 3600.0
 """Seconds for which problems are shown; events and ``--json`` have all."""

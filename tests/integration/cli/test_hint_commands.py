@@ -31,7 +31,7 @@ EXAMPLES = {
     "ACTION": "start",
 }
 
-HELP = {"Option", "Argument", "Typer", "about"}
+HELP = {"Option", "Argument", "Typer", "about", "option", "LazyEntry"}
 
 _QUOTED = re.compile(r"`sapwood (?P<words>[^`]+)`")
 _BARE = re.compile(r"(?<![\w`-])sapwood (?P<verb>[a-z]+)\b")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -7,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from sapwood.cli.failures import EXIT_CODES
-from sapwood.cli.main import main
+from sapwood.cli.main import COMMANDS, app, main
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -25,14 +27,34 @@ def test_help_lists_the_commands_and_exit_codes(sapwood: Sapwood) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-def test_help_loads_nothing_heavy() -> None:
+def modules_of(*words: str) -> list[str]:
+    """Return our modules that a command imports."""
     code = (
-        "import sys; import sapwood.cli.main; "
-        "print(*{'numpy', 'uvloop', 'tree_sitter', 'elftools', 'psutil', 'cloudpickle'}"
-        " & set(sys.modules))"
+        "import sys; before = set(sys.modules)\n"
+        "from sapwood.cli.entry import main\n"
+        f"sys.argv = ['sapwood', *{words!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*(set(sys.modules) - before), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    return done.stderr.splitlines()[-1].split()
+
+
+def test_help_loads_no_command() -> None:
+    loaded = set(modules_of("--help"))
+    assert "sapwood.cli.main" in loaded
+    assert not loaded & {entry.where.partition(":")[0] for entry in COMMANDS.values()}
+    assert not loaded & {"numpy", "uvloop", "tree_sitter", "psutil", "cloudpickle", "cryptography"}
+    assert len([name for name in loaded if name.startswith("sapwood.")]) < 30
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_can_be_loaded_and_says_what_the_list_says(name: str) -> None:
+    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    text = " ".join(inspect.cleandoc(command.help).split("\n\n")[0].split())
+    assert text == COMMANDS[name].about
+    assert command.hidden == COMMANDS[name].hidden
 
 
 def test_version(sapwood: Sapwood) -> None:

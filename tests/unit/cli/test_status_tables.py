@@ -14,7 +14,6 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.base import ConnectionFacts
 from sapwood.core.errors import InputError
 from sapwood.head.calls import NodeRecord, NodeStatus, TreeStatus
-from sapwood.nodes.control import RefusedMachine
 from sapwood.nodes.messages import (
     CommandActivity,
     Detour,
@@ -22,6 +21,7 @@ from sapwood.nodes.messages import (
     ProcessActivity,
     SessionActivity,
 )
+from sapwood.nodes.refusals import RefusedMachine
 
 NOW = time.time()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sapwood.nodes.control import RefusedMachine, RefusedMachines
+from sapwood.nodes.refusals import RefusedMachine, RefusedMachines
 
 
 def test_who_comes_again_and_again_pushes_out_nobody() -> None:

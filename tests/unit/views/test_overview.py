@@ -6,7 +6,7 @@ import pytest
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.head import calls
-from sapwood.nodes.control import RefusedMachine
+from sapwood.nodes.refusals import RefusedMachine
 from sapwood.views.overview import MAX_ALERTS, Level, Overview, RunAndProgress, overview
 
 NOW = 1_800_000_000.0
