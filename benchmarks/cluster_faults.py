@@ -1,8 +1,8 @@
 """Faults of a whole cluster: `sapwood down` under attached work, a full disk, a lost quorum.
 
-Each fault has its own scenario on this machine: it starts a cluster, breaks it, and checks
-that all ends, or works again, within 30 s of the end of the fault, with the documented exit code,
-and that no process and no file of a head is left.
+Each fault has its own scenario, on this machine or on several network namespaces: it starts a
+cluster, breaks it, and checks that all ends, or works again, within 30 s of the end of the fault,
+with the documented exit code, and that no process and no file of a head is left.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from machines import HEAD, Machines
+
 PATIENCE = 30.0
 """Seconds after the end of a fault in which everything must have ended, or work again."""
 
@@ -28,7 +30,10 @@ START = 120.0
 """Seconds that a command gets on a busy machine before and after a fault."""
 
 AWAY = 10.0
-"""Seconds for which most members of etcd are stopped."""
+"""Seconds for which most members of etcd are stopped, or cut off."""
+
+MEMBERS = 3
+"""Members of etcd."""
 
 PROGRAM = Path(__file__).with_name("programs") / "centres.py"
 
@@ -95,11 +100,12 @@ class Scenario:
             check=False,
         )
 
-    def started(self, *words: str) -> subprocess.Popen[str]:
-        """Start Python in the environment of this scenario."""
+    def started(self, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Start Python in the environment of this scenario, by the words before it."""
         return subprocess.Popen(
-            [sys.executable, *words],
+            [*before, sys.executable, *words],
             env=self.environment,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -140,16 +146,21 @@ def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE)
     return time.monotonic() - begun
 
 
-def down(folder: Path, rng: random.Random) -> str:
+def down(folder: Path, rng: random.Random, places: Machines) -> str:
     """`sapwood down` while a command and a program use the nodes of a cluster."""
     cluster = Scenario(folder)
+    names = places.names if places.prefix else ["second"]
     try:
-        cluster.command("up")
-        token = cluster.command("token", "create")["text"]
-        joined = cluster.started(
-            *["-m", "sapwood", "node", "join", "-", "--as", "second", "--background"]
-        )
-        joined.communicate(token, START)
+        cluster.command("up", "--listen", f"{places.address(HEAD)}:0")
+        for name in names:
+            token = cluster.command("token", "create")["text"]
+            joined = cluster.started(
+                *["-m", "sapwood", "node", "join", "-", "--as", name, "--background"],
+                before=places.command(name, []),
+            )
+            _, said = joined.communicate(token, START)
+            if joined.returncode:
+                raise FaultError(f"the node {name} does not join: {said[-1000:]}")
         run = [*["-m", "sapwood", "run"], str(PROGRAM), *["--on", "head", "--agents", "2"]]
         workers = [
             cluster.started(*run, "-p", "rounds=1000000"),
@@ -171,12 +182,14 @@ def down(folder: Path, rng: random.Random) -> str:
             if len(said) > 10_000:
                 raise FaultError(f"it wrote {len(said)} characters of messages")
         until(lambda: not cluster.left(), f"left: {cluster.left()}")
-        return f"attached work ended {time.monotonic() - begun:.1f} s after the cluster"
+        took = time.monotonic() - begun
+        nodes = len(names) + 1
+        return f"attached work ended {took:.1f} s after the cluster of {nodes} nodes"
     finally:
         cluster.end()
 
 
-def disk(folder: Path, rng: random.Random) -> str:
+def disk(folder: Path, rng: random.Random, _places: Machines) -> str:
     """The disk of the head is full while the server of a session is killed."""
     cluster = Scenario(folder)
     words = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(cluster.state)]
@@ -212,21 +225,26 @@ def disk(folder: Path, rng: random.Random) -> str:
         subprocess.run(["umount", "-l", str(cluster.state)], check=True)
 
 
-def quorum(folder: Path, rng: random.Random) -> str:
+def quorum(folder: Path, rng: random.Random, places: Machines) -> str:
     """Most members of etcd are away, and two heads are without a store."""
     if shutil.which("etcd") is None:
         return "left out: etcd is not installed"
     heads = [Scenario(folder, name) for name in ("one", "two")]
-    with etcd(folder) as (members, store):
+    apart = bool(places.prefix) and len(places.names) >= MEMBERS
+    hosts = places.names[:MEMBERS] if apart else [HEAD] * MEMBERS
+    with etcd(folder, hosts, places) as (members, store):
         try:
             until(lambda: etcd_answers(store), "etcd answers", START)
             for head in heads:
                 head.command("up", "--no-node", "--store", store)
-            for member in rng.sample(members, 2):
-                member.send_signal(signal.SIGSTOP)
-            time.sleep(AWAY)
-            for member in members:
-                member.send_signal(signal.SIGCONT)
+            away = rng.sample(range(MEMBERS), 2)
+            for there in (False, True):
+                for number in away:
+                    if apart:
+                        places.connect(hosts[number], up=there)
+                    else:
+                        members[number].send_signal(signal.SIGCONT if there else signal.SIGSTOP)
+                time.sleep(0.0 if there else AWAY)
 
             def serves() -> bool:
                 return any(head.tried("token", "create").returncode == 0 for head in heads)
@@ -235,33 +253,40 @@ def quorum(folder: Path, rng: random.Random) -> str:
             serving = next(one for one in heads if one.tried("token", "list").returncode == 0)
             serving.command("down")
             until(lambda: not heads[0].left() and not heads[1].left(), "nothing is left")
-            return f"a head served {took:.1f} s after the members were back"
+            how = "cut off" if apart else "stopped"
+            return f"a head served {took:.1f} s after the members that were {how} were back"
         finally:
             for head in heads:
                 head.end()
 
 
 @contextlib.contextmanager
-def etcd(folder: Path) -> Iterator[tuple[Sequence[subprocess.Popen[bytes]], str]]:
-    """Run three members of etcd; yield them, and the address of a store in them."""
+def etcd(
+    folder: Path, hosts: Sequence[str], places: Machines
+) -> Iterator[tuple[Sequence[subprocess.Popen[bytes]], str]]:
+    """Run members of etcd on hosts; yield them, and the address of a store in them."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(6)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(2 * MEMBERS)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         ports = [int(one.getsockname()[1]) for one in sockets]
-    peers = ",".join(f"m{n}=http://127.0.0.1:{ports[3 + n]}" for n in range(3))
+    where = [
+        f"{places.address(host)}:{port}" for host, port in zip([*hosts, *hosts], ports, strict=True)
+    ]
+    clients, peers_at = where[:MEMBERS], where[MEMBERS:]
+    peers = ",".join(f"m{n}=http://{peer}" for n, peer in enumerate(peers_at))
     running = []
     try:
-        for n in range(3):
-            client, peer = (f"http://127.0.0.1:{ports[place]}" for place in (n, 3 + n))
+        for n in range(MEMBERS):
+            client, peer = f"http://{clients[n]}", f"http://{peers_at[n]}"
             words = [*("etcd", "--name", f"m{n}", "--data-dir", str(folder / f"m{n}"))]
             words += ["--listen-client-urls", client, "--advertise-client-urls", client]
             words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
             words += ["--initial-cluster", peers]
             with (folder / f"m{n}.log").open("wb") as log:
-                running.append(subprocess.Popen(words, stdout=log, stderr=log))
-        places = ",".join(f"127.0.0.1:{port}" for port in ports[:3])
-        yield running, f"etcd://{places}/faults"
+                command = places.command(hosts[n], words)
+                running.append(subprocess.Popen(command, stdout=log, stderr=log))
+        yield running, f"etcd://{','.join(clients)}/faults"
     finally:
         for member in running:
             member.kill()
@@ -280,9 +305,9 @@ def etcd_answers(store: str) -> bool:
     return True
 
 
-FAULTS: dict[str, Callable[[Path, random.Random], str]] = {
+FAULTS: dict[str, Callable[[Path, random.Random, Machines], str]] = {
     "down": down,
     "disk": disk,
     "quorum": quorum,
 }
-"""The scenarios: given an empty folder and random numbers, each returns what it saw."""
+"""The scenarios: given an empty folder, random numbers and machines, each returns what it saw."""

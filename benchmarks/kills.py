@@ -10,6 +10,7 @@ an undisturbed run, bit by bit. No client is attached meanwhile: the runs are de
     python benchmarks/kills.py --seconds 300 --seed 1
     python benchmarks/kills.py --machines 4 --until 300 --stops 0.15     # network namespaces
     python benchmarks/kills.py --seconds 0 --faults down disk quorum     # of whole clusters
+    python benchmarks/kills.py --seconds 0 --faults down quorum --machines 4
 
 With ``--faults`` whole clusters are broken first, see ``cluster_faults.py``.
 
@@ -31,6 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self
 
@@ -408,16 +410,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--faults", nargs="+", default=[], choices=FAULTS)
     given = parser.parse_args()
-    wrong = break_clusters(given.faults, random.Random(given.seed))  # noqa: S311 - no secret
-    if wrong or not (given.seconds or given.until):
-        return int(wrong)
-    if not given.machines:
-        return torture(given, None)
-    with machines(given.machines) as places:
+    with machines(given.machines) if given.machines else nullcontext(Machines(0, "")) as places:
+        rng = random.Random(given.seed)  # noqa: S311 - no secret
+        wrong = break_clusters(given.faults, rng, places)
+        if wrong or not (given.seconds or given.until):
+            return int(wrong)
         return torture(given, places if places.prefix else None)
 
 
-def break_clusters(names: Sequence[str], rng: random.Random) -> bool:
+def break_clusters(names: Sequence[str], rng: random.Random, places: Machines) -> bool:
     """Break a cluster in each of these ways; return whether one did not behave as documented."""
     wrong = False
     for name in names:
@@ -425,7 +426,7 @@ def break_clusters(names: Sequence[str], rng: random.Random) -> bool:
             prefix="sapwood-faults-", ignore_cleanup_errors=True
         ) as folder:
             try:
-                said = FAULTS[name](Path(folder), rng)
+                said = FAULTS[name](Path(folder), rng, places)
             except (FaultError, subprocess.SubprocessError) as error:
                 said, wrong = f"WRONG: {error}", True
         print(f"{name}: {said}", flush=True)

@@ -69,6 +69,10 @@ class Machines:
             for link in ("eth0", "lo"):
                 _run("ip", "-n", space, "link", "set", link, "up")
 
+    def connect(self, name: str, *, up: bool) -> None:
+        """Connect a namespace to the network, or cut it off."""
+        _run("ip", "-n", f"{self.prefix}switch", "link", "set", name, "up" if up else "down")
+
     def down(self) -> None:
         """Remove them, with all that runs there."""
         for name in (HEAD, *self.names, "switch"):
