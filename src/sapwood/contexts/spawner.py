@@ -150,7 +150,7 @@ class Spawner:
         for start in range(0, len(processes), BATCH):
             self._send(orders.Spawn(list(processes[start : start + BATCH])))
 
-    def kill(self, pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a process of this zygote."""
         self._send(orders.Kill(pid, number))
 

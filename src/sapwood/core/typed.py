@@ -19,6 +19,9 @@ Data = bytes | memoryview
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """A size, offset or count in a message; peers may send any number, so it is checked on arrival."""
 
+SignalNumber = Annotated[int, msgspec.Meta(ge=1, le=64)]
+"""A signal of Linux."""
+
 _looking = threading.RLock()
 
 

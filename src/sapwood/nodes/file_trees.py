@@ -107,7 +107,8 @@ class FileTree(msgspec.Struct, frozen=True):
         for number, one in enumerate(self.entries):
             above, _, last = one.path.rpartition(b"/")
             fits = one.path == root if not number else above in folders
-            if not fits or last in {b"", b".", b".."} or b"\0" in one.path or one.path in seen:
+            named = last not in {b"", b".", b".."} and b"\0" not in one.path + one.target
+            if not (fits and named) or one.path in seen:
                 raise ProtocolError(f"the list of staged files is malformed at {shown(one.path)}")
             seen.add(one.path)
             if one.kind == "folder":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from sapwood.contexts.orders import ProcessSpec, Report, Spawned
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
+from sapwood.core.typed import SignalNumber
 from sapwood.environment.component import ComponentAction, ComponentView
 from sapwood.environment.lifecycle import State
 
@@ -206,7 +207,7 @@ class KillProcess(msgspec.Struct, frozen=True):
 
     session: str
     pid: int
-    signal: int
+    signal: SignalNumber
 
 
 class ProcessesReported(msgspec.Struct, frozen=True):
@@ -239,7 +240,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     command: int
-    arguments: list[bytes]
+    arguments: Annotated[list[bytes], msgspec.Meta(min_length=1)]
     folder: str = ""
     environment: dict[str, str] = {}
     wants_input: bool = False
@@ -258,7 +259,7 @@ class SignalCommand(msgspec.Struct, frozen=True):
     """Send a signal to a command."""
 
     command: int
-    signal: int
+    signal: SignalNumber
 
 
 class CancelCommand(msgspec.Struct, frozen=True):

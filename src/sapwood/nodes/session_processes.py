@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,8 +21,7 @@ from sapwood.contexts import orders
 from sapwood.contexts.local_user import LocalUser, find_user
 from sapwood.contexts.process import children
 from sapwood.contexts.spawner import Spawner
-from sapwood.core import typed
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError, SecurityError
+from sapwood.core.errors import ClosedError, SapwoodError, SecurityError
 from sapwood.core.failures import new_thread
 from sapwood.core.topology import gateways
 from sapwood.environment.component import ComponentContext, ComponentEvent
@@ -69,6 +67,9 @@ class SessionProcesses:
         way: How the launcher leads connections to the head; None if it does not.
         owner: Whose the processes are; None for the daemon's user.
 
+    Raises:
+        ProtocolError: The configuration of its processes cannot be read.
+
     Attributes:
         owner: See above.
         gone: Whether all processes have ended.
@@ -85,6 +86,7 @@ class SessionProcesses:
         way: HeadWay | None = None,
         owner: LocalUser | None = None,
     ) -> None:
+        configuration = _read_configuration(order.configuration)
         inherited = dict(os.environ) if owner is None else owner.environment()
         variables = with_environment(order.environment, inherited, owner)
         self.owner = owner
@@ -95,7 +97,7 @@ class SessionProcesses:
         self._tell = tell
         self._folder = make_folder(owner)
         self._credentials = credentials
-        self._configuration = order.configuration
+        self._configuration = configuration
         self._unspawned: list[orders.ProcessSpec] = []
         self.abandoned = False
         self._since = time.time()
@@ -104,7 +106,7 @@ class SessionProcesses:
             order.plan,
             orders.ConfigureProcesses(
                 str(self._folder),
-                self._localised(order.configuration),
+                self._localised(configuration),
                 {**_own_folders(owner, str(self._folder)), **variables},
             ),
             self._reported,
@@ -171,7 +173,7 @@ class SessionProcesses:
         """
         try:
             self._spawner.start()
-        except ResourceError:
+        except BaseException:
             self._remove()
             raise
         self._spawner.listen(self._loop)
@@ -185,9 +187,16 @@ class SessionProcesses:
             self._unspawned += processes
 
     def reconfigure(self, configuration: bytes) -> None:
-        """Give another configuration to processes that begin from now on."""
-        self._configuration = configuration
-        self._spawner.reconfigure(self._localised(configuration))
+        """Give another configuration to processes that begin from now on.
+
+        Raises:
+            ProtocolError: It cannot be read.
+        """
+        self._configuration = _read_configuration(configuration)
+        self._use_configuration()
+
+    def _use_configuration(self) -> None:
+        self._spawner.reconfigure(self._localised(self._configuration))
         self._delegate()
 
     def listen_at(self, port: NodePort) -> None:
@@ -199,7 +208,7 @@ class SessionProcesses:
         self._end_delegations()
         if self._port is None or not self._open:
             return
-        found = typed.unpacker(MemberConfiguration)(self._configuration)
+        found = self._configuration
         for rank in gateways(found.tree, found.hosts):
             if found.hosts[rank] == self._order.host:
                 path = msgspec.structs.replace(found, folder=str(self._folder)).port_path(rank)
@@ -215,7 +224,7 @@ class SessionProcesses:
         """Let processes that begin from now on show other credentials."""
         self._credentials = credentials
         if self._open:
-            self.reconfigure(self._configuration)
+            self._use_configuration()
             waiting, self._unspawned = self._unspawned, []
             self._spawner.spawn(waiting)
 
@@ -226,9 +235,8 @@ class SessionProcesses:
         else:
             self._ended(reason)
 
-    def _localised(self, configuration: bytes) -> bytes:
+    def _localised(self, found: MemberConfiguration) -> bytes:
         """Return a configuration with the settings of this machine."""
-        found = typed.unpacker(MemberConfiguration)(configuration)
         node = self._credentials.node
         local = msgspec.structs.replace(
             found,
@@ -242,7 +250,7 @@ class SessionProcesses:
 
     def kill(self, pid: int, number: int) -> None:
         """Send a signal to a process."""
-        self._spawner.kill(pid, signal.Signals(number))
+        self._spawner.kill(pid, number)
 
     def close(self, done: Callable[[], None]) -> None:
         """End all processes; ``done`` is called on the loop when they are gone.
@@ -553,6 +561,10 @@ class SessionZygotes:
         if found is None:
             raise SapwoodError(f"the session {name} is not open on this node")
         return found
+
+
+def _read_configuration(data: bytes) -> MemberConfiguration:
+    return messages.from_value(data, MemberConfiguration)
 
 
 def _own_folders(owner: LocalUser | None, folder: str) -> dict[str, str]:

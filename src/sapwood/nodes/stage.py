@@ -213,7 +213,7 @@ class NodeStage:
                 where=wanted.path,
             )
         inside = [os.fsdecode(one) for one in wanted.inner.split(b"/")[1:]]
-        path = _path_of(wanted.path).joinpath(*inside)
+        path = _path_of("/".join([wanted.path, *inside]))
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -309,6 +309,8 @@ def _refuse_others(user: str) -> None:
 
 def _path_of(text: str) -> Path:
     """Return a path of this node; it may begin with ``~`` or a variable, or in the home folder."""
+    if "\0" in text:
+        raise InputError("a path has no null characters", where=shown(text))
     path = expand_user(os.path.expandvars(text))
     if str(path).startswith("~"):
         raise InputError(

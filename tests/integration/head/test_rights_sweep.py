@@ -311,11 +311,12 @@ def test_every_call_in_every_role(swept: SweptHead, role: str, *, local: bool) -
 
 
 @pytest.mark.row("C5-INFRA")
+@PLACES
 @pytest.mark.parametrize("role", ROLE_RIGHTS)
-def test_every_order_in_every_role(swept: SweptHead, role: str) -> None:
+def test_every_order_in_every_role(swept: SweptHead, role: str, *, local: bool) -> None:
     rights, wrong = ROLE_RIGHTS[role], []
     for order, owner in itertools.product(RIGHT_OF_ORDER, ("me", "other")):
-        caller = caller_of(role, local=False)
+        caller = caller_of(role, local=local)
         owning(swept, caller)
         swept.asked.clear()
         error = swept.call(caller, ORDER, order_of(order, owner))
