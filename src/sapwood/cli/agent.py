@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import os
+import sys
 from typing import Annotated
 
+import msgspec
 import typer
 
-from sapwood.cli.failures import reported
+import sapwood
+from sapwood.cli.failures import reporting
+from sapwood.cli.node_joining import MAX_LINE, hide_line
 from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.present import print_json, table, write
 from sapwood.cli.session import Which
+from sapwood.core.hints import command_line
+from sapwood.environment import background
+from sapwood.environment.units import parse_duration
+from sapwood.security.invitations import AgentInvitation
+from sapwood.session.invited import InvitationView
 
 app = typer.Typer(help="Agents that you start yourself join a session.", no_args_is_help=True)
 
 
 @app.command()
+@reporting
 def invite(
     session: Which,
     *,
@@ -37,13 +50,18 @@ def invite(
 
     A line lets in one agent at a time. When that has ended, another process may use it.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import agent_command  # noqa: PLC0415 - --help must load little
-
-        agent_command.invite(session, count, ttl, listen, cluster, as_json=as_json)
+    lifetime = parse_duration(ttl)
+    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+        lines = watched.invite(count, lifetime=lifetime, listen=listen)
+    if as_json:
+        print_json({"lines": lines})
+        return
+    for line in lines:
+        typer.echo(command_line("agent", "join", line))
 
 
 @app.command("list")
+@reporting
 def show_all(
     session: Which,
     *,
@@ -52,13 +70,17 @@ def show_all(
     debug: Debug = False,
 ) -> None:
     """List the invitations of a session, and who is there by them."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import agent_command  # noqa: PLC0415 - --help must load little
-
-        agent_command.show_all(session, cluster, as_json=as_json)
+    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+        found = watched.invitations
+    if as_json:
+        print_json({"invitations": [msgspec.to_builtins(one) for one in found]})
+        return
+    rows = [(one.id, one.state, _until(one.expires), str(one.joined), _who(one)) for one in found]
+    write(table("", ("id", "state", "until", "joined>", "agent"), rows, wrap="agent"))
 
 
 @app.command()
+@reporting
 def revoke(
     session: Which,
     invitation: Annotated[str, typer.Argument(metavar="ID", help="Which, as list shows it.")],
@@ -68,13 +90,16 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Revoke an invitation; agents that joined by it stay."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import agent_command  # noqa: PLC0415 - --help must load little
-
-        agent_command.revoke(session, invitation, cluster, as_json=as_json)
+    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+        watched.revoke_invitation(invitation)
+    if as_json:
+        print_json({"revoked": invitation})
+    else:
+        typer.echo(f"Revoked the invitation {invitation}.")
 
 
 @app.command()
+@reporting
 def join(
     line: Annotated[
         str,
@@ -86,7 +111,23 @@ def join(
     debug: Debug = False,
 ) -> None:
     """Be an agent of a session, until it ends, or Ctrl-C: then what it was asked for is done."""
-    with reported(debug=debug):
-        from sapwood.cli import agent_joining  # noqa: PLC0415 - --help must load little
+    if line != "-":
+        AgentInvitation.parse(line)
+        hide_line(line, background.own_command("agent", "join", "-"))
+        return  # it continues as another command
+    text = sys.stdin.read(MAX_LINE)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - what children of this process read
+        os.dup2(nothing.fileno(), 0)
+    typer.echo(f"It has ended: {sapwood.join_as_agent(text, on_join=_joined)}.")
 
-        agent_joining.join(line)
+
+def _until(expires: float) -> str:
+    return f"{dt.datetime.fromtimestamp(expires, dt.UTC).astimezone():%F %H:%M}"
+
+
+def _who(one: InvitationView) -> str:
+    return f"{one.rank}: process {one.pid} on {one.host}" if one.rank else "-"
+
+
+def _joined(rank: int, session: str) -> None:
+    print(f"Agent {rank} of the session {session}: process {os.getpid()}.", flush=True)  # noqa: T201 - a line for programs that wait for it

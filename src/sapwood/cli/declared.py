@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from sapwood.cli import completion
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import assignments
 from sapwood.code.run_spec import PATH, SECONDS, OptionField, option_fields
 from sapwood.core.errors import InputError
@@ -46,12 +46,12 @@ def declared(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(one.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
+    @reporting
     @functools.wraps(function)
     def command(**given: Any) -> None:
-        with reported(debug=given.get("debug", False), as_json=given.get("as_json", False)):
-            made = {name: _made(kind, given) for name, kind in structs.items()}
-            rest = {name: given[name] for name in signature.parameters if name not in structs}
-            function(**made, **rest)
+        made = {name: _made(kind, given) for name, kind in structs.items()}
+        rest = {name: given[name] for name in signature.parameters if name not in structs}
+        function(**made, **rest)
 
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import ParamSpec
 
 import typer
 
@@ -22,6 +24,8 @@ from sapwood.core.errors import (
 )
 from sapwood.core.hints import DEFAULT_CLUSTER, naming
 from sapwood.core.terminal_text import printable
+
+P = ParamSpec("P")
 
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
@@ -123,6 +127,18 @@ def reported(*, debug: bool = False, as_json: bool = False) -> Iterator[None]:
 def of_cluster(text: str) -> str:
     """Return a text whose commands name the cluster that the user has named."""
     return naming(text, _cluster.get())
+
+
+def reporting(command: Callable[P, None]) -> Callable[P, None]:
+    """Report the errors of a command to its user, as its options ``--debug`` and ``--json`` say."""
+
+    @functools.wraps(command)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        debug, as_json = kwargs.get("debug") is True, kwargs.get("as_json") is True
+        with reported(debug=debug, as_json=as_json):
+            command(*args, **kwargs)
+
+    return call
 
 
 def show_error(error: Exception, *, debug: bool = False, as_json: bool = False) -> int:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.activity.run import Run
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.present import json_bytes, print_json
+from sapwood.cli.run_report import RunAnswer
+from sapwood.core import typed
+from sapwood.core.errors import InputError, SapwoodError
+from sapwood.environment.units import describe_size
+from sapwood.head import calls
+from sapwood.views import page
+from sapwood.views.run_picture import RunPicture, of_detached
+
+STDOUT = Path("-")
 
 
+@reporting
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start of it.")],
     *,
@@ -30,7 +47,68 @@ def report(
     run failed. For an active run it shows the present state. `sapwood run --report FILE` writes the
     same for a run that you wait for.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import report_command  # noqa: PLC0415 - --help must load little
+    record = typed.convert(asked_head(cluster, calls.FIND_RUN, run), calls.RunRecord)
+    view = of_detached(record, version("sapwood"), cluster)
+    if view.elsewhere:
+        raise InputError(
+            f"{view.elsewhere}, not here", where=record.machine, hint="write the report there"
+        )
+    file = output or Path(f"run-{record.id}.html")
+    size = write_report(view, file)
+    if as_json:
+        print_json({"run": record.id, "state": record.state, "file": str(file), "bytes": size})
+    elif file != STDOUT:
+        going = " The run is active: it shows its present state." * (record.state == "running")
+        typer.echo(f"Wrote {file} ({describe_size(size)}).{going}")
 
-        report_command.write_detached(run, cluster, output, as_json=as_json)
+
+def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
+    """Write the report of a run of this process that is over, or was interrupted.
+
+    Args:
+        run: The run.
+        answer: What it gave; None if it has failed.
+        output: The file.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    error = run.exception() if run.done() else None
+    record = run.record
+    view = RunPicture(
+        program=run.program.name,
+        state=run.progress.state.value,
+        created=record.began,
+        ended=record.began + record.seconds,
+        progress=run.progress,
+        record=record,
+        statistics=run.statistics,
+        answer=None if answer is None else _plain(answer),
+        error=error.to_record() if isinstance(error, SapwoodError) else None,
+        written=time.time(),
+        version=version("sapwood"),
+    )
+    write_report(view, output)
+
+
+def _plain(answer: RunAnswer) -> Any:
+    return msgspec.json.decode(json_bytes(answer))
+
+
+def write_report(view: RunPicture, file: Path) -> int:
+    """Write a report, and return how many bytes it has.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    text = page.report(view).encode("utf-8", "replace")
+    try:
+        if file == STDOUT:
+            sys.stdout.buffer.write(text)
+        else:
+            file.write_bytes(text)
+    except OSError as error:
+        raise InputError(
+            f"the report cannot be written: {error.strerror}", where=str(file)
+        ) from error
+    return len(text)

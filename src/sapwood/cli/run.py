@@ -31,11 +31,11 @@ from sapwood.cli.options import (
 )
 from sapwood.cli.present import print_json
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
-from sapwood.cli.report_command import write_of_run
+from sapwood.cli.report import write_of_run
 from sapwood.cli.run_inputs import loaded, naming_method, of_program
 from sapwood.cli.run_plan import show_plan
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
-from sapwood.cli.runs_command import facts
+from sapwood.cli.runs import facts
 from sapwood.client import Cluster, Run, load_program, on
 from sapwood.client.allocation_chain import AllocationChain
 from sapwood.client.detached_runs import DetachedRun

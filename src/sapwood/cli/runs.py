@@ -1,14 +1,29 @@
-"""``sapwood runs``: the options; ``runs_command.py`` does what they say."""
+"""``sapwood runs``."""
 
 from __future__ import annotations
 
+import datetime as dt
+import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.activity.progress import RunState
+from sapwood.cli.failures import reporting, show_error
+from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.present import begun_again, print_json, table, write
+from sapwood.cli.progress import progress_line
+from sapwood.cli.run_report import RunAnswer, show_answer
+from sapwood.cli.work_tables import show_work
+from sapwood.client.detached_runs import DetachedRun, DetachedRuns
+from sapwood.core import typed
+from sapwood.core.terminal_text import printable
+from sapwood.head.runs import ANSWER
 
 app = typer.Typer(help="Manage detached runs (`sapwood run --detach`).", no_args_is_help=True)
 
@@ -16,37 +31,50 @@ Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start 
 
 
 @app.command("list")
+@reporting
 def show_going(
     *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """List the active runs and their progress."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
-
-        runs_command.show_all(cluster, over=False, as_json=as_json)
+    _show_all(_runs(cluster).list(), as_json=as_json)
 
 
 @app.command()
+@reporting
 def history(*, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List all runs, also those that are over."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
-
-        runs_command.show_all(cluster, over=True, as_json=as_json)
+    _show_all(_runs(cluster).history(), as_json=as_json)
 
 
 @app.command()
+@reporting
 def show(
     run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """Show a run: how far it is, or what it gave, or why it failed."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
-
-        runs_command.show(run, cluster, as_json=as_json)
+    found = _runs(cluster).find(run)
+    found.require_files()
+    if as_json:
+        print_json({**facts(found), "answer": found.answer, "work": found.work})
+        return
+    typer.echo(f"{found.id}: {found.program}, {found.state}")
+    if found.restarts:
+        typer.echo(f"  {begun_again(found.restarts)}: its process or its session was gone")
+    if found.waits:
+        typer.echo(f"  it waits for its machines: {found.waits}")
+    progress, work, error = found.progress, found.work, found.error
+    if progress is not None:
+        typer.echo(progress_line(found.program, progress))
+    if found.state is RunState.DONE:
+        show_answer(typed.convert(found.answer, RunAnswer))
+    if work is not None:
+        show_work(work)
+    if error is not None:
+        show_error(error)
 
 
 @app.command()
+@reporting
 def attach(
     run: Which,
     *,
@@ -59,18 +87,85 @@ def attach(
     debug: Debug = False,
 ) -> None:
     """Follow a run to its end: the agents' output, then the answer. Ctrl-C leaves it running."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
-
-        raise typer.Exit(runs_command.follow(run, cluster, output, as_json=as_json))
+    found = _runs(cluster).find(run)
+    found.follow(_to_stderr, on_restart=_tell_of_restart)
+    error = found.error
+    if error is not None:
+        raise typer.Exit(show_error(error, as_json=as_json))
+    if output is not None:
+        output.write_bytes((Path(found.record.folder) / ANSWER).read_bytes())
+    answer = typed.convert(found.answer, RunAnswer)
+    if as_json:
+        print_json(answer)
+    else:
+        show_answer(answer)
 
 
 @app.command()
+@reporting
 def cancel(
     run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
     """Cancel a run; the session that it is on stays."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import runs_command  # noqa: PLC0415 - --help must load little
+    found = _runs(cluster).find(run)
+    found.cancel()
+    if as_json:
+        print_json(facts(found))
+    else:
+        typer.echo(f"The run {found.id} is {found.state}.")
 
-        runs_command.cancel(run, cluster, as_json=as_json)
+
+def _show_all(listed: Sequence[DetachedRun], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"runs": [facts(one) for one in listed]})
+        return
+    rows = [
+        (
+            one.id,
+            one.program,
+            one.session or "-",
+            one.state.value,
+            f"{dt.datetime.fromtimestamp(one.record.created, dt.UTC).astimezone():%m-%d %H:%M}",
+            f"{one.seconds:.0f} s",
+            _short(one),
+        )
+        for one in listed
+    ]
+    headings = ("run", "program", "session", "state", "began", "time>", "progress")
+    write(table("", headings, rows, wrap="progress"))
+
+
+def _runs(cluster: str) -> DetachedRuns:
+    return DetachedRuns(partial(asked_head, cluster), cluster)
+
+
+def _to_stderr(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    shown = printable(text, colours=True, returns=True)
+    sys.stderr.buffer.write(shown.encode("utf-8", "surrogateescape"))
+    sys.stderr.flush()
+
+
+def facts(run: DetachedRun) -> dict[str, Any]:
+    """Return what ``--json`` shows of a run."""
+    progress = run.progress
+    shown = msgspec.to_builtins(run.record)
+    return {
+        **shown,
+        "waits": run.waits,
+        "progress": None if progress is None else msgspec.to_builtins(progress),
+    }
+
+
+def _short(run: DetachedRun) -> str:
+    if run.record.reason:
+        return run.record.reason
+    progress = run.progress
+    if progress is None:
+        return f"waits: {run.waits}" if run.waits else ""
+    planned = "" if progress.iterations is None else f"/{progress.iterations}"
+    return f"iteration {progress.iteration}{planned}"
+
+
+def _tell_of_restart(restarts: Sequence[float]) -> None:
+    typer.echo(f"sapwood: the run was {begun_again(restarts)}", err=True)

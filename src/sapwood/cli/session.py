@@ -1,13 +1,42 @@
-"""``sapwood session``: the options; ``session_command.py`` does what they say."""
+"""``sapwood session``."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import datetime as dt
+import sys
+import threading
+import time
+from typing import Annotated, Any, Literal
 
+import msgspec
 import typer
 
-from sapwood.cli.failures import reported
+import sapwood
+from sapwood.cli import starting
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import Cluster, Debug, Env, Json, Set, assignments, variables
+from sapwood.cli.present import begun_again, print_json, table, write
+from sapwood.client.finding import CREATE_TIMEOUT, must_be_there, once_there
+from sapwood.contexts.launchers.choice import absolute, is_launched
+from sapwood.core import typed
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.hints import DEFAULT_CLUSTER, command
+from sapwood.core.hostset import fold_hosts
+from sapwood.core.rankset import fold, parse_ranks
+from sapwood.core.shown import shown
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import parse_duration
+from sapwood.head import calls
+from sapwood.head.remote import SCHEME
+from sapwood.roots.remote import credential_text
+from sapwood.session.invited import InvitationView
+from sapwood.session.session_life import SessionState
+
+END_TIMEOUT = 60.0
+"""Seconds in which a session that is ended must be gone."""
+
+_NO_REPORT = calls.SessionReport(id="", state="")
 
 app = typer.Typer(help="Sessions that outlive the programs that use them.", no_args_is_help=True)
 
@@ -15,6 +44,7 @@ Which = Annotated[str, typer.Argument(metavar="SESSION", help="Its name, id or n
 
 
 @app.command()
+@reporting
 def create(  # noqa: PLR0913 - each parameter is one option of the command line
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="What to call it.")] = "",
     *,
@@ -59,26 +89,48 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
 
     If its machines are not available yet, it starts when they are.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.create(
-            session_command.SessionRequest(
-                name,
-                on,
-                agents,
-                agents_per_node,
-                fanout,
-                topology,
-                idle,
-                cluster,
-                assignments(settings or (), "--set") | variables(env or ()),
-            ),
-            as_json=as_json,
+    if topology and fanout is not None:
+        raise ConfigurationError(
+            "--fanout and --topology are both given", hint="leave one of them out"
         )
+    flags = {**assignments(settings or (), "--set"), **variables(env or ())}
+    if topology:
+        flags["cluster.shape" if on == "local" else "nodes.topology"] = topology
+    wanted = calls.CreateSession(
+        name=name,
+        on=absolute(on),
+        agents=agents,
+        agents_per_node=agents_per_node,
+        fanout=fanout,
+        idle=None if idle is None else parse_duration(idle),
+        settings=msgspec.to_builtins(load_configuration(flags).settings),
+    )
+    record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    if as_json:
+        print_json(_facts(record))
+        return
+    report = record.report or _NO_REPORT
+    if report.waits:
+        typer.echo(
+            f"The session {record.handle} waits for its machines: {report.waits}. It begins when "
+            "they are there."
+        )
+    else:
+        typer.echo(
+            f"The session {record.handle} is ready: {report.agents} "
+            f"agent{'s' * (report.agents != 1)}, process {record.pid}."
+        )
+    if cluster.startswith("sapwood://"):
+        typer.echo(
+            command("session", "credential", record.name, cluster=cluster)
+            + " shows the line for sapwood.attach()."
+        )
+    else:
+        typer.echo(_how_to_use(record, cluster))
 
 
 @app.command("list")
+@reporting
 def show_all(
     *,
     ended: Annotated[
@@ -89,13 +141,28 @@ def show_all(
     debug: Debug = False,
 ) -> None:
     """List the sessions, who is attached to them, and what they hold."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.show_all(cluster, ended=ended, as_json=as_json)
+    records = typed.convert(asked_head(cluster, calls.LIST_SESSIONS), list[calls.SessionRecord])
+    if not ended:
+        records = [one for one in records if not SessionState(one.state).is_over]
+    if as_json:
+        print_json({"sessions": [_facts(one) for one in records]})
+        return
+    rows = [
+        (
+            one.handle,
+            one.state,
+            str(report.agents),
+            report.owner or "-",
+            _age(report.since) if report.since else "-",
+            one.reason or _note(one, report),
+        )
+        for one, report in ((one, one.report or _NO_REPORT) for one in records)
+    ]
+    write(table("", ("session", "state", "agents>", "owner", "since>", "note"), rows, wrap="note"))
 
 
 @app.command()
+@reporting
 def show(
     session: Which,
     *,
@@ -104,13 +171,37 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a session, also one that has ended lately, and why it did."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.show(session, cluster, as_json=as_json)
+    record = _asked(cluster, calls.FIND_SESSION, session)
+    if as_json:
+        print_json(_facts(record))
+        return
+    report = record.report or _NO_REPORT
+    rows = [
+        ("session", record.handle),
+        ("state", record.state),
+        ("on", record.on),
+        ("agents", str(report.agents)),
+        ("created", f"{dt.datetime.fromtimestamp(record.created, dt.UTC).astimezone():%F %T}"),
+        ("process", str(record.pid)),
+        ("attached", ", ".join(report.front_ends) or "nobody"),
+        ("streams", str(report.streams)),
+        *([("waits for", f"{report.waits}; for {_age(report.since)}")] if report.waits else []),
+        ("merged", _merges(report) or "with no other"),
+        ("nodes", fold_hosts(report.nodes) or _no_nodes(record)),
+        ("ends", _end(record, report)),
+        ("kept output", _kept(report) or "none"),
+    ]
+    rows += [(one.key, f"{one.value}  ({one.origin})") for one in report.policy]
+    rows += [("joined", joined_agent(one)) for one in report.invitations if one.rank]
+    if record.restarts:
+        rows.append(("restarts", begun_again(record.restarts)))
+    if record.reason:
+        rows.append(("reason", record.reason))
+    write(table("", ("what", ""), rows, wrap=""))
 
 
 @app.command()
+@reporting
 def credential(
     session: Which,
     *,
@@ -119,13 +210,15 @@ def credential(
     debug: Debug = False,
 ) -> None:
     """Show the line with which a program on another machine attaches; it is a secret."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.show_credential(session, cluster, as_json=as_json)
+    text = _line_of(session, cluster)
+    if as_json:
+        print_json({"credential": text})
+    else:
+        typer.echo(text)
 
 
 @app.command()
+@reporting
 def attach(
     session: Which,
     *,
@@ -136,13 +229,19 @@ def attach(
     debug: Debug = False,
 ) -> None:
     """Watch a session: show what its agents print, until it ends or Ctrl-C."""
-    with reported(debug=debug, as_json=False):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.watch(session, cluster, wait=wait)
+    with _attached(session, "watch", cluster, wait=wait) as watched:
+        over = threading.Event()
+        watched.session.subscribe(
+            lambda change: over.set() if watched.session.failure is not None else None
+        )
+        typer.echo(f"Watching {session}: {len(watched.agents)} agents; Ctrl-C leaves.", err=True)
+        while watched.session.failure is None:
+            over.wait(3600.0)
+        raise watched.session.failure
 
 
 @app.command()
+@reporting
 def merge(
     session: Which,
     other: Annotated[
@@ -166,14 +265,23 @@ def merge(
     debug: Debug = False,
 ) -> None:
     """Let streams of a session also use the agents of another one, which continues as before."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        request = session_command.MergeRequest(session, other, credential, key, of or cluster)
-        session_command.merge(request, cluster, as_json=as_json)
+    secret = sys.stdin.readline().strip() if credential == "-" else credential or None
+    with _attached(session, "user", cluster) as user:
+        made = user.merge(other, credential=secret, key=key or None, cluster=of or cluster)
+        count = len(made.agents)
+        if as_json:
+            print_json({"merged": made.handle, "first": made.first, "agents": count})
+            return
+    typer.echo(
+        f"The session {made.handle} is merged into {session}: {count} "
+        f"agent{'s' * (count != 1)} more, whose ranks are {made.first} and their own."
+    )
+    split = command("session", "split", session, made.name, cluster=cluster)
+    typer.echo(f"{split} ends that.")
 
 
 @app.command()
+@reporting
 def split(
     session: Which,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The other one.")],
@@ -186,13 +294,16 @@ def split(
     debug: Debug = False,
 ) -> None:
     """End a merge; both sessions continue separately."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.split(session, other, timeout, cluster, as_json=as_json)
+    with _attached(session, "user", cluster) as user:
+        user.split(other, timeout=parse_duration(timeout))
+    if as_json:
+        print_json({"split": other})
+    else:
+        typer.echo(f"The sessions {session} and {other} are split.")
 
 
 @app.command()
+@reporting
 def expand(
     session: Which,
     agents: Annotated[int, typer.Argument(min=1, metavar="N", help="How many more agents.")] = 1,
@@ -202,13 +313,17 @@ def expand(
     debug: Debug = False,
 ) -> None:
     """Add agents to a session while it works, also beside its owner."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.expand(session, agents, cluster, as_json=as_json)
+    with _attached(session, "user", cluster) as user:
+        ranks = user.expand(agents)
+        count = len(user.agents)
+    if as_json:
+        print_json({"added": list(ranks), "agents": count})
+    else:
+        typer.echo(f"The session {session} has {fold('agent', ranks)} more: {count} altogether.")
 
 
 @app.command()
+@reporting
 def contract(
     session: Which,
     agents: Annotated[str, typer.Argument(metavar="SET", help="Their ranks, such as 2-4,7.")],
@@ -221,13 +336,22 @@ def contract(
     debug: Debug = False,
 ) -> None:
     """Remove agents from a session; what they were asked for is done first."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
-
-        session_command.contract(session, agents, timeout, cluster, as_json=as_json)
+    ranks = parse_ranks(agents)
+    if not ranks:
+        raise ConfigurationError(
+            f"{shown(agents)} is not a set of agents", hint="write their ranks, such as 2-4,7"
+        )
+    with _attached(session, "user", cluster) as user:
+        user.contract(ranks, parse_duration(timeout))
+        count = len(user.agents)
+    if as_json:
+        print_json({"removed": sorted(ranks), "agents": count})
+    else:
+        typer.echo(f"{fold('agent', ranks)} left the session {session}: {count} remain.")
 
 
 @app.command()
+@reporting
 def delete(
     session: Which,
     *,
@@ -236,7 +360,114 @@ def delete(
     debug: Debug = False,
 ) -> None:
     """End a session and all its processes."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import session_command  # noqa: PLC0415 - --help must load little
+    record = _asked(cluster, calls.END_SESSION, session, END_TIMEOUT)
+    if as_json:
+        print_json(_facts(record))
+    else:
+        typer.echo(f"The session {record.handle} has ended.")
 
-        session_command.delete(session, cluster, as_json=as_json)
+
+def _how_to_use(record: calls.SessionRecord, cluster: str) -> str:
+    """Return how runs and programs on this machine use a session."""
+    if cluster == DEFAULT_CLUSTER:
+        return f"Use it with --session {record.name}, or sapwood.attach({record.handle!r})."
+    return (
+        f"Use it with --session {record.name} --cluster {cluster}, or "
+        f"sapwood.attach({record.handle!r}, cluster={cluster!r})."
+    )
+
+
+def _line_of(session: str, cluster: str) -> str:
+    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
+    return credential_text(typed.convert(found, calls.SessionCredential))
+
+
+def _attached(
+    session: str, role: Literal["user", "watch"], cluster: str, *, wait: bool = False
+) -> sapwood.Cluster:
+    """Attach to a session; by a line of its head, if that is on another machine."""
+    if not cluster.startswith(SCHEME):
+        return sapwood.attach(session, role=role, cluster=cluster, wait=wait, on_wait=starting.wait)
+
+    def find() -> None:
+        must_be_there(_asked(cluster, calls.FIND_SESSION, session))
+
+    if wait:
+        once_there(find, starting.wait)
+    else:
+        find()
+    return sapwood.attach(_line_of(session, cluster), role=role)
+
+
+def _facts(record: calls.SessionRecord) -> dict[str, Any]:
+    """Return what ``--json`` shows of a session."""
+    shown = {"handle": record.handle, **msgspec.to_builtins(record)}
+    report = shown.pop("report") or msgspec.to_builtins(_NO_REPORT)
+    for name in ("id", "state"):
+        report.pop(name)
+    return {**shown, **report}
+
+
+def joined_agent(one: InvitationView) -> str:
+    """Return a text about an invited agent."""
+    return f"agent {one.rank}: process {one.pid} on {one.host}, by invitation {one.id}"
+
+
+def _note(record: calls.SessionRecord, report: calls.SessionReport) -> str:
+    """Return what people are to know of a session that is there."""
+    held = f"holds {fold_hosts(report.nodes)}" if report.nodes else ""
+    end = _left(record, report)
+    ends = f"ends in {_time(end)} if no client attaches" if end is not None else ""
+    waits = f"waits for its machines: {report.waits}" if report.waits else ""
+    return "; ".join(filter(None, (waits, held, ends, _merges(report), _kept(report))))
+
+
+def _no_nodes(record: calls.SessionRecord) -> str:
+    """Return where a session is whose agents are on no node."""
+    return "none" if is_launched(record.on) else "the head's machine"
+
+
+def _end(record: calls.SessionRecord, report: calls.SessionReport) -> str:
+    """Return when an idle session ends."""
+    if not record.idle:
+        return "never"
+    left = _left(record, report)
+    soon = f"in {_time(left)} if no client attaches; " if left is not None else ""
+    return f"{soon}{record.idle:g} s after the last one left"
+
+
+def _left(record: calls.SessionRecord, report: calls.SessionReport) -> float | None:
+    """Return after how many seconds a session ends as idle; None if it is not idle."""
+    waits = record.state == SessionState.DETACHED.value and record.idle and report.since
+    if not waits or report.merged or report.part_of:
+        return None
+    return max(0.0, report.since + record.idle - time.time())
+
+
+def _kept(report: calls.SessionReport) -> str:
+    if not report.kept and not report.dropped:
+        return ""
+    lost = f", {report.dropped} left out" if report.dropped else ""
+    return f"{report.kept} bytes of output wait{lost}"
+
+
+def _merges(report: calls.SessionReport) -> str:
+    """Return who a session is merged with."""
+    has = f"has {', '.join(report.merged)} in it" if report.merged else ""
+    part = f"is a part of {', '.join(report.part_of)}" if report.part_of else ""
+    return has or part
+
+
+def _age(since: float) -> str:
+    return _time(max(0.0, time.time() - since))
+
+
+def _time(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.SessionRecord:
+    return typed.convert(asked_head(cluster, name, value, timeout), calls.SessionRecord)

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli import starting
+from sapwood.cli.failures import remember_cluster, reporting
+from sapwood.cli.head_connection import connected
 from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
+from sapwood.cli.present import print_json, table, write
+from sapwood.code.cache import BuildCache
+from sapwood.core.errors import InputError, SapwoodError
+from sapwood.core.hostset import fold_hosts
+from sapwood.core.shown import shown
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.units import describe_size
+from sapwood.head.stage_reports import StageReport
+from sapwood.head.staging import Staging, folded, staged_files
+from sapwood.views.words import moment_shown
 
 app = typer.Typer(
     help="Keep files on the nodes of a cluster that is up.",
@@ -28,6 +42,7 @@ On = Annotated[
 
 
 @app.command()
+@reporting
 def put(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files and folders.")],
     *,
@@ -45,13 +60,19 @@ def put(
     What a node has already is not sent; nodes pass content on to each other. A file that can be
     executed can be so there.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
-
-        stage_command.put(stage_command.head_of(name, on), files, nodes, label, as_json=as_json)
+    name = head_of(name, on)
+    listen = load_configuration().settings.nodes.node_listen
+    with connected(name) as head:
+        reports, failed = Staging(head, listen).put(files, nodes, label)
+    if as_json and not failed:
+        print_json({"staged": reports})
+    elif not as_json:
+        _say_where(reports)
+    _raise(failed)
 
 
 @app.command()
+@reporting
 def environment(
     lock: Annotated[
         Path,
@@ -73,15 +94,28 @@ def environment(
     uv installs them here, once for each kind of nodes. `sapwood exec` and `sapwood run` use them by
     --environment NAME.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
-
-        head = stage_command.head_of(name, on)
-        flags = assignments(settings or (), "--set")
-        stage_command.environment(head, lock, nodes, label, flags, as_json=as_json)
+    name = head_of(name, on)
+    known = load_configuration(assignments(settings or (), "--set")).settings
+    cache = BuildCache(known.cache.path(), size_limit=known.cache.size)
+    starting.say("installing packages")
+    try:
+        with connected(name) as head:
+            staging = Staging(head, known.nodes.node_listen)
+            reports, failed = staging.environment(lock, cache, nodes, label)
+    finally:
+        starting.clear()
+    if as_json and not failed:
+        print_json({"staged": reports})
+    elif not as_json:
+        for one in reports:
+            how = "installed by uv" if one.installed else "installed before"
+            typer.echo(f"{one.name} for Python {one.python} on {one.platform}: {how}")
+        _say_where(reports)
+    _raise(failed)
 
 
 @app.command()
+@reporting
 def get(
     remote: Annotated[
         str, typer.Argument(help="A path on the nodes; '$SAPWOOD_STAGE/NAME' is what was staged.")
@@ -99,13 +133,19 @@ def get(
     A file that is equal on all nodes is written to DIR, otherwise each node's to DIR/NODE. Equal
     files travel once.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
-
-        stage_command.get(stage_command.head_of(name, on), remote, folder, nodes, as_json=as_json)
+    name = head_of(name, on)
+    with connected(name) as head:
+        found, failed = Staging(head).get(remote, folder, nodes)
+    if as_json and not failed:
+        print_json({"collected": found})
+    elif not as_json:
+        for one in found:
+            typer.echo(f"{one.path} ({describe_size(one.nbytes)}) from {fold_hosts(one.nodes)}")
+    _raise(failed)
 
 
 @app.command("list")
+@reporting
 def show(
     *,
     nodes: Nodes = "",
@@ -115,13 +155,31 @@ def show(
     debug: Debug = False,
 ) -> None:
     """List what is staged, and where."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
-
-        stage_command.show(stage_command.head_of(name, on), nodes, as_json=as_json)
+    name = head_of(name, on)
+    with connected(name) as head:
+        facts, failed = Staging(head).facts(nodes)
+    _raise(failed)
+    found = staged_files(facts)
+    if as_json:
+        print_json({"staged": found, "nodes": facts})
+        return
+    now = time.time()
+    rows = [
+        (
+            one.name,
+            one.kind,
+            describe_size(one.nbytes),
+            str(one.files),
+            fold_hosts(one.nodes),
+            moment_shown(one.since, now),
+        )
+        for one in found
+    ]
+    write(table("", ("name", "kind", "size>", "files>", "nodes", "since"), rows, wrap="nodes"))
 
 
 @app.command()
+@reporting
 def remove(
     label: Annotated[str, typer.Argument(metavar="NAME", help="What it is called there.")],
     *,
@@ -132,7 +190,52 @@ def remove(
     debug: Debug = False,
 ) -> None:
     """Have nothing at a name any more; its room is used when others need it."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import stage_command  # noqa: PLC0415 - --help must load little
+    name = head_of(name, on)
+    with connected(name) as head:
+        removed, failed = Staging(head).remove(label, nodes)
+    _raise(failed)
+    if not removed:
+        raise InputError(
+            f"nothing is staged as {shown(label)}", hint="`sapwood stage list` shows what is"
+        )
+    if as_json:
+        print_json({"removed": label, "nodes": removed})
+    else:
+        typer.echo(f"removed {label} from {fold_hosts(removed)}")
 
-        stage_command.remove(stage_command.head_of(name, on), label, nodes, as_json=as_json)
+
+def head_of(name: str, on: str | None) -> str:
+    """Return which head is meant.
+
+    Raises:
+        InputError: The machines do not belong to a head.
+
+    Example:
+        >>> head_of("default", "head:team"), head_of("team", "head"), head_of("team", None)
+        ('team', 'team', 'team')
+    """
+    if on is None:
+        return name
+    kind, _, named = on.partition(":")
+    if kind != "head":
+        raise InputError(
+            "files are kept by nodes that stay", where=f"--on {on}", hint="write --on head"
+        )
+    return remember_cluster(named or name)
+
+
+def _say_where(reports: Sequence[StageReport]) -> None:
+    for one in reports:
+        if one.nodes:
+            came = f"{describe_size(one.sent)} sent"
+            if one.passed_on:
+                came += f", {describe_size(one.passed_on)} passed on by nodes"
+            typer.echo(
+                f"{one.name} ({describe_size(one.nbytes)}) is on {fold_hosts(one.nodes)}: "
+                + (came if one.sent or one.passed_on else "it was there")
+            )
+
+
+def _raise(failed: Mapping[str, SapwoodError]) -> None:
+    if failed:
+        raise folded(failed)

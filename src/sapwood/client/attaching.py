@@ -11,7 +11,7 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
-from sapwood.client.finding import asked, find_root, once_there, page_of
+from sapwood.client.finding import CREATE_TIMEOUT, asked, find_root, once_there, page_of
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
@@ -38,9 +38,6 @@ from sapwood.roots.rights import FrontEndRole
 from sapwood.session.port import SessionPort, SessionState
 
 RoleName = Literal["owner", "user", "watch"]
-
-CREATE_TIMEOUT = 150.0
-"""Seconds in which a session that is made must be ready, or wait for its machines."""
 
 END_TIMEOUT = 60.0
 """Seconds in which a session that is ended must be gone."""

@@ -18,7 +18,7 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.core.hints import command
-from sapwood.session.port import SessionState
+from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
@@ -27,6 +27,9 @@ T = TypeVar("T")
 
 LOOK: Final = 0.5
 """Seconds between two looks at a session that has not begun yet."""
+
+CREATE_TIMEOUT: Final = 150.0
+"""Seconds in which a session that is made must be ready, or wait for its machines."""
 
 CALL_TIMEOUT: Final = 30.0
 """Seconds in which a head answers."""

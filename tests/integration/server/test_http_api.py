@@ -18,7 +18,7 @@ import httpx
 import pytest
 from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 
-from sapwood.cli.dashboard_command import ticket
+from sapwood.cli.dashboard import ticket
 from sapwood.core.errors import ResourceError
 from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay

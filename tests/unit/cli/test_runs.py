@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
-from sapwood.cli import runs_command
+from sapwood.cli import runs
+from sapwood.cli.main import app
 from sapwood.comm.machine import machine_id
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
@@ -35,9 +37,10 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
         )
         return msgspec.to_builtins(head if name == calls.HELLO else record)
 
-    monkeypatch.setattr(runs_command, "asked_head", asked)
-    with pytest.raises(ConfigurationError, match="on the machine of its head, not here") as caught:
-        runs_command.show("a29", "sapwood://h:1", as_json=False)
-    assert caught.value.hint == "look there: `sapwood runs attach a2938a05 --cluster nw`"
-    with pytest.raises(ConfigurationError, match="on the machine of its head, not here"):
-        runs_command.follow("a29", "sapwood://h:1", None, as_json=False)
+    monkeypatch.setattr(runs, "asked_head", asked)
+    for verb in ("show", "attach"):
+        words = ["runs", verb, "a29", "--cluster", "sapwood://h:1"]
+        done = CliRunner().invoke(app, words, prog_name="sapwood")
+        assert done.exit_code == ConfigurationError.exit_code
+        assert "on the machine of its head, not here" in done.stderr
+        assert "look there: `sapwood runs attach a2938a05 --cluster nw`" in done.stderr

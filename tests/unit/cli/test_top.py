@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from sapwood.activity.progress import Progress, RunState
-from sapwood.cli.top_display import Snapshot, drawn
+from sapwood.cli.top import Snapshot, drawn
 from sapwood.head import calls
 from sapwood.views.overview import RunAndProgress, overview
 

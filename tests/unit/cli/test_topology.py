@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sapwood.cli import topology_tables
+from sapwood.cli import topology
 from sapwood.cli.main import app
 from sapwood.cli.present import WIDTH
 from sapwood.core.errors import InputError
@@ -104,8 +104,8 @@ def test_what_cannot_be_planned_is_refused(words: list[str], what: str) -> None:
 
 
 def test_links_between_machines_are_slower_unless_they_are_given() -> None:
-    here, between = topology_tables.links("20us,5us,2GB", "", several=True)
+    here, between = topology.links("20us,5us,2GB", "", several=True)
     assert between.latency > here.latency
     assert between.per_byte > here.per_byte
     with pytest.raises(InputError, match="5 machines"):
-        topology_tables.compare([], 3, 5, WaveLoad(1, 1), (here, LinkCost(1.0, 1.0, 1.0)))
+        topology.compare([], 3, 5, WaveLoad(1, 1), (here, LinkCost(1.0, 1.0, 1.0)))
