@@ -139,7 +139,7 @@ def _trouble(source: CudaSource, found: Trouble) -> Finding:
 def _match(word: str, node: Any) -> tuple[str, str] | None:
     for pattern, what, advice in REFUSED:
         if pattern.match(word):
-            ambiguous = word in {"surface", "texture", "cub", "cuda", "cute"}
+            ambiguous = word in {"surface", "texture", "cuda", "cute"}
             if ambiguous and not _is_type_or_scope(node):
                 continue
             return what, advice
@@ -147,7 +147,13 @@ def _match(word: str, node: Any) -> tuple[str, str] | None:
 
 
 def _is_type_or_scope(node: Any) -> bool:
-    return node.type in {"namespace_identifier", "type_identifier"}
+    """Whether a word is a type, or the first scope of a name: thrust::cuda is not cuda."""
+    if node.type == "namespace_identifier":
+        above = node.parent
+        inside = above.parent is not None and above.parent.type == "qualified_identifier"
+        is_first = not (inside and above.parent.child_by_field_name("name") == above)
+        return is_first and above.type != "namespace_definition"
+    return bool(node.type == "type_identifier")
 
 
 def _refused(source: CudaSource, node: Any, what: str, advice: str) -> Finding:

@@ -70,8 +70,6 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "libcu++",
             "use <atomic> and its like on the host, and CUDA's functions in kernels",
         ),
-        (r"thrust$", "Thrust", "write the loop as a kernel, or use <algorithm> on the host"),
-        (r"cub$", "CUB", "write the reduction or scan as a kernel"),
         (r"__nv_fp8\w*$|__nv_fp6\w*$|__nv_fp4\w*$", "8-bit and smaller floats", "use float"),
         (
             r"this_multi_grid$|multi_grid_group$|this_cluster$|cluster_group$",
@@ -111,7 +109,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     )
 )
 LIBRARY_HEADERS: Final = re.compile(
-    rb"(?:thrust|cub|cutlass|cute|cccl|cuda/(?:std|experimental))/"
+    rb"(?:cutlass|cute|cccl|cuda/(?:std|experimental))/"
     rb"|cuda/(?:atomic|functional|barrier|pipeline|semaphore|latch|annotated_ptr|ptx|stream_ref)"
     rb"|cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg|nvgraph"
     rb"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor"
@@ -119,3 +117,6 @@ LIBRARY_HEADERS: Final = re.compile(
     rb"|cuda_fp(?:8|6|4)\.h|mma\.h$|cuda_pipeline|cuda_awbarrier"
 )
 """Headers of which none may be there: what a program uses of them is refused, not that it asks."""
+
+OWN_HEADERS: Final = {b"thrust/": b"sapwood/thrust.h", b"cub/": b"sapwood/cub.h"}
+"""Folders of headers in whose place one header is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sapwood.gpu.cuda.constructs import LIBRARY_HEADERS
+from sapwood.gpu.cuda.constructs import LIBRARY_HEADERS, OWN_HEADERS
 from sapwood.gpu.cuda.precompiled import SHIM
 from sapwood.gpu.cuda.ptx import without_ptx
 
@@ -61,6 +61,9 @@ def rewritten(data: bytes) -> bytes:
 
 def _known_header(match: re.Match[bytes]) -> bytes:
     """Return an include that can be made: many programs include more libraries than they use."""
+    for folder, header in OWN_HEADERS.items():
+        if match[1].startswith(folder):
+            return b"#include <" + header + b">"
     if (
         not LIBRARY_HEADERS.match(match[1])
         or (SHIM / match[1].decode("utf-8", "replace")).is_file()

@@ -32,8 +32,7 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("curandState_t s;", "cuRAND"),
         ("cudnnHandle_t h;", "cuDNN"),
         ("void f() { ncclAllReduce(); }", "NCCL"),
-        ("void f() { thrust::sort(a, b); }", "Thrust"),
-        ("void f() { cub::DeviceScan::Sum(); }", "CUB"),
+        ("cuda::std::tuple<int> x;", "libcu++"),
         (KERNEL.format("cg::block_tile_memory<4, 64> m;"), "tiles of more than one warp"),
         ("cudaMemPoolPtrExportData data;", "memory pools of several processes"),
         ("cudaArray *image;", "surfaces and CUDA arrays"),
@@ -84,6 +83,8 @@ def test_each_construct_is_refused_with_its_line(text: str, what: str) -> None:
         "#include <cutlass/gemm.h>\n#include <npp.h>\n#include <cudnn.h>\n#include <mma.h>",
         "#include <cuda_gl_interop.h>\n#include <nvrtc.h>\n#include <cuda/barrier>",
         "__half x; half2 y; __nv_bfloat16 z;",
+        "void f() { thrust::sort(thrust::cuda::par.on(s), a, b); cub::DeviceScan::Sum(); }",
+        "namespace cuda { int x; }",
         KERNEL.format("auto g = cg::this_grid(); x[g.thread_rank()] = 1; b.sync(); w.sync();"),
         "void f() { cudaDeviceCanAccessPeer(&can, 0, 1); cudaLaunchHostFunc(s, f, 0); }",
         "void f() { int optixity = 1, nvmls = optixity; f(nvmls); }",
@@ -107,7 +108,7 @@ def test_headers_without_kernels_are_looked_at_too() -> None:
 def test_texts_that_only_talk_about_it_are_no_sources() -> None:
     files = {
         "a.cu": b"int x;",
-        "README.md": b"__global__ and thrust::sort",
+        "README.md": b"__global__ and nvcuda::wmma",
         "p.py": b"# cudaGraph_t",
     }
     assert list(read_sources(files)) == ["a.cu"]

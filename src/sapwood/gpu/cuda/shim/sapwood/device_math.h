@@ -4,6 +4,7 @@
 #include <math.h>
 #include <type_traits>
 
+#include "directed.h"
 #include "threads.h"
 #include "types.h"
 
@@ -28,6 +29,8 @@
 #define __exp10f(x) powf(10.0f, x)
 #define __sincosf sincosf
 static inline float __fdividef(float x, float y) { return x / y; }
+static inline float fdividef(float x, float y) { return x / y; }
+static inline double fdivide(double x, double y) { return x / y; }
 static inline float __saturatef(float x) { return x != x ? 0.0f : x < 0 ? 0.0f : x > 1 ? 1.0f : x; }
 // The C23 functions of a new C library have these names too, and no inline definition.
 #define rsqrtf sapwood_rsqrtf
@@ -84,36 +87,44 @@ static inline double erfinv(double x) {
     }
     return y;
 }
+// The modified Bessel functions of order 0 and 1, by their series.
+static inline double cyl_bessel_i0(double x) {
+    double term = 1, sum = 1;
+    for (int k = 1; term > 1e-17 * sum && k < 2000; k++) sum += term *= x * x / 4 / k / k;
+    return sum;
+}
+static inline double cyl_bessel_i1(double x) {
+    double term = x / 2, sum = term;
+    for (int k = 1; fabs(term) > 1e-17 * fabs(sum) && k < 2000; k++) sum += term *= x * x / 4 / k / (k + 1);
+    return sum;
+}
+static inline float cyl_bessel_i0f(float x) { return float(cyl_bessel_i0(x)); }
+static inline float cyl_bessel_i1f(float x) { return float(cyl_bessel_i1(x)); }
+// The lengths of vectors.
+static inline double norm(int n, const double *v) {
+    double length = 0;
+    for (int i = 0; i < n; i++) length = hypot(length, v[i]);
+    return length;
+}
+static inline float normf(int n, const float *v) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += double(v[i]) * v[i];
+    return float(sqrt(sum));
+}
+static inline double rnorm(int n, const double *v) { return 1.0 / norm(n, v); }
+static inline float rnormf(int n, const float *v) { return 1.0f / normf(n, v); }
 static inline double normcdfinv(double p) { return -M_SQRT2 * erfcinv(2 * p); }
 static inline float erfcxf(float x) { return float(erfcx(x)); }
 static inline float erfinvf(float x) { return float(erfinv(x)); }
 static inline float erfcinvf(float x) { return float(erfcinv(x)); }
 static inline float normcdfinvf(float x) { return float(normcdfinv(x)); }
 
-#define SAPWOOD_ROUNDED(T, name, expression)                                                     \
-    static inline T name##_rn expression static inline T name##_rz expression                    \
-    static inline T name##_ru expression static inline T name##_rd expression
-SAPWOOD_ROUNDED(float, __fadd, (float a, float b) { return a + b; })
-SAPWOOD_ROUNDED(float, __fsub, (float a, float b) { return a - b; })
-SAPWOOD_ROUNDED(float, __fmul, (float a, float b) { return a * b; })
-SAPWOOD_ROUNDED(float, __fdiv, (float a, float b) { return a / b; })
-SAPWOOD_ROUNDED(float, __frcp, (float a) { return 1.0f / a; })
-SAPWOOD_ROUNDED(float, __fsqrt, (float a) { return sqrtf(a); })
-SAPWOOD_ROUNDED(float, __fmaf, (float a, float b, float c) { return fmaf(a, b, c); })
-SAPWOOD_ROUNDED(double, __dadd, (double a, double b) { return a + b; })
-SAPWOOD_ROUNDED(double, __dsub, (double a, double b) { return a - b; })
-SAPWOOD_ROUNDED(double, __dmul, (double a, double b) { return a * b; })
-SAPWOOD_ROUNDED(double, __ddiv, (double a, double b) { return a / b; })
-SAPWOOD_ROUNDED(double, __drcp, (double a) { return 1.0 / a; })
-SAPWOOD_ROUNDED(double, __dsqrt, (double a) { return sqrt(a); })
-SAPWOOD_ROUNDED(double, __fma, (double a, double b, double c) { return fma(a, b, c); })
-#undef SAPWOOD_ROUNDED
 static inline float __frsqrt_rn(float x) { return 1.0f / sqrtf(x); }
 
 // Conversions clamp as the GPU's do; in C++ a value out of range would be undefined.
 namespace sapwood_cuda {
 template <class To, class From> To clamp_to(From x) {
-    if (x != x) return sizeof(To) == 8 ? std::numeric_limits<To>::min() : To(0);
+    if (x != x) return sizeof(To) == 8 ? To(1ull << 63) : To(0);
     if (x <= From(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     if (x >= From(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     return To(x);

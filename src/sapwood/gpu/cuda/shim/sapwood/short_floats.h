@@ -5,8 +5,6 @@
 
 namespace sapwood_cuda {
 
-enum class Rounding { nearest, zero, up, down };
-
 // Rounds to odd: what is rounded again to far fewer bits is right then.
 inline float odd_float(double x) {
     const float near = float(x);
@@ -84,8 +82,6 @@ template <class Format> unsigned short short_bits(double x, Rounding how) {
     return small && outward ? (unsigned short)(bits + 1) : bits;
 }
 template <class To> To integer_of(float x, Rounding how) {
-    if (x != x && sizeof(To) == 8) return To(1ull << 63);
-    if (x != x) return 0;
     return clamp_to<To>(how == Rounding::nearest ? std::nearbyint(x) : how == Rounding::zero ? std::trunc(x)
                         : how == Rounding::up ? std::ceil(x) : std::floor(x));
 }
