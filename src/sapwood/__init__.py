@@ -1,6 +1,6 @@
 """Sapwood turns a set of machines into one tree and runs compiled programs on it.
 
-What is listed in ``__all__`` is the public API; it lives in ``sapwood.client`` and is imported
+What is listed in ``__all__`` is the public API; each name is imported from its own module
 when first used, so that the processes of a cluster start fast. What programs are written with
 comes from its own module: a runner, which imports programs, needs nothing else of the client.
 
@@ -15,104 +15,78 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sapwood.activity.joined_agent import join_as_agent
-    from sapwood.client import (
-        ANY,
-        NOTHING,
-        AgentGroup,
+    from sapwood.activity.progress import Progress, RunState
+    from sapwood.activity.run import Run
+    from sapwood.activity.run_record import WorkRecord
+    from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
+    from sapwood.activity.task_future import TaskFuture
+    from sapwood.client.attaching import attach, create_session, request_session
+    from sapwood.client.cluster import AgentView, Cluster
+    from sapwood.client.detached_runs import DetachedRun, DetachedRuns, runs
+    from sapwood.client.executing import ExecResult, NodeResult, execute
+    from sapwood.client.group import AgentGroup
+    from sapwood.client.hosts import connect, dask, kubernetes, on, ray, slurm, ssh
+    from sapwood.client.local import local
+    from sapwood.client.merged import Merged
+    from sapwood.client.messages import QueryResult
+    from sapwood.client.persistent import PersistentDataset
+    from sapwood.client.staging import Stage
+    from sapwood.client.stream import Stream, StreamCounters, StreamView
+    from sapwood.client.submitting import TaskOptions
+    from sapwood.client.topology import Topology
+    from sapwood.code.filter import NOTHING, Filter
+    from sapwood.code.load import load_program
+    from sapwood.code.program import Program, native, parameter
+    from sapwood.code.result_memory import empty, zeros
+    from sapwood.code.runner.here import Here, here
+    from sapwood.code.watch import Version, Watch
+    from sapwood.comm.groups.handle import Group
+    from sapwood.comm.messages import PlaceReport
+    from sapwood.comm.messaging.envelope import ANY
+    from sapwood.core.errors import (
         AgentLostError,
-        AgentStatistics,
-        AgentView,
         ArgumentError,
         BuildError,
         CancelledError,
         ClosedError,
-        Cluster,
-        CollectReport,
         CommunicationError,
         CompilerMissingError,
         ConfigurationError,
         DataError,
         DataMissingError,
-        Dataset,
         DataShapeError,
         DataValueError,
-        DetachedRun,
-        DetachedRuns,
         DrainedError,
-        EnvironmentReport,
-        ExecResult,
         ExecutionError,
-        Filter,
         FunctionMissingError,
-        FunctionStatistics,
-        Group,
         GroupError,
-        Here,
         InputError,
         InternalError,
-        InvitationView,
         MemoryLimitError,
-        Merged,
-        Message,
         NodeLostError,
-        NodeResult,
         NotReadyError,
         ParameterError,
-        PersistentDataset,
-        PlaceReport,
         ProcessSpentError,
-        Program,
         ProgramError,
-        Progress,
         ProtocolError,
-        QueryResult,
-        Request,
         ResourceError,
-        Run,
         RunnerCrashError,
-        RunState,
-        RunStatistics,
         SapwoodError,
         SecurityError,
-        Settings,
-        Stage,
+        TimeLimitError,
+        UserCodeError,
+    )
+    from sapwood.core.request import Message, Request, wait_all, wait_any
+    from sapwood.data.dataset import Dataset
+    from sapwood.data.sources import load
+    from sapwood.environment.settings import Settings
+    from sapwood.head.stage_reports import (
+        CollectReport,
+        EnvironmentReport,
         StagedFiles,
         StageReport,
-        Stream,
-        StreamCounters,
-        StreamView,
-        TaskFuture,
-        TaskOptions,
-        TimeLimitError,
-        Topology,
-        UserCodeError,
-        Version,
-        Watch,
-        WaveResult,
-        WorkRecord,
-        attach,
-        connect,
-        create_session,
-        dask,
-        empty,
-        execute,
-        here,
-        kubernetes,
-        load,
-        load_program,
-        local,
-        native,
-        on,
-        parameter,
-        ray,
-        request_session,
-        runs,
-        slurm,
-        ssh,
-        wait_all,
-        wait_any,
-        zeros,
     )
+    from sapwood.session.port import InvitationView, WaveResult
 
 __version__ = "0.1.0"
 
@@ -216,65 +190,51 @@ __all__ = [
     "zeros",
 ]
 
-_ERRORS = (
-    "AgentLostError",
-    "ArgumentError",
-    "BuildError",
-    "CancelledError",
-    "ClosedError",
-    "CommunicationError",
-    "CompilerMissingError",
-    "ConfigurationError",
-    "DataError",
-    "DataMissingError",
-    "DataShapeError",
-    "DataValueError",
-    "DrainedError",
-    "ExecutionError",
-    "FunctionMissingError",
-    "GroupError",
-    "NodeLostError",
-    "NotReadyError",
-    "SecurityError",
-    "InputError",
-    "InternalError",
-    "MemoryLimitError",
-    "ParameterError",
-    "ProcessSpentError",
-    "ProgramError",
-    "ProtocolError",
-    "ResourceError",
-    "RunnerCrashError",
-    "SapwoodError",
-    "TimeLimitError",
-    "UserCodeError",
-)
-
-_FOR_PROGRAMS = {
-    "Program": "sapwood.code.program",
-    "Filter": "sapwood.code.filter",
-    "NOTHING": "sapwood.code.filter",
-    "native": "sapwood.code.program",
-    "parameter": "sapwood.code.program",
-    "empty": "sapwood.code.result_memory",
-    "zeros": "sapwood.code.result_memory",
-    "Group": "sapwood.comm.groups.handle",
-    "Here": "sapwood.code.runner.here",
-    "here": "sapwood.code.runner.here",
-    "join_as_agent": "sapwood.activity.joined_agent",
-    "ANY": "sapwood.comm.messaging.envelope",
-    "Message": "sapwood.core.request",
-    "Request": "sapwood.core.request",
-    "wait_all": "sapwood.core.request",
-    "wait_any": "sapwood.core.request",
-    **dict.fromkeys(_ERRORS, "sapwood.core.errors"),
+_HOMES = {
+    "sapwood.activity.joined_agent": "join_as_agent",
+    "sapwood.activity.progress": "Progress RunState",
+    "sapwood.activity.run": "Run",
+    "sapwood.activity.run_record": "WorkRecord",
+    "sapwood.activity.statistics": "AgentStatistics FunctionStatistics RunStatistics",
+    "sapwood.activity.task_future": "TaskFuture",
+    "sapwood.client.attaching": "attach create_session request_session",
+    "sapwood.client.cluster": "AgentView Cluster",
+    "sapwood.client.detached_runs": "DetachedRun DetachedRuns runs",
+    "sapwood.client.executing": "ExecResult NodeResult execute",
+    "sapwood.client.group": "AgentGroup",
+    "sapwood.client.hosts": "connect dask kubernetes on ray slurm ssh",
+    "sapwood.client.local": "local",
+    "sapwood.client.merged": "Merged",
+    "sapwood.client.messages": "QueryResult",
+    "sapwood.client.persistent": "PersistentDataset",
+    "sapwood.client.staging": "Stage",
+    "sapwood.client.stream": "Stream StreamCounters StreamView",
+    "sapwood.client.submitting": "TaskOptions",
+    "sapwood.client.topology": "Topology",
+    "sapwood.code.filter": "NOTHING Filter",
+    "sapwood.code.load": "load_program",
+    "sapwood.code.program": "Program native parameter",
+    "sapwood.code.result_memory": "empty zeros",
+    "sapwood.code.runner.here": "Here here",
+    "sapwood.code.watch": "Version Watch",
+    "sapwood.comm.groups.handle": "Group",
+    "sapwood.comm.messages": "PlaceReport",
+    "sapwood.comm.messaging.envelope": "ANY",
+    "sapwood.core.request": "Message Request wait_all wait_any",
+    "sapwood.data.dataset": "Dataset",
+    "sapwood.data.sources": "load",
+    "sapwood.environment.settings": "Settings",
+    "sapwood.head.stage_reports": "CollectReport EnvironmentReport StageReport StagedFiles",
+    "sapwood.session.port": "InvitationView WaveResult",
 }
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'sapwood' has no attribute {name!r}")
-    value = getattr(import_module(_FOR_PROGRAMS.get(name, "sapwood.client")), name)
+    value = getattr(import_module(_HOME_OF.get(name, "sapwood.core.errors")), name)
     globals()[name] = value
     return value
 

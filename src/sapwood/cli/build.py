@@ -67,9 +67,9 @@ def build(
     With --watch --json there is one line for each version.
     """
     with reported(debug=debug, as_json=as_json):
-        from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
         from sapwood.code.build import build as build_program  # noqa: PLC0415 - as above
         from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
+        from sapwood.code.load import load_program  # noqa: PLC0415 - --help must not load numpy
         from sapwood.code.target import parse_target  # noqa: PLC0415 - as above
         from sapwood.code.toolchain import by_zig  # noqa: PLC0415 - as above
 

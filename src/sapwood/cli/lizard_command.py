@@ -16,7 +16,7 @@ from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.present import print_json
 from sapwood.cli.progress import follow, open_display
-from sapwood.client import local
+from sapwood.client.local import local
 from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.directory import existing_directory, read_directory
 from sapwood.compat.lizard.execution import RunOutcome, run_with_runner

@@ -19,9 +19,9 @@ import msgspec
 import typer
 
 from sapwood.cli.present import print_json
-from sapwood.client import local
 from sapwood.client.cluster import Cluster
 from sapwood.client.hosts import on
+from sapwood.client.local import local
 from sapwood.code.cache import BuildCache
 from sapwood.compat.lizard.block_size import recommended_block
 from sapwood.compat.lizard.client import LizardClient

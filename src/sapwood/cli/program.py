@@ -48,10 +48,10 @@ def show(
     Sources are built if they are not yet: types come from a library's debug information.
     """
     with reported(debug=debug, as_json=as_json):
-        from sapwood.client import load_program  # noqa: PLC0415 - --help must not load numpy
         from sapwood.code.build import build  # noqa: PLC0415 - as above
         from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
         from sapwood.code.describe import describe  # noqa: PLC0415 - as above
+        from sapwood.code.load import load_program  # noqa: PLC0415 - --help must not load numpy
 
         configured = load_configuration(assignments(settings or (), "--set")).settings.cache
         cache = BuildCache(configured.path(), size_limit=configured.size)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sapwood.activity.run import Run
 from sapwood.cli import present, starting
 from sapwood.cli.credential_variables import files_for
 from sapwood.cli.declared import as_flags, declared, given_words
@@ -36,9 +37,11 @@ from sapwood.cli.run_inputs import loaded, naming_method, of_program
 from sapwood.cli.run_plan import show_plan
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.cli.runs import facts
-from sapwood.client import Cluster, Run, load_program, on
 from sapwood.client.allocation_chain import AllocationChain
+from sapwood.client.cluster import Cluster
 from sapwood.client.detached_runs import DetachedRun
+from sapwood.client.hosts import on
+from sapwood.code.load import load_program
 from sapwood.code.result_file import keep_result
 from sapwood.code.run_spec import PATH, RunSpec, option
 from sapwood.code.watch import Version

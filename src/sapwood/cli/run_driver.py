@@ -28,7 +28,7 @@ from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.run import RunOutput, run_once, run_through, starting_agents
 from sapwood.cli.run_inputs import loaded
-from sapwood.client import attach
+from sapwood.client.attaching import attach
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError

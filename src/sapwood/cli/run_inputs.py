@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
-from sapwood.client import Dataset, Program, load, load_program
+from sapwood.code.load import load_program
+from sapwood.code.program import Program
 from sapwood.code.run_spec import RunSpec
 from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
+from sapwood.data.dataset import Dataset
+from sapwood.data.sources import load
 
 
 def loaded(spec: RunSpec, output: Path | None) -> RunSpec:

@@ -12,10 +12,10 @@ from rich.text import Text
 from sapwood.cli.present import print_json, shortened, table, write
 from sapwood.cli.program import parameter_table
 from sapwood.cli.run_inputs import load_data
-from sapwood.client import load_program
 from sapwood.code.build import LibraryPlan, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.describe import ParameterDescription, describe
+from sapwood.code.load import load_program
 from sapwood.code.run_spec import RunSpec
 from sapwood.environment.configuration import load_configuration
 from sapwood.gpu.agents import agents_by_default
