@@ -36,6 +36,15 @@ CROSS: Final[Mapping[str, str]] = {"c": "gcc", "c++": "g++"}
 
 _NATIVE: Final[Mapping[str, str]] = {"aarch64": "-mcpu", "ppc64le": "-mcpu"}
 _GENERIC: Final[Mapping[str, str]] = {"x86_64": "-march=x86-64"}
+_NO_AVX512: Final = ("-mno-avx512f",)
+_ZIG_NO_AVX512: Final = "".join(
+    f"-avx512{part}"
+    for part in (
+        *("f", "bf16", "bitalg", "bw", "cd", "dq", "fp16", "ifma", "vbmi", "vbmi2", "vl", "vnni"),
+        *("vp2intersect", "vpopcntdq"),
+    )
+)
+"""Zig removes only the features that are named, not those that need them."""
 
 
 class Compiler(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,16 +135,23 @@ def by_zig(target: Target, environment: Mapping[str, str]) -> bool:
 
 
 def processor_flags(compiler: Compiler, target: Target) -> tuple[str, ...]:
-    """Return the flags by which a compiler uses the processor of a target."""
+    """Return the flags by which a compiler uses the processor of a target.
+
+    Clang gets no AVX-512: to read a thread-local variable of a shared library, a program calls
+    ``__tls_get_addr``. Clang (14 at least) keeps values in the registers ``zmm16`` to ``zmm31``
+    and ``k0`` to ``k7`` across that call, which changes them when the C library has to allocate.
+    Results were then silently wrong, once in each thread.
+    """
     if compiler.is_zig:
         return (zig_processor(target),)
     option = _NATIVE.get(target.architecture, "-march")
+    narrow = _NO_AVX512 if compiler.is_clang and target.architecture == "x86_64" else ()
     if target.is_host:
-        return (f"{option}=native",)
+        return (f"{option}=native", *narrow)
     if target.features == GENERIC or target.measured:
         generic = _GENERIC.get(target.architecture)
         return (generic,) if generic else ()
-    return (f"{option}={target.features.replace('_', '-')}",)
+    return (f"{option}={target.features.replace('_', '-')}", *narrow)
 
 
 def available_compilers(environment: Mapping[str, str]) -> tuple[Compiler, ...]:
@@ -267,7 +283,9 @@ def zig_target(target: Target) -> str:
 
 def zig_processor(target: Target) -> str:
     """Return the flag that says which processor it builds for."""
+    narrow = _ZIG_NO_AVX512 if target.architecture == "x86_64" else ""
     if target.is_host:
-        return "-mcpu=native"
-    generic = target.features == GENERIC or target.measured
-    return f"-mcpu={'baseline' if generic else target.features.replace('-', '_')}"
+        return f"-mcpu=native{narrow}"
+    if target.features == GENERIC or target.measured:
+        return "-mcpu=baseline"
+    return f"-mcpu={target.features.replace('-', '_')}{narrow}"

@@ -18,7 +18,7 @@ from sapwood.code import floating_point
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import run_compiler
 from sapwood.code.target import host_target
-from sapwood.code.toolchain import find_compiler
+from sapwood.code.toolchain import find_compiler, processor_flags
 from sapwood.core.errors import ResourceError
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.memory import available_memory, total_memory
@@ -99,7 +99,7 @@ class HostDevice:
                 target=host_target(),
                 environment=dict(os.environ),
             )
-            flags = ("-O3", "-march=native", "-fPIC", "-shared", "-lm")
+            flags = ("-O3", *processor_flags(compiler, request.target), "-fPIC", "-shared", "-lm")
             command = [*compiler.command, "kernels.c", *flags, "-o", "kernels.so"]
             run_compiler(command, request, what="the kernels do not compile")
             with floating_point.preserved():
