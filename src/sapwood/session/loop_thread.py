@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.failures import as_error, fail, log_failure
 from sapwood.core.futures import be_loop_thread
-from sapwood.session.shared_reactor import SharedReactor
+from sapwood.session.shared_reactor import FEWEST_FRAMES, SharedReactor
 
 T = TypeVar("T")
 
@@ -151,7 +152,14 @@ class LoopThread:
         self._ident = threading.get_ident()
         be_loop_thread()
         try:
-            self.loop.run()
+            while True:
+                try:
+                    self.loop.run()
+                    break
+                except RecursionError:
+                    if sys.getrecursionlimit() >= FEWEST_FRAMES:
+                        raise
+                    sys.setrecursionlimit(FEWEST_FRAMES)  # it was too low even to raise it there
         except BaseException as exception:  # noqa: BLE001 - the loop itself cannot continue
             log_failure(f"the event loop of '{self._name}'", exception)
             self.loop.close()  # calls what waits, and refuses what comes

@@ -2,12 +2,17 @@
 
 import contextlib
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from sapwood.comm.reactor import OnError, Reactor
 from sapwood.core.errors import ClosedError
+
+FEWEST_FRAMES = 200
+"""Lowest recursion limit at which the loop works. All threads of a process have the same limit, so
+the loop raises one that the user's code has set below this."""
 
 
 class SharedReactor(Reactor):
@@ -104,6 +109,8 @@ class SharedReactor(Reactor):
 
     def _woke(self) -> None:
         self._asleep = False
+        if sys.getrecursionlimit() < FEWEST_FRAMES:
+            sys.setrecursionlimit(FEWEST_FRAMES)
         given, soon = self._given, self._soon
         while given:
             soon.append(given.popleft())

@@ -181,7 +181,7 @@ class Runner:
 
     # The hot path is kept in one function on purpose: between calls other processes evict our
     # caches, so each further function costs a cache miss.
-    def serve(self) -> None:  # noqa: PLR0912, PLR0915 - see above
+    def serve(self) -> None:  # noqa: C901, PLR0912, PLR0915 - see above
         """Serve calls until there are no more."""
         control, results, caller = self._control, self._results, here.runner
         send, lend, take_back = control.send, results.lend, results.take_back
@@ -191,6 +191,11 @@ class Runner:
         decode_call, decode_plain, encode = calls.decode_call, values.decode_plain, calls.encode
         nothing, context, procedure = calls.Bulk(), "", ""
         state, lasting = self._state, True
+        frames, limit_frames, fewest_frames = (
+            sys.getrecursionlimit,
+            sys.setrecursionlimit,
+            sys.getrecursionlimit(),
+        )
         datagram, repeating = memoryview(self._datagram), self._repeating
         receive_one: Callable[[], int] = partial(control.recv_into, datagram)
         receive = receive_one
@@ -221,6 +226,8 @@ class Runner:
                 try:
                     result = run(work, argument)
                 finally:
+                    if frames() < fewest_frames:  # what follows needs them
+                        limit_frames(fewest_frames)
                     if getpid() != pid:
                         self._end_copy()
                     caller.busy = False
@@ -229,6 +236,7 @@ class Runner:
                 seconds = clock() - begin
                 body, payload = lend(result)
             except BaseException as problem:  # noqa: BLE001 - whatever user code raises is reported
+                limit_frames(max(frames(), fewest_frames))  # a module that was imported may set it
                 seconds = clock() - begin if begin else 0.0
                 results.abandon()
                 body, error = calls.Bulk(), user_error(problem, pickles=results.pickles).to_record()
