@@ -34,7 +34,12 @@ import msgspec
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.machine import boot_id
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import TlsConnection, connecting_context, parse_address
+from sapwood.comm.transport.tls import (
+    TlsConnection,
+    connecting_context,
+    node_of,
+    parse_address,
+)
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.contexts.process import c_library
 from sapwood.core import typed
@@ -645,6 +650,8 @@ def _join_again_at(credentials: Credentials, name: str, address: str, timeout: f
     head = f"{HEAD}.{credentials.node.partition('.')[2]}"
     context = connecting_context(credentials)
     with _reached(context, JOIN_PROTOCOL, address, timeout, head) as (secure, end):
+        if node_of(secure) != head:  # the certificate of a server may name several
+            raise _ImpostorError(address, "head of the cluster")
         _greeting(secure, end)
         return _joined(secure, end, "", name, credentials.authority, address)
 

@@ -23,7 +23,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from sapwood.comm.content import CHUNK, checked_sha256
-from sapwood.comm.transport.tls import accepting_context, connecting_context, parse_address
+from sapwood.comm.transport.tls import (
+    accepting_context,
+    connecting_context,
+    node_of,
+    parse_address,
+)
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.core.failures import as_error, new_thread
 from sapwood.environment.logs import logger
@@ -74,7 +79,7 @@ class StageServer:
                 return
             thread = new_thread("sapwood-stage-peer", self._serve, sock, peer)
             self._served[sock] = thread
-        thread.start()
+            thread.start()  # with the lock: else it may be waited for before
 
     def close(self) -> None:
         """Start to end all connections, without waiting."""
@@ -218,6 +223,9 @@ class StageFetch:
                 self._forget_socket()
                 reasons.append(f"{place[0]}:{place[1]}: {error.strerror or error}")
                 continue
+            if node_of(way) != node:  # the certificate of a server may name several
+                way.close()
+                raise self._lost("its certificate does not name one node")
             if way.selected_alpn_protocol() != STAGE_PROTOCOL:
                 way.close()
                 raise ProtocolError("that node serves no staged files", where=self._address)

@@ -615,7 +615,7 @@ class TlsPort:
     def _finished(self, handshake: _Handshake, peer: str) -> None:
         self._left(handshake)
         sock = handshake.sock
-        protocol, node = sock.selected_alpn_protocol(), _node_of(sock)
+        protocol, node = sock.selected_alpn_protocol(), node_of(sock)
         served = self._served.get(protocol or "")
         if served is None:
             self._refuse(sock, peer, "it speaks none of the protocols that are served here")
@@ -1017,7 +1017,7 @@ class _Dial:
         def done() -> None:
             if sock.selected_alpn_protocol() != self._protocol:
                 failed(_NotServedError(f"{self._protocol} is not served there"))
-            elif _node_of(sock) != self._node:
+            elif node_of(sock) != self._node:
                 failed(ConnectionError("its certificate does not name one node"))
             else:
                 del self._tries[handshake]
@@ -1394,7 +1394,7 @@ def _resent_by(sock: socket.socket) -> int | None:
     return int.from_bytes(told[_TOTAL_RETRANS], sys.byteorder)
 
 
-def _node_of(sock: ssl.SSLSocket) -> str | None:
+def node_of(sock: ssl.SSLSocket) -> str | None:
     """Return the node in a peer's certificate; empty without one, None if it names not just one."""
     certificate = sock.getpeercert()
     if not certificate:
