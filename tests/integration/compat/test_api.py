@@ -23,6 +23,7 @@ from sapwood.compat.lizard.client import LizardClient
 from sapwood.compat.lizard.directory import read_directory
 from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.programs import RegisteredPrograms
+from sapwood.compat.lizard.registration import checksum_of
 from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.compat.lizard.server import LizardServer
 from sapwood.compat.lizard.serving import LIMITS
@@ -341,6 +342,81 @@ def test_who_has_no_token_gets_nothing(server: Asked) -> None:
     page = {"origin": "http://example.org"}
     assert server.http.get("/shutdown", headers=page).status_code == 403
     assert server.post("/programs", name="x").status_code == 400  # it is still there
+
+
+ROUTES = (
+    ("GET", "/ruok"),
+    ("GET", "/shutdown"),
+    ("GET", "/clients"),
+    ("POST", "/clients"),
+    ("DELETE", "/clients/x"),
+    ("GET", "/programs"),
+    ("POST", "/programs"),
+    ("DELETE", f"/programs/{'0' * 40}"),
+    ("POST", f"/runtimes/{'0' * 40}"),
+    ("PUT", "/remote_event/x/y"),
+    ("GET", "/events/x"),
+)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil@127.0.0.1"}, 421),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://127.0.0.1:1"}, 403),
+        ({"origin": "null"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"sec-fetch-site": "same-site"}, 403),
+    ],
+)
+def test_requests_of_pages_and_for_other_hosts_are_refused(
+    server: Asked, headers: dict[str, str], status: int
+) -> None:
+    for method, path in ROUTES:
+        answer = server.http.request(method, path, headers=headers, json={"x": 1})
+        assert answer.status_code == status, (method, path, answer.text)
+    assert server.get("/ruok").text == "imok"
+
+
+def test_no_path_leads_to_other_files(
+    server: Asked, client: Asked, programs: RegisteredPrograms, tmp_path: Path
+) -> None:
+    server.register(EXAMPLES / "column_sums")
+    (tmp_path / "victim.json").write_text("safe")
+    before = set(tmp_path.rglob("*"))
+    names = ("../victim", "..%2fvictim", "%2e%2e%2fvictim", "..%5cvictim", "/etc/passwd", "%00")
+    for api in (server, client):
+        url = api.http.base_url
+        for name in names:
+            for method, path in (
+                ("GET", f"/programs/{name}"),
+                ("DELETE", f"/programs/{name}"),
+                ("GET", f"/events/{name}"),
+                ("DELETE", f"/clients/{name}"),
+                ("GET", f"/remote_event/{name}/{name}"),
+            ):
+                # httpx would take out the dots.
+                with socket.create_connection((url.host, url.port), 30) as raw:
+                    head = f"{method} {path} HTTP/1.1\r\nHost: {url.host}\r\n"
+                    head += f"Authorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n"
+                    raw.sendall(head.encode())
+                    answer = raw.makefile("rb").read()
+                assert answer[9:12] in {b"400", b"404", b"405"}, (method, path, answer)
+                assert b"safe" not in answer
+                assert b"root:" not in answer
+        found = read_directory(EXAMPLES / "column_sums")
+        for name in ("../evil.py", "/evil.py", "a/../../evil.py"):
+            data = json.loads(found.data)
+            data["sources"]["python"] = name
+            text = json.dumps(data)
+            event = api.event("/programs", name="x", data=text, checksum=checksum_of(text))
+            assert event["status"] == "failure"
+            assert "cannot name a file of a program" in event["result"]["error"]
+    assert (tmp_path / "victim.json").read_text() == "safe"
+    assert set(tmp_path.rglob("*")) == before
+    assert len(programs.all()) == 1
 
 
 def test_clients_come_and_go(server: Asked) -> None:

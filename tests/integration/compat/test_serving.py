@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,33 @@ def test_over_tls_with_a_token(
     worker.close()
     for failure in failures:
         raise failure
+
+
+def test_the_token_does_not_follow_a_redirect() -> None:
+    asked: list[str] = []
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_args: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(InputError, match="answers 302"):
+                RemoteServer(f"http://127.0.0.1:{server.server_port}", token=TOKEN).ask(
+                    "GET", "/ruok"
+                )
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == ["/ruok"]
 
 
 def test_other_machines_need_tls_and_a_token(certificate: dict[str, str], tmp_path: Path) -> None:

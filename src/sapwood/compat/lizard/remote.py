@@ -102,7 +102,10 @@ class RemoteServer:
         request = urllib.request.Request(  # noqa: S310 - http and https only, see above
             f"{self.url}{path}", body, headers, method=method
         )
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.ProxyHandler({}),
+            _NoRedirects(),
+        ]
         if self._context is not None:
             handlers.append(urllib.request.HTTPSHandler(context=self._context))
         try:
@@ -181,6 +184,13 @@ class RemoteServer:
             where=self.url,
             hint=f"name the file with its certificate: {CERTIFICATE_VARIABLE}=FILE",
         )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token would be sent to wherever it leads."""
+
+    def redirect_request(self, *_args: object) -> None:
+        """Have the answer reported as it is."""
 
 
 def trusting(certificate: str) -> ssl.SSLContext:
