@@ -1,4 +1,4 @@
-"""A proxy between a head and its clients that ends TLS, and shows a certificate of its own.
+"""A proxy between a head and its clients that ends TLS, and shows another certificate.
 
 It has the certificate of another node of the cluster, of a web server of the cluster, or of a
 head of a foreign authority. Each client checks who answers, at joining and at each connection
