@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/how-to/dashboard.md: `python scripts/dashboard_pictures.py`.
+"""Takes the pictures of docs/clusters/dashboard.md: `python scripts/dashboard_pictures.py`.
 
 It needs Debian's chromium and playwright. The cluster is simulated; pages and server are the real
 ones.

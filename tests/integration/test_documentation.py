@@ -1,4 +1,4 @@
-"""Runs the code of the README, the tutorial and the how-to guides, page by page.
+"""Runs the code of the README and the guides, page by page.
 
 A block after ``<!-- file: NAME -->`` is written to that file. The other Python blocks of a page
 run as one script, unless ``<!-- not run -->`` stands above. Every command in a shell block
@@ -22,13 +22,12 @@ from sapwood.cli.main import app
 from sapwood.cli.new import new
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("start", "programs", "tasks", "machines", "clusters", "tools")
 PAGES = [
     ROOT / "README.md",
-    *sorted((ROOT / "docs" / "tutorial").glob("*.md")),
-    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
-    ROOT / "docs" / "explanation" / "concepts.md",
+    *(page for folder in FOLDERS for page in sorted((ROOT / "docs" / folder).glob("*.md"))),
     ROOT / "docs" / "explanation" / "faq.md",
-    ROOT / "docs" / "gallery.md",
+    ROOT / "docs" / "reference" / "glossary.md",
     ROOT / "docs" / "reference" / "stores.md",
 ]
 _BLOCK = re.compile(
@@ -68,7 +67,7 @@ def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-EVERY_TIME = {"README.md", "first-run.md", "tasks.md", "streams.md", "concepts.md", "hosts.md"}
+EVERY_TIME = {"README.md", "first-run.md", "tasks.md", "streams.md", "glossary.md", "hosts.md"}
 """The pages whose Python runs in each run of the tests; that of the others runs each night."""
 
 
