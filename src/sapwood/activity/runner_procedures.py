@@ -291,7 +291,9 @@ class Procedures:
         return Work(partial(self._call, context), pickles=True, lasting=False)
 
     def _call(self, _context: str, argument: dict[str, Any]) -> Any:
-        function = _remembered(self._functions, argument["code"], self._load_function)
+        code = argument["code"]
+        key = argument.get("key") or hashlib.sha256(code).digest()
+        function = _remembered(self._functions, key, partial(self._load_function, code))
         arguments = argument["arguments"]
         if type(arguments) is Pickled:
             arguments = open_pickled(arguments)
@@ -304,17 +306,20 @@ class Procedures:
     def _native(self, _context: str, argument: dict[str, Any]) -> Any:
         if not self._crashes_watched:
             self._watch_crashes(typed.convert(argument["crash_handlers"], list[ContentRef]))
-        program = _remembered(self._programs, argument["code"], self._load_program)
+        code = argument["code"]
+        load = partial(self._load_program, code)
+        program = _remembered(self._programs, hashlib.sha256(code).digest(), load)
         args, kwargs = argument["arguments"]
         name = argument["native"]
         if "trace" in argument:
             return _in_trace(argument["trace"], name, program.call, name, args, kwargs)
         return program.call(name, args, kwargs)
 
-    def _load_function(self, code: bytes) -> Callable[..., Any]:
+    def _load_function(self, code: bytes | Pickled) -> Callable[..., Any]:
         self._make_site_ready()
         # Code of the user, as a library is: only a runner, which exists to run it, loads it.
-        function: Callable[..., Any] = pickle.loads(code)  # noqa: S301 - see above
+        pickled = code if isinstance(code, Pickled) else Pickled(code)
+        function: Callable[..., Any] = open_pickled(pickled, lasting=True)
         return function
 
     def _load_program(self, code: bytes) -> OpenProgram:
@@ -361,12 +366,11 @@ def make_procedures(
     return Procedures(blocks, affinity, content).table()
 
 
-def _remembered(known: OrderedDict[bytes, Any], code: bytes, load: Callable[[bytes], Any]) -> Any:
-    key = hashlib.sha256(code).digest()
+def _remembered(known: OrderedDict[bytes, Any], key: bytes, load: Callable[[], Any]) -> Any:
     if key in known:
         known.move_to_end(key)
         return known[key]
-    loaded = known[key] = load(code)
+    loaded = known[key] = load()
     while len(known) > MAX_OPEN_PROGRAMS:
         _, unused = known.popitem(last=False)
         if isinstance(unused, OpenProgram):

@@ -13,7 +13,7 @@ from typing import Any
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.task_batch import TaskBatch
-from sapwood.client.user_code import CodeMaker, Function, name_of
+from sapwood.client.user_code import CodeMaker, Function, FunctionCode, name_of
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.runner.calling_each import call_each
 from sapwood.core.arguments import duration, wait_time, whole
@@ -173,7 +173,7 @@ class Submitting(Executor):
     def _submit_all(
         self,
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         arguments: Iterable[tuple[tuple[Any, ...], dict[str, Any]]],
         name: str = "",
     ) -> list[TaskFuture]:
@@ -191,7 +191,7 @@ class Submitting(Executor):
     def _submit(
         self,
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         trace: Carrier | None = None,
@@ -213,7 +213,7 @@ class Submitting(Executor):
         self,
         awaited: "list[Future[Any]]",
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         trace: Carrier | None,

@@ -1,6 +1,7 @@
 """What user functions become when they travel: pickled code, or an image of a built program."""
 
 import functools
+import hashlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.comm import values
 from sapwood.comm.content import ContentRef
+from sapwood.comm.values import Pickled
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.core.shown import shown
 from sapwood.data.tables import native_argument, native_arguments
@@ -35,6 +37,9 @@ LARGE_FUNCTION = 2**24
 """Bytes of a function from which a warning tells of what is in it."""
 
 Function = Callable[..., Any] | NativeFunctionRef
+
+FunctionCode = dict[str, Any]
+"""The code of a function, as a part of the argument of each of its calls."""
 
 _log = logger("tasks")
 
@@ -79,8 +84,8 @@ class CodeMaker:
         self._programs: OrderedDict[tuple[str, str], NativeProgram] = OrderedDict()
         self._warned = False
 
-    def code(self, function: Function) -> bytes:
-        """Return the code of a function.
+    def code(self, function: Function) -> FunctionCode:
+        """Return the code of a function; large arrays in it travel beside it, as arguments do.
 
         Raises:
             ConfigurationError: It cannot be called.
@@ -88,18 +93,25 @@ class CodeMaker:
             BuildError: Its program does not compile.
         """
         if isinstance(function, NativeFunctionRef):
-            return self._native(function.program).image
+            return {"code": self._native(function.program).image}
         if not callable(function):
             raise ConfigurationError(
                 f"{shown(function)} cannot be called",
                 hint="pass a function, or program['name']",
             )
-        return self._pickled(function)
+        pickled = self._pickled(function, beside=True)
+        if not pickled.buffers:
+            return {"code": pickled.data}
+        # Runners know the function by this key: to hash megabytes at each call takes long.
+        key = hashlib.sha256(pickled.data)
+        for buffer in pickled.buffers:
+            key.update(buffer.data)
+        return {"code": pickled, "key": key.digest()}
 
     def call(
         self,
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
@@ -124,7 +136,7 @@ class CodeMaker:
     def plain_call(
         self,
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
@@ -144,7 +156,7 @@ class CodeMaker:
             }
             procedure, debug_files, content = "native", native.built.debug_files, native.content
         else:
-            argument = {"code": code, "arguments": (args, kwargs)}
+            argument = {**code, "arguments": (args, kwargs)}
             procedure, debug_files, content = self._procedure, {}, ()
         if trace:
             argument["trace"] = trace
@@ -157,7 +169,7 @@ class CodeMaker:
     def pickled_call(
         self,
         function: Function,
-        code: bytes,
+        code: FunctionCode,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         limit: float,
@@ -182,7 +194,7 @@ class CodeMaker:
             "open files, make locks and connections inside the function",
         )
         pickling.check_versions(pickled.data, name, self._pythons())
-        argument = {"code": code, "arguments": pickled}
+        argument = {**code, "arguments": pickled}
         encoded = values.encode({**argument, "trace": trace} if trace else argument).owned()
         return TaskCall(self._procedure, name, encoded, limit, {}, self.pickle)
 
@@ -205,19 +217,19 @@ class CodeMaker:
             )
             return user, native.built.debug_files
         steps = makes_steps(function)
-        pickled = self._pickled(function)
-        return UserCode(name_of(function), pickled, steps=steps, time_limit=limit), {}
+        pickled = self._pickled(function, beside=False)
+        return UserCode(name_of(function), pickled.data, steps=steps, time_limit=limit), {}
 
-    def _pickled(self, function: Callable[..., Any]) -> bytes:
-        pickled = _pickled(function)
-        pickling.check_versions(pickled, name_of(function), self._pythons())
-        if len(pickled) > LARGE_FUNCTION and not self._warned:
+    def _pickled(self, function: Callable[..., Any], *, beside: bool) -> Pickled:
+        pickled = _pickled(function, beside=beside)
+        pickling.check_versions(pickled.data, name_of(function), self._pythons())
+        if len(pickled.data) > LARGE_FUNCTION and not self._warned:
             self._warned = True
             _log.warning(
                 "a function carries large data in its closure, its defaults or globals",
                 function=name_of(function),
-                size=describe_size(len(pickled)),
-                hint="give them as arguments: arrays then travel in shared memory",
+                size=describe_size(len(pickled.data)),
+                hint="keep them in arrays: these travel in shared memory",
             )
         return pickled
 
@@ -240,9 +252,12 @@ class CodeMaker:
         return native
 
 
-def _pickled(function: Callable[..., Any]) -> bytes:
+def _pickled(function: Callable[..., Any], *, beside: bool) -> Pickled:
+    """Return a pickled function, with large arrays beside it or inside."""
     try:
-        return pickling.pickle_of(function)
+        if beside:
+            return pickling.with_buffers(function)
+        return Pickled(pickling.pickle_of(function))
     except SapwoodError as error:  # it holds a cluster, a stream, a future
         raise error.located(name_of(function)) from None
     except Exception as error:

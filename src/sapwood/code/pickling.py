@@ -144,6 +144,30 @@ def pickle_of(
     return file.getvalue()
 
 
+def with_buffers(value: Any) -> Pickled:
+    """Pickle a value as :func:`pickle_of`; copies of its large buffers travel beside the pickle.
+
+    Raises:
+        Exception: It cannot be pickled.
+    """
+    pickled = _beside(value)
+    copies = [np.frombuffer(one.tobytes(), np.uint8) for one in pickled.buffers]
+    return Pickled(pickled.data, copies)
+
+
+def _beside(value: Any) -> Pickled:
+    buffers: list[np.ndarray[Any, Any]] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < LONG:
+            return True
+        buffers.append(np.frombuffer(raw, np.uint8))
+        return False
+
+    return Pickled(pickle_of(value, stays), buffers)
+
+
 def dump(value: Any, what: str, hint: str) -> Pickled:
     """Pickle a value; large buffers stay where they are and travel beside the pickle.
 
@@ -159,17 +183,8 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
         >>> open_pickled(dump({1, frozenset({2})}, "a set", "")) == {1, frozenset({2})}
         True
     """
-    buffers: list[np.ndarray[Any, Any]] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < LONG:
-            return True
-        buffers.append(np.frombuffer(raw, np.uint8))
-        return False
-
     try:
-        data = pickle_of(value, stays)
+        return _beside(value)
     except SapwoodError:
         raise
     except Exception as error:
@@ -177,18 +192,23 @@ def dump(value: Any, what: str, hint: str) -> Pickled:
             hint = "use fewer levels of lists and dictionaries in one another"
         why = str(error).rstrip(".")
         raise DataValueError(f"{what} cannot travel: {why}", hint=hint) from error
-    return Pickled(data, buffers)
 
 
-def open_pickled(pickled: Pickled) -> Any:
+def open_pickled(pickled: Pickled, *, lasting: bool = False) -> Any:
     """Return the value of a pickle, which can execute any code.
 
     Its arrays may be written to, in copies where their memory is read-only.
 
+    Args:
+        pickled: The pickle.
+        lasting: Whether the value outlives the memory of the pickle.
+
     Raises:
         Exception: Whatever the classes of its objects raise.
     """
-    buffers = [each if each.flags.writeable else each.copy() for each in pickled.buffers]
+    buffers = [
+        each.copy() if lasting or not each.flags.writeable else each for each in pickled.buffers
+    ]
     # Only runners, which exist to run the user's code, and the front end that asked come here.
     return pickle.loads(pickled.data, buffers=buffers)  # noqa: S301 - see above
 

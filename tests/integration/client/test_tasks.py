@@ -81,6 +81,22 @@ def test_arguments_and_results_are_what_values_may_be(cluster: sapwood.Cluster) 
     assert rest == {"text": "x" * 100_000, "number": 1 + 2j}
 
 
+def test_large_arrays_in_closures_stay_what_they_are(cluster: sapwood.Cluster) -> None:
+    first, second = np.arange(2**16, dtype=np.float64), -np.arange(2**16, dtype=np.float64)
+    for _ in range(3):  # the memory that they came in is used again meanwhile
+        for large in (first, second):
+            ends = list(cluster.map(lambda i, large=large: float(large[-i]), [1, 2, 3, 4]))
+            assert ends == [float(large[-i]) for i in (1, 2, 3, 4)]
+        assert cluster.submit(lambda a: float(a.sum()), np.ones(2**17)).result(60) == 2**17
+
+    def write() -> bool:
+        first[0] = 7.0
+        return first.flags.owndata or first.flags.writeable
+
+    assert cluster.submit(write).result(60)
+    assert first[0] == 0.0
+
+
 def test_closures_and_their_arguments_travel(cluster: sapwood.Cluster) -> None:
     factor = 7
 

@@ -7,12 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.client import user_code
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
+from sapwood.code.pickling import open_pickled
 from sapwood.core.errors import ConfigurationError, DataValueError
 
 LEVELS = 100_000
@@ -113,6 +115,19 @@ def test_programs_that_stay_open_are_bounded(
     assert len(maker._programs) == 3
 
 
+def test_large_arrays_of_a_function_travel_beside_its_pickle(maker: CodeMaker) -> None:
+    codes = []
+    for end in (0.0, 1.0):
+        large = np.zeros(100_000)
+        large[-1] = end
+        codes.append(maker.code(lambda large=large: float(large[-1])))
+    assert all(len(one["code"].data) < 2000 for one in codes)
+    assert codes[0]["code"].data == codes[1]["code"].data
+    assert codes[0]["key"] != codes[1]["key"]
+    assert [open_pickled(one["code"], lasting=True)() for one in codes] == [0.0, 1.0]
+    assert call(maker, abs, -1).argument.nbytes == 0
+
+
 def test_a_function_with_large_data_is_warned_of_once(
     maker: CodeMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +140,4 @@ def test_a_function_with_large_data_is_warned_of_once(
     assert told == []
     maker.code(lambda: large)
     maker.code(lambda: large)
-    assert [one["hint"] for one in told] == [
-        "give them as arguments: arrays then travel in shared memory"
-    ]
+    assert [one["hint"] for one in told] == ["keep them in arrays: these travel in shared memory"]
