@@ -9,30 +9,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import Annotated, TextIO
 
 import typer
 
 from sapwood.cli import completion, present
-from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reported
+from sapwood.cli.failures import EXIT_INTERRUPTED, explain, reporting
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
+from sapwood.code.build import Built
+from sapwood.code.build import build as build_program
+from sapwood.code.cache import BuildCache
+from sapwood.code.load import load_program
+from sapwood.code.program import Program
+from sapwood.code.target import Target, parse_target
+from sapwood.code.toolchain import by_zig
+from sapwood.code.watch import Version, Watch
 from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
-if TYPE_CHECKING:
-    from sapwood.code.build import Built
-    from sapwood.code.cache import BuildCache
-    from sapwood.code.program import Program
-    from sapwood.code.target import Target
-    from sapwood.code.watch import Version
-
-
 _SLOW = "zig compiles its own libraries for a target first, which takes about a minute once"
 
 
+@reporting
 def build(
     program: Annotated[
         str,
@@ -66,27 +67,20 @@ def build(
 
     With --watch --json there is one line for each version.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.code.build import build as build_program  # noqa: PLC0415 - as above
-        from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
-        from sapwood.code.load import load_program  # noqa: PLC0415 - --help must not load numpy
-        from sapwood.code.target import parse_target  # noqa: PLC0415 - as above
-        from sapwood.code.toolchain import by_zig  # noqa: PLC0415 - as above
-
-        configured = load_configuration(assignments(settings or (), "--set")).settings.cache
-        cache = BuildCache(configured.path(), size_limit=configured.size)
-        targets = [parse_target(text) for text in target or ["native"]]
-        if watch:
-            with termination_interrupts():
-                raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
-        loaded = load_program(program)
-        found = []
-        with termination_interrupts():  # compilers end too
-            for each in targets:
-                why = _SLOW if by_zig(each, os.environ) else ""
-                with passing_seconds(f"building for {each.triple}", sys.stderr, why=why):
-                    found.append(build_program(loaded, cache=cache, target=each))
-        show_built(loaded, found, as_json=as_json)
+    configured = load_configuration(assignments(settings or (), "--set")).settings.cache
+    cache = BuildCache(configured.path(), size_limit=configured.size)
+    targets = [parse_target(text) for text in target or ["native"]]
+    if watch:
+        with termination_interrupts():
+            raise typer.Exit(watch_program(program, targets, cache, as_json=as_json))
+    loaded = load_program(program)
+    found = []
+    with termination_interrupts():  # compilers end too
+        for each in targets:
+            why = _SLOW if by_zig(each, os.environ) else ""
+            with passing_seconds(f"building for {each.triple}", sys.stderr, why=why):
+                found.append(build_program(loaded, cache=cache, target=each))
+    show_built(loaded, found, as_json=as_json)
 
 
 def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_json: bool) -> int:
@@ -95,8 +89,6 @@ def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_
     Returns:
         The exit code: 130, as only Ctrl-C ends it.
     """
-    from sapwood.code.watch import Watch  # noqa: PLC0415 - as above
-
     show = _show_version_json if as_json else _show_version
     watch = Watch(program, targets=lambda: targets, cache=cache, on_version=show)
     try:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug, Json, Set, assignments, existing_file
 from sapwood.cli.present import print_json, table, write
 from sapwood.environment.configuration import Row, load_configuration
@@ -20,6 +20,7 @@ app = typer.Typer(help="Show and check the configuration.", no_args_is_help=True
 
 
 @app.command()
+@reporting
 def show(
     *,
     origin: Annotated[
@@ -30,22 +31,22 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show every setting; without --origin the output is a configuration file itself."""
-    with reported(debug=debug, as_json=as_json):
-        configuration = load_configuration(assignments(settings or (), "--set"))
-        if as_json:
-            print_json(
-                {
-                    "settings": configuration.settings,
-                    "origins": {row.key: row.origin for row in configuration.rows()},
-                }
-            )
-        elif origin:
-            write(_origin_table(configuration.rows()))
-        else:
-            typer.echo(configuration.to_toml(), nl=False)
+    configuration = load_configuration(assignments(settings or (), "--set"))
+    if as_json:
+        print_json(
+            {
+                "settings": configuration.settings,
+                "origins": {row.key: row.origin for row in configuration.rows()},
+            }
+        )
+    elif origin:
+        write(_origin_table(configuration.rows()))
+    else:
+        typer.echo(configuration.to_toml(), nl=False)
 
 
 @app.command()
+@reporting
 def validate(
     file: Annotated[
         Path | None,
@@ -56,15 +57,14 @@ def validate(
     debug: Debug = False,
 ) -> None:
     """Check configuration files and SAPWOOD_ variables; an error names file and line."""
-    with reported(debug=debug, as_json=as_json):
-        if file is None:
-            load_configuration()
-        else:
-            read_file(existing_file(file), "file", socket.gethostname())
-        if as_json:
-            print_json({"valid": True, "file": None if file is None else str(file)})
-        else:
-            typer.echo(f"{file or 'the configuration'} is valid")
+    if file is None:
+        load_configuration()
+    else:
+        read_file(existing_file(file), "file", socket.gethostname())
+    if as_json:
+        print_json({"valid": True, "file": None if file is None else str(file)})
+    else:
+        typer.echo(f"{file or 'the configuration'} is valid")
 
 
 def _origin_table(rows: Sequence[Row]) -> Table:

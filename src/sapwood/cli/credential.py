@@ -10,11 +10,28 @@ from typing import Annotated, Any
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import (
+    connected,
+)
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
+from sapwood.core.hostset import fold_hosts
 from sapwood.environment.units import parse_duration
+from sapwood.head.calls import IssueCredential
+from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.security.capabilities import (
+    Capability,
+    HolderKey,
+    holder_text,
+    read_holder,
+)
+from sapwood.security.credential_file import (
+    MAX_FILE,
+    read_secret,
+    write_secret,
+)
 
 app = typer.Typer(help="Say who may do what in a cluster that is up.", no_args_is_help=True)
 
@@ -52,6 +69,7 @@ Given = Annotated[
 
 
 @app.command()
+@reporting
 def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
@@ -76,30 +94,23 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     debug: Debug = False,
 ) -> None:
     """Issue a credential; any holder of its line has its rights."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head.calls import IssueCredential  # noqa: PLC0415 - as above
-        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
-        from sapwood.security.capabilities import read_holder  # noqa: PLC0415 - as above
-
-        wanted = IssueCredential(
-            subject=subject,
-            rights=_words(rights),
-            role=role,
-            session=session,
-            nodes=nodes,
-            lifetime=parse_duration(ttl) if ttl else 0.0,
-            holder=read_holder(holder) if holder else b"",
-            user=user,
-        )
-        with connected(name) as head:
-            made = head.client.call(IssuedCredentials.issue, wanted)
-        _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
+    wanted = IssueCredential(
+        subject=subject,
+        rights=_words(rights),
+        role=role,
+        session=session,
+        nodes=nodes,
+        lifetime=parse_duration(ttl) if ttl else 0.0,
+        holder=read_holder(holder) if holder else b"",
+        user=user,
+    )
+    with connected(name) as head:
+        made = head.client.call(IssuedCredentials.issue, wanted)
+    _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
 
 
 @app.command()
+@reporting
 def attenuate(  # noqa: PLR0913 - each parameter is one option of the command line
     given: Given,
     *,
@@ -115,63 +126,58 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
     debug: Debug = False,
 ) -> None:
     """Make a credential that allows less than another one; no head is asked."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.security.capabilities import read_holder  # noqa: PLC0415 - as above
-
-        made = _read(given).attenuate(
-            rights=_words(rights) if rights else None,
-            session=session or None,
-            nodes=nodes or None,
-            not_after=time.time() + parse_duration(ttl) if ttl else None,
-            holder=read_holder(holder) if holder else None,
-            user=user or None,
-            subject=subject,
-        )
-        _give(made.text, output, made.id, as_json=as_json, more={})
+    made = _read(given).attenuate(
+        rights=_words(rights) if rights else None,
+        session=session or None,
+        nodes=nodes or None,
+        not_after=time.time() + parse_duration(ttl) if ttl else None,
+        holder=read_holder(holder) if holder else None,
+        user=user or None,
+        subject=subject,
+    )
+    _give(made.text, output, made.id, as_json=as_json, more={})
 
 
 @app.command()
+@reporting
 def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
     """Show what a credential says that it allows; only a head knows whether that is so."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.core.hostset import fold_hosts  # noqa: PLC0415 - --help must load little
-        from sapwood.security.capabilities import holder_text  # noqa: PLC0415 - as above
-
-        credential = _read(given)
-        said = credential.claims
-        facts = {
-            "id": credential.id,
-            "ids": list(said.ids),
-            "cluster": said.cluster,
-            "subject": said.subject,
-            "rights": sorted(said.names),
-            "session": said.session,
-            "nodes": "" if said.nodes is None else fold_hosts(sorted(said.nodes)),
-            "not_after": said.not_after,
-            "holder": holder_text(said.holder) if said.holder else "",
-            "user": said.user,
-            "pin": credential.authority,
-        }
-        if as_json:
-            print_json(facts)
-            return
-        ended = " (over)" if said.not_after < time.time() else ""
-        rows = [
-            ("id", credential.id),
-            *((("of", ", ".join(said.ids[:-1])),) if len(said.ids) > 1 else ()),
-            ("cluster", said.cluster),
-            ("for", said.subject or "any holder"),
-            ("rights", ", ".join(sorted(said.names)) or "none"),
-            ("session", said.session or "all"),
-            ("nodes", "all" if said.nodes is None else str(facts["nodes"]) or "none"),
-            ("until", _time(said.not_after) + ended),
-            ("runs as", said.user or "the user of each node"),
-            ("bound to", str(facts["holder"]) or "nobody"),
-        ]
-        write(table("", ("", "credential"), rows, wrap="credential"))
+    credential = _read(given)
+    said = credential.claims
+    facts = {
+        "id": credential.id,
+        "ids": list(said.ids),
+        "cluster": said.cluster,
+        "subject": said.subject,
+        "rights": sorted(said.names),
+        "session": said.session,
+        "nodes": "" if said.nodes is None else fold_hosts(sorted(said.nodes)),
+        "not_after": said.not_after,
+        "holder": holder_text(said.holder) if said.holder else "",
+        "user": said.user,
+        "pin": credential.authority,
+    }
+    if as_json:
+        print_json(facts)
+        return
+    ended = " (over)" if said.not_after < time.time() else ""
+    rows = [
+        ("id", credential.id),
+        *((("of", ", ".join(said.ids[:-1])),) if len(said.ids) > 1 else ()),
+        ("cluster", said.cluster),
+        ("for", said.subject or "any holder"),
+        ("rights", ", ".join(sorted(said.names)) or "none"),
+        ("session", said.session or "all"),
+        ("nodes", "all" if said.nodes is None else str(facts["nodes"]) or "none"),
+        ("until", _time(said.not_after) + ended),
+        ("runs as", said.user or "the user of each node"),
+        ("bound to", str(facts["holder"]) or "nobody"),
+    ]
+    write(table("", ("", "credential"), rows, wrap="credential"))
 
 
 @app.command()
+@reporting
 def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key is, or will be.")],
     *,
@@ -179,53 +185,39 @@ def key(
     debug: Debug = False,
 ) -> None:
     """Make a key in a file, if it is not there, and show its public half for --holder."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.security.capabilities import (  # noqa: PLC0415 - --help must load little
-            HolderKey,
-            holder_text,
-        )
-        from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
-            read_secret,
-            write_secret,
-        )
-
-        made = not file.exists()
-        if made:
-            write_secret(file, HolderKey.create().text)
-        public = holder_text(HolderKey.parse(read_secret(file)).public)
-        if as_json:
-            print_json({"public": public, "made": made})
-        else:
-            typer.echo(public)
+    made = not file.exists()
+    if made:
+        write_secret(file, HolderKey.create().text)
+    public = holder_text(HolderKey.parse(read_secret(file)).public)
+    if as_json:
+        print_json({"public": public, "made": made})
+    else:
+        typer.echo(public)
 
 
 @app.command("list")
+@reporting
 def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List the credentials that the head has issued; their keys are kept nowhere."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
+    with connected(name) as head:
+        found = head.client.call(IssuedCredentials.known)
+    if as_json:
+        print_json({"credentials": found})
+        return
+    rows = [
+        (
+            one.id,
+            one.subject or "-",
+            f"revoked {_time(one.revoked)}" if one.revoked else _time(one.not_after),
+            _summary(one),
         )
-        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            found = head.client.call(IssuedCredentials.known)
-        if as_json:
-            print_json({"credentials": found})
-            return
-        rows = [
-            (
-                one.id,
-                one.subject or "-",
-                f"revoked {_time(one.revoked)}" if one.revoked else _time(one.not_after),
-                _summary(one),
-            )
-            for one in found
-        ]
-        write(table("", ("id", "for", "until", "allows"), rows, wrap="allows"))
+        for one in found
+    ]
+    write(table("", ("id", "for", "until", "allows"), rows, wrap="allows"))
 
 
 @app.command()
+@reporting
 def revoke(
     block: Annotated[
         str, typer.Argument(metavar="ID", help="Which, as list and show name it; or its file.")
@@ -236,33 +228,24 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Revoke a credential and all derived from it; clients that use it are disconnected."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head.parts.credentials import IssuedCredentials  # noqa: PLC0415 - as above
-
-        wanted = _read(block).id if Path(block).is_file() else block
-        with connected(name) as head:
-            done = head.client.call(IssuedCredentials.revoke, wanted)
-        if as_json:
-            print_json(done)
-            return
-        count = len(done.nodes) + len(done.missing)
-        typer.echo(
-            f"revoked {done.id}: {len(done.nodes)} of {count} nodes know, "
-            f"{done.front_ends} front ends were cut off"
-        )
-        if not done.known:
-            typer.echo("This head did not issue it; a holder may have narrowed another one to it.")
-        if done.missing:
-            typer.echo(f"These nodes are notified when they are back: {', '.join(done.missing)}")
+    wanted = _read(block).id if Path(block).is_file() else block
+    with connected(name) as head:
+        done = head.client.call(IssuedCredentials.revoke, wanted)
+    if as_json:
+        print_json(done)
+        return
+    count = len(done.nodes) + len(done.missing)
+    typer.echo(
+        f"revoked {done.id}: {len(done.nodes)} of {count} nodes know, "
+        f"{done.front_ends} front ends were cut off"
+    )
+    if not done.known:
+        typer.echo("This head did not issue it; a holder may have narrowed another one to it.")
+    if done.missing:
+        typer.echo(f"These nodes are notified when they are back: {', '.join(done.missing)}")
 
 
 def _read(given: str) -> Any:
-    from sapwood.security.capabilities import Capability  # noqa: PLC0415 - --help must load little
-    from sapwood.security.credential_file import MAX_FILE, read_secret  # noqa: PLC0415 - as above
-
     if given == "-":
         return Capability.parse(sys.stdin.read(MAX_FILE))
     if given.startswith("swc1."):
@@ -278,10 +261,6 @@ def _give(
 ) -> None:
     """Show a new credential, or write it to a file."""
     if output is not None:
-        from sapwood.security.credential_file import (  # noqa: PLC0415 - --help must load little
-            write_secret,
-        )
-
         write_secret(output, text)
     if as_json:
         shown = {"credential": text} if output is None else {"file": str(output)}

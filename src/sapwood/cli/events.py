@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import queue
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import (
+    connected,
+)
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json
 from sapwood.core import typed
@@ -18,14 +21,15 @@ from sapwood.core.hostset import expand_hosts
 from sapwood.core.shown import shown
 from sapwood.core.terminal_text import printable
 from sapwood.environment.units import parse_duration
-
-if TYPE_CHECKING:
-    from sapwood.head.ledger import LedgerEvent
+from sapwood.head import calls
+from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts.events import Events
 
 LOOK = 0.5
 """Seconds between two checks whether the head still runs."""
 
 
+@reporting
 def events(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     name: Cluster = "default",
@@ -51,42 +55,34 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
     debug: Debug = False,
 ) -> None:
     """Show what happened: nodes, refusals, credentials, sessions, runs, changes of the policy."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
-        from sapwood.head.ledger import EventQuery, LedgerEvent  # noqa: PLC0415 - as above
-        from sapwood.head.parts.events import Events  # noqa: PLC0415 - as above
+    query = EventQuery(
+        since=_since(since) if since else 0.0,
+        nodes=expand_hosts(nodes) if nodes else [],
+        session=session,
+        kinds=list(kind or ()),
+        limit=limit,
+    )
+    coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
-        query = EventQuery(
-            since=_since(since) if since else 0.0,
-            nodes=expand_hosts(nodes) if nodes else [],
-            session=session,
-            kinds=list(kind or ()),
-            limit=limit,
-        )
-        coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    def noticed(what: str, value: Any) -> None:
+        if what == calls.EVENT_NOTED:
+            coming.put(typed.convert(value, LedgerEvent))
 
-        def noticed(what: str, value: Any) -> None:
-            if what == calls.EVENT_NOTED:
-                coming.put(typed.convert(value, LedgerEvent))
-
-        with connected(name) as head:
-            if follow:
-                head.subscribe(noticed)
-                head.client.call(Events.follow, query)
-            page = head.client.call(Events.find, query)
-            if as_json and not follow:
-                print_json({"events": page.events, "ledger": page.state})
-                return
-            for event in page.events:
-                _show(event, as_json=as_json)
-            if page.state.trouble:
-                typer.echo(f"The ledger cannot be written: {page.state.trouble}.", err=True)
-            last = max((one.number for one in page.events), default=0)
-            if follow:
-                _follow(head, coming, last, as_json=as_json)
+    with connected(name) as head:
+        if follow:
+            head.subscribe(noticed)
+            head.client.call(Events.follow, query)
+        page = head.client.call(Events.find, query)
+        if as_json and not follow:
+            print_json({"events": page.events, "ledger": page.state})
+            return
+        for event in page.events:
+            _show(event, as_json=as_json)
+        if page.state.trouble:
+            typer.echo(f"The ledger cannot be written: {page.state.trouble}.", err=True)
+        last = max((one.number for one in page.events), default=0)
+        if follow:
+            _follow(head, coming, last, as_json=as_json)
 
 
 def _follow(head: Any, coming: queue.SimpleQueue[Any], last: int, *, as_json: bool) -> None:

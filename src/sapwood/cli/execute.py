@@ -7,11 +7,16 @@ from typing import Annotated
 import typer
 
 from sapwood.cli import starting
-from sapwood.cli.failures import reported
+from sapwood.cli.execute_command import (
+    ExecRequest,
+    run_everywhere,
+)
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug, Set, assignments, machines_of
 from sapwood.core.errors import ArgumentError
 
 
+@reporting
 def execute(  # noqa: PLR0913 - each is an option of the command
     command: Annotated[
         list[str],
@@ -97,33 +102,27 @@ def execute(  # noqa: PLR0913 - each is an option of the command
 
     Ctrl-C interrupts the command on all nodes, a second one kills it; nothing is left behind.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.execute_command import (  # noqa: PLC0415 - --help must not load so much
-            ExecRequest,
-            run_everywhere,
-        )
-
-        flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
-        if on is not None and session is not None:
-            raise ArgumentError("--on and --session are both given", hint="leave one out")
-        if on is not None:
-            flags["cluster.on"] = machines_of(on, None, cluster) or on
-        if session is not None:
-            flags["cluster.on"] = f"session:{session}"
-        if nodes and on is None and session is None:
-            flags["cluster.on"] = machines_of("head", None, cluster) or "head"
-        if environment is not None:
-            flags["environment.packages"] = environment
-        request = ExecRequest(
-            command=command,
-            flags=flags,
-            label=label,
-            stdin=stdin,
-            folder=folder,
-            as_json=as_json,
-            cluster=cluster,
-            nodes=nodes,
-            raw=raw,
-        )
-        starting.say("starting the nodes")
-        raise typer.Exit(run_everywhere(request))
+    flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
+    if on is not None and session is not None:
+        raise ArgumentError("--on and --session are both given", hint="leave one out")
+    if on is not None:
+        flags["cluster.on"] = machines_of(on, None, cluster) or on
+    if session is not None:
+        flags["cluster.on"] = f"session:{session}"
+    if nodes and on is None and session is None:
+        flags["cluster.on"] = machines_of("head", None, cluster) or "head"
+    if environment is not None:
+        flags["environment.packages"] = environment
+    request = ExecRequest(
+        command=command,
+        flags=flags,
+        label=label,
+        stdin=stdin,
+        folder=folder,
+        as_json=as_json,
+        cluster=cluster,
+        nodes=nodes,
+        raw=raw,
+    )
+    starting.say("starting the nodes")
+    raise typer.Exit(run_everywhere(request))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -60,7 +60,7 @@ class LazyCommands(MutableMapping[str, Any]):
 class LazyGroup(TyperGroup):
     """A group whose help text and completion import no command; a subclass has the entries."""
 
-    entries: Mapping[str, LazyEntry] = {}
+    entries: ClassVar[Mapping[str, LazyEntry]] = {}
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

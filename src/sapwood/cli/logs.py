@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from sapwood.cli import cluster_logs
 from sapwood.cli.failures import reported
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.log_lines import described
@@ -77,8 +78,6 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
         after = time.time() - parse_duration(since) if since else 0.0
         wanted = Wanted(component or (), _checked(level), names, after)
         if name:
-            from sapwood.cli import cluster_logs  # noqa: PLC0415 - --help must load little
-
             if files:
                 raise InputError("--cluster and files are both given", hint="leave one of them out")
             stack.enter_context(termination_interrupts())

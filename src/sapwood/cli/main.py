@@ -72,7 +72,8 @@ COMMANDS = {
     ),
     "program": LazyEntry("sapwood.cli.program:app", "Describe programs."),
     "node": LazyEntry(
-        "sapwood.cli.node:app", "Look at this machine, join a cluster, and manage its nodes."
+        "sapwood.cli.node_commands:app",
+        "Look at this machine, join a cluster, and manage its nodes.",
     ),
     "stage": LazyEntry("sapwood.cli.stage:app", "Keep files on the nodes of a cluster."),
     "token": LazyEntry("sapwood.cli.token:app", "Manage join tokens."),

@@ -7,12 +7,13 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug
 from sapwood.core.errors import InputError
 from sapwood.core.hints import command_line
 
 
+@reporting
 def new(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder to make; its name is the program's.")
@@ -25,13 +26,12 @@ def new(
     debug: Debug = False,
 ) -> None:
     """Make a folder with a small program that runs, to be changed into yours."""
-    with reported(debug=debug):
-        files = new_program(language)
-        _write(folder, files)
-        typer.echo(f"made {folder} with {', '.join(files)}")
-        typer.echo(f"next:  {command_line('run', str(folder))}")
-        typer.echo(f"then edit {folder / next(iter(files))}; run it again at each edit with")
-        typer.echo(f"       {command_line('run', str(folder), '--watch')}")
+    files = new_program(language)
+    _write(folder, files)
+    typer.echo(f"made {folder} with {', '.join(files)}")
+    typer.echo(f"next:  {command_line('run', str(folder))}")
+    typer.echo(f"then edit {folder / next(iter(files))}; run it again at each edit with")
+    typer.echo(f"       {command_line('run', str(folder), '--watch')}")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

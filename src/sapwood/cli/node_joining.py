@@ -1,4 +1,4 @@
-"""What ``sapwood node join`` does before it is a node: it hides the token, and may go behind.
+"""``sapwood node join``: it hides the token, and may go behind.
 
 It imports little: the process that becomes the node imports all of it anyway.
 """
@@ -8,9 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from typing import Annotated
+
+import typer
 
 from sapwood.cli import starting
+from sapwood.cli.failures import reporting
 from sapwood.cli.node_ready import NodeReady, show_ready
+from sapwood.cli.options import Debug
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.environment import background
@@ -25,6 +30,35 @@ READY_TIMEOUT = 60.0
 
 
 _read_ready: Callable[[bytes], NodeReady] = typed.json_reader(NodeReady)
+
+
+@reporting
+def join(
+    line: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOKEN@HOST:PORT",
+            help="What `sapwood up` shows; - reads it from standard input.",
+        ),
+    ],
+    *,
+    label: Annotated[
+        str, typer.Option("--as", metavar="LABEL", help="What this node is called.")
+    ] = "",
+    background: Annotated[
+        bool, typer.Option("--background", help="Return when it has joined.")
+    ] = False,
+    find: Annotated[
+        bool,
+        typer.Option(
+            "--find", help="Look for the head of the token on this network; no HOST:PORT is needed."
+        ),
+    ] = False,
+    ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
+    debug: Debug = False,
+) -> None:
+    """Make this machine a node of a cluster, until Ctrl-C or the cluster's end."""
+    join_here(line, label, ready_descriptor, behind=background, find=find)
 
 
 def join_here(

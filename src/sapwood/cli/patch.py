@@ -5,21 +5,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.present import print_json
 from sapwood.core.errors import BuildError, InputError
+from sapwood.gpu.cuda.check import (
+    Finding,
+    unsupported,
+)
+from sapwood.gpu.cuda.executable import (
+    build_executable,
+    with_headers,
+)
+from sapwood.gpu.cuda.lint import (
+    find_lanes_in_step,
+    find_traps,
+)
+from sapwood.gpu.cuda.parse import read_sources
+from sapwood.gpu.cuda.patch import KernelMode, patch_sources
+from sapwood.gpu.cuda.units import Reading
 
-if TYPE_CHECKING:
-    from sapwood.gpu.cuda.check import Finding
-    from sapwood.gpu.cuda.patch import KernelMode
 
-
+@reporting
 def patch(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CUDA sources.")],
     *,
@@ -47,26 +59,18 @@ def patch(
 
     --build makes a program of sources that have a main(); C++ and C may be among them then.
     """
-    with reported(debug=debug, as_json=as_json):
-        macros = dict(_macro(each) for each in define or ())
-        if build is not None:
-            _build(files, build, include or [], macros, as_json=as_json)
-            return
-        if len(files) > 1:
-            raise InputError("several sources", where="FILE", hint="take one, or say --build")
-        _show(files[0], include or [], macros, check=check, as_json=as_json)
+    macros = dict(_macro(each) for each in define or ())
+    if build is not None:
+        _build(files, build, include or [], macros, as_json=as_json)
+        return
+    if len(files) > 1:
+        raise InputError("several sources", where="FILE", hint="take one, or say --build")
+    _show(files[0], include or [], macros, check=check, as_json=as_json)
 
 
 def _build(
     files: list[Path], output: Path, include: list[Path], macros: dict[str, str], *, as_json: bool
 ) -> None:
-    from sapwood.gpu.cuda.executable import (  # noqa: PLC0415 - --help must not load the parser
-        build_executable,
-        with_headers,
-    )
-    from sapwood.gpu.cuda.lint import find_lanes_in_step  # noqa: PLC0415 - as above
-    from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
-
     with termination_interrupts():  # compilers end too
         kernels = build_executable(files, output, folders=include, macros=macros)
     sources = read_sources(with_headers(files, include), macros)
@@ -85,18 +89,6 @@ def _macro(text: str) -> tuple[str, str]:
 def _show(
     file: Path, include: list[Path], macros: dict[str, str], *, check: bool, as_json: bool
 ) -> None:
-    from sapwood.gpu.cuda.check import (  # noqa: PLC0415 - --help must not load the parser
-        unsupported,
-    )
-    from sapwood.gpu.cuda.executable import with_headers  # noqa: PLC0415 - as above
-    from sapwood.gpu.cuda.lint import (  # noqa: PLC0415 - as above
-        find_lanes_in_step,
-        find_traps,
-    )
-    from sapwood.gpu.cuda.parse import read_sources  # noqa: PLC0415 - as above
-    from sapwood.gpu.cuda.patch import patch_sources  # noqa: PLC0415 - as above
-    from sapwood.gpu.cuda.units import Reading  # noqa: PLC0415 - as above
-
     # Names are those from the folder of the source, as they are in a program.
     found = with_headers([file], include)
     names = {name: os.path.relpath(name, file.parent) for name in found}

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import (
+    connected,
+)
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core import typed
 from sapwood.core.errors import InputError
-
-if TYPE_CHECKING:
-    from sapwood.head.calls import SessionRecord
+from sapwood.head import calls
+from sapwood.head.calls import SessionRecord
+from sapwood.head.parts.policy import Policy
+from sapwood.roots.session_policy import BY_CREATOR
 
 app = typer.Typer(help="Show and change the policy of a running cluster.", no_args_is_help=True)
 
 
 @app.command()
+@reporting
 def show(
     key: Annotated[str, typer.Argument(metavar="[KEY]", help="A key or an area; else all.")] = "",
     *,
@@ -28,24 +33,19 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show the policy, and where each line comes from."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            found = head.client.call(Policy.rows, key)
-        if as_json:
-            print_json({"policy": found})
-            return
-        rows = [(one.key, one.value, one.origin) for one in found]
-        write(table("", ("key", "value", "origin"), rows, wrap="value"))
-        if len(found) == 1:
-            write(f"{found[0].about} It is {found[0].expected}.")
+    with connected(name) as head:
+        found = head.client.call(Policy.rows, key)
+    if as_json:
+        print_json({"policy": found})
+        return
+    rows = [(one.key, one.value, one.origin) for one in found]
+    write(table("", ("key", "value", "origin"), rows, wrap="value"))
+    if len(found) == 1:
+        write(f"{found[0].about} It is {found[0].expected}.")
 
 
 @app.command("set")
+@reporting
 def change(
     key: Annotated[str, typer.Argument(metavar="KEY", help="For example idle.session.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="For example 2h.")] = "",
@@ -58,34 +58,25 @@ def change(
     debug: Debug = False,
 ) -> None:
     """Change the policy; it counts at once, and when the head starts again."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head import calls  # noqa: PLC0415 - as above
-        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
-
-        if reset == bool(value):
-            raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
-        with connected(name) as head:
-            found = head.client.call(Policy.change, key, value)
-            there = head.client.call(calls.LIST_SESSIONS)
-        others = _with_own(key, typed.convert(there, list[calls.SessionRecord]))
-        if as_json:
-            print_json({"policy": found, "keep_their_own": others})
-            return
-        for row in found:
-            typer.echo(f"{row.key} = {row.value}  ({row.origin})")
-            if row.counts:
-                typer.echo(f"It counts {row.counts}.")
-        if others:
-            typer.echo(f"Sessions that keep what they were made with: {', '.join(others)}.")
+    if reset == bool(value):
+        raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
+    with connected(name) as head:
+        found = head.client.call(Policy.change, key, value)
+        there = head.client.call(calls.LIST_SESSIONS)
+    others = _with_own(key, typed.convert(there, list[calls.SessionRecord]))
+    if as_json:
+        print_json({"policy": found, "keep_their_own": others})
+        return
+    for row in found:
+        typer.echo(f"{row.key} = {row.value}  ({row.origin})")
+        if row.counts:
+            typer.echo(f"It counts {row.counts}.")
+    if others:
+        typer.echo(f"Sessions that keep what they were made with: {', '.join(others)}.")
 
 
 def _with_own(key: str, sessions: list[SessionRecord]) -> list[str]:
     """Return the sessions whose creator has chosen a value: the policy does not change it there."""
-    from sapwood.roots.session_policy import BY_CREATOR  # noqa: PLC0415 - --help must load little
-
     return [
         one.handle
         for one in sessions
@@ -96,27 +87,22 @@ def _with_own(key: str, sessions: list[SessionRecord]) -> list[str]:
 
 
 @app.command()
+@reporting
 def history(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """Show who changed the policy."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
+    with connected(name) as head:
+        found = head.client.call(Policy.history)
+    if as_json:
+        print_json({"changes": found})
+        return
+    rows = [
+        (
+            f"{dt.datetime.fromtimestamp(one.time, dt.UTC).astimezone():%Y-%m-%d %H:%M}",
+            one.key,
+            one.before or "-",
+            one.value or "reset",
+            one.by or "the user of the head",
         )
-        from sapwood.head.parts.policy import Policy  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            found = head.client.call(Policy.history)
-        if as_json:
-            print_json({"changes": found})
-            return
-        rows = [
-            (
-                f"{dt.datetime.fromtimestamp(one.time, dt.UTC).astimezone():%Y-%m-%d %H:%M}",
-                one.key,
-                one.before or "-",
-                one.value or "reset",
-                one.by or "the user of the head",
-            )
-            for one in found
-        ]
-        write(table("", ("when", "key", "before", "after", "by"), rows, wrap="after"))
+        for one in found
+    ]
+    write(table("", ("when", "key", "before", "after", "by"), rows, wrap="after"))

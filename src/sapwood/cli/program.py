@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -12,24 +12,27 @@ from rich.table import Table
 from rich.text import Text
 
 from sapwood.cli import completion, present
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
+from sapwood.code.build import build
+from sapwood.code.cache import BuildCache
+from sapwood.code.describe import (
+    FunctionDescription,
+    ParameterDescription,
+    ProgramDescription,
+    TargetDescription,
+    describe,
+)
+from sapwood.code.load import load_program
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
-
-if TYPE_CHECKING:
-    from sapwood.code.describe import (
-        FunctionDescription,
-        ParameterDescription,
-        ProgramDescription,
-        TargetDescription,
-    )
 
 app = typer.Typer(help="Look at programs.", no_args_is_help=True)
 
 
 @app.command()
+@reporting
 def show(
     program: Annotated[
         str,
@@ -47,21 +50,15 @@ def show(
 
     Sources are built if they are not yet: types come from a library's debug information.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.code.build import build  # noqa: PLC0415 - as above
-        from sapwood.code.cache import BuildCache  # noqa: PLC0415 - as above
-        from sapwood.code.describe import describe  # noqa: PLC0415 - as above
-        from sapwood.code.load import load_program  # noqa: PLC0415 - --help must not load numpy
-
-        configured = load_configuration(assignments(settings or (), "--set")).settings.cache
-        cache = BuildCache(configured.path(), size_limit=configured.size)
-        loaded = load_program(program)
-        built = build(loaded, cache=cache)
-        found = describe(loaded, built)
-        if as_json:
-            print_json(found)
-        else:
-            _show(found)
+    configured = load_configuration(assignments(settings or (), "--set")).settings.cache
+    cache = BuildCache(configured.path(), size_limit=configured.size)
+    loaded = load_program(program)
+    built = build(loaded, cache=cache)
+    found = describe(loaded, built)
+    if as_json:
+        print_json(found)
+    else:
+        _show(found)
 
 
 def parameter_table(parameters: Sequence[ParameterDescription]) -> Table:

@@ -7,18 +7,23 @@ from typing import Annotated
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
+from sapwood.cli.head_connection import (
+    connected,
+)
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
 from sapwood.core.hints import command_line
 from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
+from sapwood.head.parts.tokens import JoinTokens
 
 app = typer.Typer(help="Let machines join a cluster that is up.", no_args_is_help=True)
 
 
 @app.command()
+@reporting
 def create(
     *,
     name: Cluster = "default",
@@ -31,39 +36,29 @@ def create(
     debug: Debug = False,
 ) -> None:
     """Show a new line with which a machine joins."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            line = head.client.call(JoinTokens.create, uses, parse_duration(ttl), names)
-        if as_json:
-            print_json(line)
-        else:
-            typer.echo(command_line("node", "join", line.text))
+    with connected(name) as head:
+        line = head.client.call(JoinTokens.create, uses, parse_duration(ttl), names)
+    if as_json:
+        print_json(line)
+    else:
+        typer.echo(command_line("node", "join", line.text))
 
 
 @app.command("list")
+@reporting
 def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List the tokens that can be used; their secrets are kept nowhere."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
-        )
-        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            found = head.client.call(JoinTokens.usable)
-        if as_json:
-            print_json({"tokens": found})
-            return
-        rows = [(one.id, str(one.uses), _time(one.expires), one.names) for one in found]
-        write(table("", ("id", "uses>", "until", "names"), rows, wrap="names"))
+    with connected(name) as head:
+        found = head.client.call(JoinTokens.usable)
+    if as_json:
+        print_json({"tokens": found})
+        return
+    rows = [(one.id, str(one.uses), _time(one.expires), one.names) for one in found]
+    write(table("", ("id", "uses>", "until", "names"), rows, wrap="names"))
 
 
 @app.command()
+@reporting
 def revoke(
     token: Annotated[str, typer.Argument(metavar="ID", help="Which one, as list shows it.")],
     *,
@@ -72,22 +67,16 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Revoke a join token; nodes that joined by it stay."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.head_connection import (  # noqa: PLC0415 - --help must load little
-            connected,
+    with connected(name) as head:
+        known = head.client.call(JoinTokens.revoke, token)
+    if not known:
+        raise InputError(
+            f"there is no token {shown(token)}", hint="`sapwood token list` shows them"
         )
-        from sapwood.head.parts.tokens import JoinTokens  # noqa: PLC0415 - as above
-
-        with connected(name) as head:
-            known = head.client.call(JoinTokens.revoke, token)
-        if not known:
-            raise InputError(
-                f"there is no token {shown(token)}", hint="`sapwood token list` shows them"
-            )
-        if as_json:
-            print_json({"revoked": token})
-        else:
-            typer.echo(f"revoked {token}")
+    if as_json:
+        print_json({"revoked": token})
+    else:
+        typer.echo(f"revoked {token}")
 
 
 def _time(seconds: float) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.present import print_json, table, write
-
-if TYPE_CHECKING:
-    from sapwood.code.toolchain_list import LanguageStatus, Toolchain
+from sapwood.code.target import host_target
+from sapwood.code.toolchain_list import (
+    LanguageStatus,
+    Toolchain,
+    list_languages,
+    list_toolchains,
+)
 
 app = typer.Typer(help="Look at compilers and their targets.", no_args_is_help=True)
 
@@ -23,35 +26,29 @@ def _noun() -> None:
 
 
 @app.command("list")
+@reporting
 def list_all(*, as_json: Json = False, debug: Debug = False) -> None:
     """List the compilers, their targets, and which languages can be built.
 
     A star marks the compiler that builds a language for this machine.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.code.target import host_target  # noqa: PLC0415 - --help must not load numpy
-        from sapwood.code.toolchain_list import (  # noqa: PLC0415 - as above
-            list_languages,
-            list_toolchains,
+    environment = dict(os.environ)
+    toolchains, known = list_toolchains(environment), list_languages(environment)
+    if as_json:
+        host = host_target()
+        print_json(
+            {
+                "host": {"name": str(host), "triple": host.triple, "target": host},
+                "toolchains": toolchains,
+                "languages": known,
+            }
         )
-
-        environment = dict(os.environ)
-        toolchains, known = list_toolchains(environment), list_languages(environment)
-        if as_json:
-            host = host_target()
-            print_json(
-                {
-                    "host": {"name": str(host), "triple": host.triple, "target": host},
-                    "toolchains": toolchains,
-                    "languages": known,
-                }
-            )
-            return
-        write(f"this machine: {host_target()}", "")
-        tools = ("tool", "version", "compiles", "for")
-        write(table("Tool chains", tools, map(_toolchain_row, toolchains), wrap="version"), "")
-        kinds = ("language", "sources", "can be built here")
-        write(table("Languages", kinds, map(_language_row, known), wrap="can be built here"))
+        return
+    write(f"this machine: {host_target()}", "")
+    tools = ("tool", "version", "compiles", "for")
+    write(table("Tool chains", tools, map(_toolchain_row, toolchains), wrap="version"), "")
+    kinds = ("language", "sources", "can be built here")
+    write(table("Languages", kinds, map(_language_row, known), wrap="can be built here"))
 
 
 def _toolchain_row(each: Toolchain) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.cli import status_tables
+from sapwood.cli.failures import reporting
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, write
 
@@ -17,6 +18,7 @@ def _tree() -> None:
 
 
 @app.command()
+@reporting
 def status(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """Show how each node of a cluster is reached, and why one is not.
 
@@ -24,11 +26,8 @@ def status(*, name: Cluster = "default", as_json: Json = False, debug: Debug = F
     node is compared with the head clock now: ±1 ms means that they agree as far as this can be
     measured. A queue is what is written and not yet sent, or waits until the node takes it.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli import status_tables  # noqa: PLC0415 - --help must load little
-
-        found = status_tables.status_of(name)
-        if as_json:
-            print_json(found)
-        else:
-            write(*status_tables.links_shown(found))
+    found = status_tables.status_of(name)
+    if as_json:
+        print_json(found)
+    else:
+        write(*status_tables.links_shown(found))

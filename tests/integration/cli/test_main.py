@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from sapwood.cli import node_commands
 from sapwood.cli.failures import EXIT_CODES
+from sapwood.cli.lazy import LazyGroup
 from sapwood.cli.main import COMMANDS, app, main
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
@@ -49,12 +51,17 @@ def test_help_loads_no_command() -> None:
     assert len([name for name in loaded if name.startswith("sapwood.")]) < 30
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_can_be_loaded_and_says_what_the_list_says(name: str) -> None:
-    command = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
-    text = " ".join(inspect.cleandoc(command.help).split("\n\n")[0].split())
-    assert text == COMMANDS[name].about
-    assert command.hidden == COMMANDS[name].hidden
+@pytest.mark.parametrize(
+    "words", [*((name,) for name in COMMANDS), *(("node", name) for name in node_commands.COMMANDS)]
+)
+def test_a_command_can_be_loaded_and_says_what_the_list_says(words: tuple[str, ...]) -> None:
+    command, entry = typer.main.get_command(app), None
+    for word in words:
+        assert isinstance(command, LazyGroup)
+        entry, command = command.entries[word], command.commands[word]
+    assert entry is not None
+    text = " ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split())
+    assert (text, command.hidden) == (entry.about, entry.hidden)
 
 
 def test_version(sapwood: Sapwood) -> None:

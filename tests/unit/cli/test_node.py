@@ -5,16 +5,19 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from sapwood.cli import node
+from sapwood.cli import node_check
+from sapwood.cli.main import app
 from sapwood.environment.platform import PlatformItem, PlatformReport
 
 
 def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:
-    monkeypatch.setattr(node, "check_platform", lambda _settings, _devices: PlatformReport(items))
+    monkeypatch.setattr(
+        node_check, "check_platform", lambda _settings, _devices: PlatformReport(items)
+    )
 
 
 def test_this_machine() -> None:
-    answer = CliRunner().invoke(node.app, ["check"])
+    answer = CliRunner().invoke(app, ["node", "check"])
     assert answer.exit_code in {0, 5}
     assert "usable cores" in answer.stdout
     assert max(map(len, answer.stdout.splitlines())) <= 80
@@ -27,7 +30,7 @@ def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPat
         PlatformItem("compiler", "C++", "[c++] 12"),
         PlatformItem("limits", "open files", "256", "warning", "ulimit -n 4096"),
     )
-    answer = CliRunner().invoke(node.app, ["check"])
+    answer = CliRunner().invoke(app, ["node", "check"])
     assert answer.exit_code == 5
     lines = [line.split() for line in answer.stdout.splitlines()]
     assert ["✗", "compiler", "C", "not", "found"] in lines
@@ -38,7 +41,7 @@ def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPat
 
 def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
     shows(monkeypatch, PlatformItem("compiler", "C", "cc 12"))
-    answer = CliRunner().invoke(node.app, ["check", "--json"])
+    answer = CliRunner().invoke(app, ["node", "check", "--json"])
     assert answer.exit_code == 0
     shown = json.loads(answer.stdout)
     assert shown["ok"] is True

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from sapwood.cli import node
+from sapwood.cli.main import app
 from sapwood.gpu.devices.base import DeviceFacts
 from sapwood.gpu.discovery import choose_device, device_items, suggest_block, visible_gpus
 
@@ -43,7 +43,7 @@ def test_a_card_that_cannot_be_used_is_a_warning(tmp_path: Path) -> None:
 
 @pytest.mark.row("B-HW-1")
 def test_node_check_tells_the_devices() -> None:
-    answer = CliRunner().invoke(node.app, ["check", "--json"])
+    answer = CliRunner().invoke(app, ["node", "check", "--json"])
     shown = json.loads(answer.stdout)
     assert shown["devices"][-1]["backend"] == "host"
     assert any(item["group"] == "gpu" for item in shown["items"])
