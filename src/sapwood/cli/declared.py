@@ -1,7 +1,7 @@
 """Options of commands that follow from the structs which declare them.
 
 A command takes such a struct as a parameter, and has an option for each of its fields: see
-:func:`sapwood.code.run_spec.option`.
+:func:`sapwood.core.options.option`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import typer
 from sapwood.cli import completion
 from sapwood.cli.failures import reporting
 from sapwood.cli.options import assignments
-from sapwood.code.run_spec import PATH, SECONDS, OptionField, option_fields
 from sapwood.core.errors import InputError
+from sapwood.core.options import PATH, SECONDS, OptionField, option_fields
 from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 
@@ -70,6 +70,24 @@ def given_words(*specs: msgspec.Struct) -> dict[str, Any]:
         for spec in specs
         for one in fields_on_command_line(type(spec))
     }
+
+
+def words_of(spec: msgspec.Struct) -> list[str]:
+    """Return the words on a command line that give the options of a struct.
+
+    Options with their default value are left out.
+    """
+    words: list[str] = []
+    for one in fields_on_command_line(type(spec)):
+        value = getattr(spec, one.name)
+        if value == one.default:
+            continue
+        if one.kind is bool:
+            yes, _, no = one.words[0].partition("/")
+            words.append(yes if value else no)
+        else:
+            words += [one.words[0], str(value)]
+    return words
 
 
 def as_flags(spec: msgspec.Struct) -> dict[str, Any]:

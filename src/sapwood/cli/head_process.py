@@ -9,12 +9,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import typer
 
+from sapwood.cli.declared import words_of
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import print_json
 from sapwood.contexts.launchers.local import LocalLauncher
@@ -28,6 +29,7 @@ from sapwood.core.errors import (
     StoreUnavailableError,
 )
 from sapwood.core.hints import DEFAULT_CLUSTER, command, command_line
+from sapwood.core.options import option
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
@@ -69,29 +71,52 @@ JOIN_USES = 1000
 _log = logger("head")
 
 
-@dataclass(frozen=True)
-class UpRequest:
-    """What the user wants.
+class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``sapwood up``, each declared here only.
 
     Attributes:
-        name: Of the cluster.
-        listen: Where its head listens.
-        own_node: Whether this machine is a node.
-        announce: Whether it is announced on the local network.
-        store: Where the head keeps what it must not forget; empty for what the settings say.
+        name: Name of the cluster.
         flags: Settings by dotted key.
-        http: Where its HTTP server listens without TLS; empty for nowhere.
-        http_no_token: Whether that asks for no credential.
     """
 
-    name: str
-    listen: str
-    own_node: bool
-    announce: bool
-    store: str
-    flags: Mapping[str, str]
-    http: str = ""
-    http_no_token: bool = False
+    name: str = DEFAULT_CLUSTER
+    flags: Mapping[str, str] = {}
+    listen: Annotated[
+        str,
+        option(
+            "Where other machines reach this one, for example 0.0.0.0:7700; default: nowhere but "
+            "on this machine.",
+            "HOST:PORT",
+        ),
+    ] = "127.0.0.1:0"
+    own_node: Annotated[
+        bool,
+        option("Whether this machine is a node of the cluster.", words=("--node/--no-node",)),
+    ] = True
+    announce: Annotated[
+        bool, option("Let `sapwood node find` show it to machines on this network.")
+    ] = False
+    store: Annotated[
+        str,
+        option(
+            "Where the head keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX. "
+            "A second `sapwood up` with the same store stands by and takes over. "
+            "Default: SQLite on this machine.",
+            "ADDRESS",
+        ),
+    ] = ""
+    http: Annotated[
+        str,
+        option(
+            "Serve HTTP (API, dashboard, metrics) also here, without TLS: an address of this "
+            "machine only, such as 127.0.0.1:8787. Default: with TLS, by the port of --listen.",
+            "HOST:PORT",
+        ),
+    ] = ""
+    http_no_token: Annotated[
+        bool,
+        option("Let everybody on this machine do everything there, without a credential."),
+    ] = False
 
     @property
     def http_listen(self) -> HttpListen:
@@ -358,12 +383,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     _ = request.http_listen
     folder = head_folder(request.name)
     make_private(folder)
-    words = ["up", "--foreground", "--name", request.name, "--listen", request.listen]
-    words.append("--node" if request.own_node else "--no-node")
-    words += ["--announce"] if request.announce else []
-    words += ["--store", request.store] if request.store else []
-    words += ["--http", request.http] if request.http else []
-    words += ["--http-no-token"] if request.http_no_token else []
+    words = ["up", "--foreground", "--name", request.name, *words_of(request)]
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
     _show(_read_answer(line), as_json=as_json)

@@ -43,12 +43,13 @@ from sapwood.client.detached_runs import DetachedRun
 from sapwood.client.hosts import on
 from sapwood.code.load import load_program
 from sapwood.code.result_file import keep_result
-from sapwood.code.run_spec import PATH, RunSpec, option
+from sapwood.code.run_spec import RunSpec
 from sapwood.code.watch import Version
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, DrainedError, ResourceError, SapwoodError
 from sapwood.core.hints import command
+from sapwood.core.options import PATH, option
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.folders import expand_user
 from sapwood.environment.logs import configure_logging

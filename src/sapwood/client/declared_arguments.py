@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, get_args
 
-from sapwood.code.run_spec import option_fields
+from sapwood.core.options import option_fields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +24,7 @@ def with_fields(
     The signature of the method and the description of its arguments follow from the declaration.
 
     Args:
-        kind: The struct; its fields are declared by :func:`sapwood.code.run_spec.option`.
+        kind: The struct; its fields are declared by :func:`sapwood.core.options.option`.
     """
 
     def decorate(method: Callable[[S, Any], R]) -> Callable[Concatenate[S, P], R]:

@@ -27,10 +27,11 @@ from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
 from sapwood.code.program import NativeFunctionRef, data_of
-from sapwood.code.run_spec import RunSpec, checked, completed
+from sapwood.code.run_spec import RunSpec
 from sapwood.code.target import Target, targets_of
 from sapwood.core import arguments
 from sapwood.core.errors import InputError, ParameterError
+from sapwood.core.options import checked, completed
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.data.sources import load

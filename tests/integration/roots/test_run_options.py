@@ -19,7 +19,8 @@ import sapwood
 from sapwood.cli.declared import fields_on_command_line
 from sapwood.cli.main import app
 from sapwood.cli.options import EXCLUSIONS
-from sapwood.code.run_spec import PATH, SECONDS, OptionField, RunInputs
+from sapwood.code.run_spec import RunInputs
+from sapwood.core.options import PATH, SECONDS, OptionField
 from sapwood.environment.configuration import load_configuration
 from sapwood.head.head import Head
 

@@ -10,13 +10,15 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sapwood.cli import run
-from sapwood.cli.declared import fields_on_command_line
+from sapwood.cli import head_process, run
+from sapwood.cli.declared import fields_on_command_line, words_of
+from sapwood.cli.head_process import UpRequest
 from sapwood.cli.main import app
 from sapwood.cli.options import EXCLUSIONS
 from sapwood.cli.run import RunMachines, RunOutput
-from sapwood.code.run_spec import PATH, OptionField, RunSpec, checked, option_fields
+from sapwood.code.run_spec import RunSpec
 from sapwood.core.errors import InputError
+from sapwood.core.options import PATH, OptionField, checked, option_fields
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.schema import find_setting
 
@@ -131,3 +133,18 @@ def test_a_spec_is_the_same_at_its_head() -> None:
     }
     kept = msgspec.msgpack.encode(spec)
     assert msgspec.msgpack.encode(msgspec.msgpack.decode(kept, type=RunSpec)) == kept
+
+
+@pytest.mark.parametrize(
+    "option", fields_on_command_line(UpRequest), ids=lambda option: option.name
+)
+def test_a_head_in_the_background_gets_each_option(
+    monkeypatch: pytest.MonkeyPatch, option: OptionField
+) -> None:
+    value: Any = not option.default if option.kind is bool else "127.0.0.1:8787"
+    wanted = UpRequest(name="lab", **{option.name: value})
+    found: list[UpRequest] = []
+    monkeypatch.setattr(head_process, "run_here", lambda one, *_, **__: found.append(one))
+    words = ["up", "--foreground", "--name", "lab", *words_of(wanted)]
+    assert CliRunner().invoke(app, words, prog_name="sapwood").exit_code == 0
+    assert found == [wanted]
