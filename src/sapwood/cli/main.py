@@ -96,7 +96,7 @@ COMMANDS = {
 """Every command, with its line in ``sapwood --help``."""
 
 
-class Commands(LazyGroup):
+class SapwoodGroup(LazyGroup):
     """The commands of ``sapwood``."""
 
     entries = COMMANDS
@@ -104,7 +104,7 @@ class Commands(LazyGroup):
 
 app = typer.Typer(
     name="sapwood",
-    cls=Commands,
+    cls=SapwoodGroup,
     help="Turn machines into one tree and run compiled programs on it.",
     epilog=EPILOG,
     no_args_is_help=True,

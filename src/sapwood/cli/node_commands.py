@@ -49,10 +49,10 @@ COMMANDS = {
 """The commands, with their lines in ``sapwood node --help``."""
 
 
-class NodeCommands(LazyGroup):
+class NodeGroup(LazyGroup):
     """The commands of ``sapwood node``."""
 
     entries = COMMANDS
 
 
-app = typer.Typer(cls=NodeCommands, no_args_is_help=True)
+app = typer.Typer(cls=NodeGroup, no_args_is_help=True)
