@@ -22,13 +22,13 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.content import RELAY
 from sapwood.comm.links import Handlers
-from sapwood.comm.loop import Loop
+from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.messages import FAIL, FilterAt
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.stream import Position
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
-from sapwood.core.errors import RunnerCrashError, SapwoodError
+from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_configuration
@@ -38,8 +38,29 @@ if TYPE_CHECKING:
     from sapwood.session.content_relay import ContentRelay
 
 
+AGAIN_PAUSE = 0.05
+"""Seconds between two tries to get a runner from a zygote that is being replaced."""
+
+AGAIN_PATIENCE = 60.0
+"""Seconds after which these tries end."""
+
 _Waiting = tuple[Callable[[], None], Callable[[SapwoodError], None]]
 """Callbacks for filters that were loaded, and for filters that cannot be."""
+
+
+class _OpenCall:
+    """A call of a filter that is not answered.
+
+    Attributes:
+        effect: The call.
+        losses: How often its runner ended with the zygote.
+    """
+
+    __slots__ = ("effect", "losses")
+
+    def __init__(self, effect: ev.FilterWanted) -> None:
+        self.effect = effect
+        self.losses = 0
 
 
 class FilterHost:
@@ -53,6 +74,9 @@ class FilterHost:
         post: Gives the place's node an event.
         on_output: Gets what filters print.
         content: Fetches what filters need; None at the root, where everything is.
+        outlives_zygote: Whether the place continues without its zygote, as the root does. A
+            junction ends with it, so a junction does not answer calls whose runner has ended
+            together with the zygote: its own end is what the tree recovers from.
     """
 
     def __init__(
@@ -64,6 +88,8 @@ class FilterHost:
         post: Callable[[ev.Event], None],
         on_output: Callable[[bytes], None],
         content: NeededContent | None = None,
+        *,
+        outlives_zygote: bool = False,
     ) -> None:
         self._content = content
         self._waiting: dict[str, list[_Waiting]] = {}
@@ -77,17 +103,23 @@ class FilterHost:
         self._runner: RunnerHost | None = None
         self._limits: dict[str, float] = {}
         self._names: dict[int, set[str]] = {}
-        self._staging: set[tuple[int, int]] = set()
-        self._open: dict[tuple[int, int], ev.FilterWanted] = {}
+        self._staging: dict[tuple[int, int], ev.FilterStaging] = {}
+        self._open: dict[tuple[int, int], _OpenCall] = {}
+        self._outlives_zygote = outlives_zygote
+        self._again: Timer | None = None
+        self._again_until = 0.0
 
     def call(self, effect: ev.FilterWanted) -> None:
         """Call a filter; the answer is posted."""
-        key = (effect.spec.stream, effect.ticket)
-        self._open[key] = effect
+        call = self._open[effect.spec.stream, effect.ticket] = _OpenCall(effect)
+        if self._again is None:
+            self._try(call)
+
+    def _try(self, call: _OpenCall) -> None:
         try:
-            self._submit(effect)
+            self._submit(call)
         except SapwoodError as error:
-            self._failed(key, error)
+            self._failed((call.effect.spec.stream, call.effect.ticket), error)
 
     def released(self, payload: Payload) -> None:
         """Let the runner use the memory of a result again."""
@@ -96,12 +128,15 @@ class FilterHost:
 
     def stage(self, effect: ev.FilterStaging) -> None:
         """Load filters that a later version may use; the answer is posted."""
+        self._staging[effect.stream, effect.number] = effect
+        if self._again is None:
+            self._try_staging(effect)
+
+    def _try_staging(self, effect: ev.FilterStaging) -> None:
         key, name = (effect.stream, effect.number), _name(effect.stream, effect.code)
-        self._staging.add(key)
 
         def answer(error: SapwoodError | None = None) -> None:
-            if key in self._staging:
-                self._staging.discard(key)
+            if self._staging.pop(key, None) is not None:
                 record = None if error is None else error.to_record()
                 self._post(ev.FilterStaged(*key, record))
 
@@ -138,7 +173,8 @@ class FilterHost:
         """Forget the filters of a stream."""
         for key in [key for key in self._open if key[0] == stream]:
             del self._open[key]
-        self._staging = {key for key in self._staging if key[0] != stream}
+        for key in [key for key in self._staging if key[0] == stream]:
+            del self._staging[key]
         for name in self._names.pop(stream, set()):
             self._drop(name)
 
@@ -161,6 +197,9 @@ class FilterHost:
         """End the runner."""
         if self._content is not None:
             self._content.close()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         if self._runner is not None:
             self._runner.close()
             self._runner = None
@@ -169,29 +208,51 @@ class FilterHost:
             self._runner_factory = None
 
     def _orphaned(self) -> None:
-        """The zygote is gone, and the runner with it: the next call finds new ones."""
+        """The zygote is gone, and the runner with it: another zygote has one forked."""
         self.close()
         self._limits.clear()
         self._waiting.clear()
-        ended = RunnerCrashError("the process of the filter ended")
-        for key in list(self._open):
-            self._failed(key, ended)
-        for key in sorted(self._staging):
-            self._post(ev.FilterStaged(*key, ended.to_record()))
-        self._staging.clear()
+        for key, call in list(self._open.items()):
+            call.losses += 1
+            if call.effect.spec.on_loss == FAIL or call.losses == ATTEMPTS:
+                self._failed(key, RunnerCrashError("the process of the filter ended"))
+        self._again_until = self._loop.time() + AGAIN_PATIENCE
+        self._begin_again()
 
-    def _submit(self, effect: ev.FilterWanted) -> None:
+    def _begin_again(self) -> None:
+        """Repeat the open calls in a new runner, as soon as there is a zygote."""
+        self._again = None
+        try:
+            self._new_runner()
+        except ResourceError as error:
+            if self._loop.time() < self._again_until:
+                self._again = self._loop.call_later(AGAIN_PAUSE, self._begin_again)
+                return
+            for key in list(self._open):
+                self._failed(key, error)
+            for key in list(self._staging):
+                del self._staging[key]
+                self._post(ev.FilterStaged(*key, error.to_record()))
+            return
+        for call in list(self._open.values()):
+            self._try(call)
+        for effect in list(self._staging.values()):
+            self._try_staging(effect)
+
+    def _submit(self, call: _OpenCall) -> None:
+        effect = call.effect
         key, name = (effect.spec.stream, effect.ticket), _name(effect.spec.stream, effect.code)
 
         def submit() -> None:
-            self._submit_call(name, effect)
+            self._submit_call(name, call)
 
         def failed(error: SapwoodError) -> None:
             self._failed(key, error)
 
         self._when_loadable(effect.spec.stream, name, effect.own, submit, failed)
 
-    def _submit_call(self, name: str, effect: ev.FilterWanted) -> None:
+    def _submit_call(self, name: str, open_call: _OpenCall) -> None:
+        effect = open_call.effect
         key = (effect.spec.stream, effect.ticket)
         runner = self._runner or self._new_runner()
         call = agent_requests.FilterCall(
@@ -200,7 +261,7 @@ class FilterHost:
             effect.version,
             effect.parameters,
             effect.child,
-            [_encoded(part) for part in effect.parts],
+            [_encoded(part, copied=open_call.losses > 0) for part in effect.parts],
             [part.rank for part in effect.parts],
             [part.weight for part in effect.parts],
         )
@@ -260,7 +321,8 @@ class FilterHost:
     def _new_runner(self) -> RunnerHost:
         runner_factory = self._runner_factory = self._make_runner_factory()
         runner = RunnerHost(self._loop, self._options, runner_factory, self._on_output)
-        runner.on_orphaned = self._orphaned
+        if self._outlives_zygote:
+            runner.on_orphaned = self._orphaned
         self._runner = runner
         return runner
 
@@ -301,10 +363,11 @@ def _tell(waiting: list[_Waiting], error: SapwoodError) -> None:
         failed(error)
 
 
-def _encoded(part: ev.PartialContribution) -> tuple[bytes, bytes, bytes]:
+def _encoded(part: ev.PartialContribution, *, copied: bool) -> tuple[bytes, bytes, bytes]:
+    """Encode a value; ``copied`` if the process whose memory holds it may have ended."""
     if part.payload is None:
         return part.body, b"", b""
-    if part.payload.ref is not None:
+    if part.payload.ref is not None and not copied:
         return part.body, b"", msgspec.msgpack.encode(part.payload.ref)
     return part.body, bytes(part.payload.view), b""
 

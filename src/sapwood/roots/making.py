@@ -200,7 +200,13 @@ def host_filters(
     """
     session.host_filters(
         lambda loop, runner_factory, post: FilterHost(
-            Position(), loop, runners, runner_factory, post, partial(take, ROOT)
+            Position(),
+            loop,
+            runners,
+            runner_factory,
+            post,
+            partial(take, ROOT),
+            outlives_zygote=True,
         )
     )
 

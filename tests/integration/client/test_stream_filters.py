@@ -8,13 +8,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 import sapwood
 from sapwood.core.errors import (
+    AgentLostError,
     BuildError,
     ConfigurationError,
     DataValueError,
@@ -302,23 +303,28 @@ def test_filters_of_the_root_survive_the_loss_of_the_zygote(
         until(works)
 
 
-def test_a_wave_fails_whose_filter_at_the_root_loses_the_zygote(
-    make_cluster: MakeCluster, until: Until, tmp_path: Path
+@pytest.mark.parametrize("on_loss", ["replace", "fail"])
+def test_a_filter_at_the_root_is_called_again_when_the_zygote_is_lost(
+    make_cluster: MakeCluster, until: Until, tmp_path: Path, on_loss: Literal["replace", "fail"]
 ) -> None:
     called = tmp_path / "called"
 
-    def stays(left: Any, right: Any) -> Any:
-        del left, right
-        called.touch()
-        threading.Event().wait()
+    def stays_once(left: Any, right: Any) -> Any:
+        if not called.exists():
+            called.touch()
+            threading.Event().wait()
+        return left + right
 
     cluster = make_cluster(2)
-    with cluster.stream("echo", reduce=stays) as stream:
+    with cluster.stream("echo", reduce=stays_once, on_loss=on_loss) as stream:
         wave = stream.broadcast(1)
         until(called.exists)
         os.kill(root_of(cluster).supervisor.zygote_pid, signal.SIGKILL)
-        with pytest.raises(RunnerCrashError, match="the process of the filter ended"):
-            wave.result(TIMEOUT)
+        if on_loss == "replace":
+            assert wave.result(TIMEOUT).total == 2
+        else:
+            with pytest.raises((RunnerCrashError, AgentLostError)):
+                wave.result(TIMEOUT)
 
 
 @pytest.mark.row("C2-RED")

@@ -233,6 +233,9 @@ class RunnerHost:
                 if self.state is RunnerState.NONE:
                     self._fork()
                 self._send(job)
+            except ConnectionError:  # the zygote is gone, which _news() finds next
+                self._waiting.appendleft(job)
+                return
             except SapwoodError as error:
                 job.on_error(error)
 
@@ -400,6 +403,8 @@ class RunnerHost:
             ours.close()
             output.close()
             report.close()
+            if isinstance(error, ConnectionError):
+                raise
             raise ResourceError(f"cannot start a runner: {error.strerror}") from error
         finally:
             theirs.close()
@@ -516,7 +521,7 @@ class RunnerHost:
 
 
 def _end_is_near() -> None:
-    """Do nothing: what an agent is part of ends with its zygote."""
+    """Do nothing: agents and junctions end with their zygote, so their calls are not answered."""
 
 
 def _nowhere(_data: bytes) -> None:
