@@ -29,7 +29,7 @@ def head_up(places: Machines, name: str, variables: Mapping[str, str]) -> Iterat
     environment = {**os.environ, **variables}
     listen = ("--listen", f"{places.address(HEAD)}:0", "--no-node", "--json")
     made = subprocess.run(
-        [*SAPWOOD, "up", "--name", name, *listen],
+        [*SAPWOOD, "up", "--cluster", name, *listen],
         env=environment,
         stdout=subprocess.PIPE,
         check=True,
@@ -37,7 +37,7 @@ def head_up(places: Machines, name: str, variables: Mapping[str, str]) -> Iterat
     try:
         yield json.loads(made.stdout)["join"]
     finally:
-        down = [*SAPWOOD, "down", "--name", name]
+        down = [*SAPWOOD, "down", "--cluster", name]
         subprocess.run(down, env=environment, stdout=subprocess.DEVNULL, check=False)
 
 

@@ -19,7 +19,14 @@ from sapwood.cli.failures import reporting
 from sapwood.cli.folding import LineFolder, LineSplitter
 from sapwood.cli.head_connection import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
-from sapwood.cli.options import Debug, Set, assignments, machines_of
+from sapwood.cli.options import (
+    CLUSTER_VARIABLE,
+    Debug,
+    Set,
+    assignments,
+    chosen_cluster,
+    machines_of,
+)
 from sapwood.cli.present import answer_stream, json_bytes
 from sapwood.client.executing import PIECE, commands_on, start_command
 from sapwood.code.runner.packages import packages_variables
@@ -56,6 +63,9 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         str,
         typer.Option(
             metavar="NAME",
+            envvar=CLUSTER_VARIABLE,
+            callback=chosen_cluster,
+            show_default="the only one that is up here, or 'default'",
             help="The cluster of --session, --nodes and --on head: its name, or "
             "sapwood://HOST:PORT.",
         ),

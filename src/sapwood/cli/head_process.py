@@ -383,7 +383,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     _ = request.http_listen
     folder = head_folder(request.name)
     make_private(folder)
-    words = ["up", "--foreground", "--name", request.name, *words_of(request)]
+    words = ["up", "--foreground", "--cluster", request.name, *words_of(request)]
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
     _show(_read_answer(line), as_json=as_json)

@@ -38,7 +38,6 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
         str,
         typer.Option(
             "--cluster",
-            "--name",
             metavar="CLUSTER",
             help="Of the head and the nodes of a cluster that is up.",
         ),

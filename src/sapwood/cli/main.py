@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -96,10 +97,40 @@ COMMANDS = {
 """Every command, with its line in ``sapwood --help``."""
 
 
+OLD_OPTIONS = {"--name": "--cluster"}
+"""Options that have another name now; the old name works for one release."""
+
+OF_OTHERS = {"exec", "lizard"}
+"""Commands some of whose words are for other programs."""
+
+
+def with_new_names(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line with the new names of options; warn of old ones.
+
+    Example:
+        >>> with_new_names(["node", "list", "--cluster", "lab"])
+        ['node', 'list', '--cluster', 'lab']
+    """
+    if set(words[:1]) & OF_OTHERS:
+        return list(words)
+    found = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        new = OLD_OPTIONS.get(option)
+        if new is not None:
+            typer.echo(f"sapwood: {option} is called {new} now", err=True)
+        found.append(word if new is None else f"{new}{equals}{value}")
+    return found
+
+
 class SapwoodGroup(LazyGroup):
     """The commands of ``sapwood``."""
 
     entries = COMMANDS
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that words name, with the rest of the words."""
+        return super().resolve_command(ctx, with_new_names(args))
 
 
 app = typer.Typer(

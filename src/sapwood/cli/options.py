@@ -14,6 +14,7 @@ from sapwood.cli.failures import remember_cluster
 from sapwood.core.errors import ConfigurationError, InputError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
+from sapwood.head.folder import running_heads
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, nothing else.")
@@ -21,17 +22,48 @@ Json = Annotated[
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
+CLUSTER_VARIABLE: Final = "SAPWOOD_CLUSTER"
+"""Variable that names the cluster where no option does."""
+
+
+def chosen_cluster(context: typer.Context, option: typer.CallbackParam, name: str) -> str:
+    """Return the cluster that a command is about.
+
+    Without the option and the variable it is the only cluster that is up on this machine, or else
+    the one called ``default``.
+    """
+    source = context.get_parameter_source(option.name or "")
+    if source is not None and source.name == "DEFAULT":
+        running = running_heads()
+        if len(running) == 1:
+            name = running[0]
+    return remember_cluster(name)
+
+
 Cluster = Annotated[
     str,
     typer.Option(
         "--cluster",
-        "--name",
         metavar="NAME",
-        callback=remember_cluster,
+        envvar=CLUSTER_VARIABLE,
+        callback=chosen_cluster,
+        show_default="the only one that is up here, or 'default'",
         help="Name of the cluster on this machine; or sapwood://HOST:PORT, with a credential.",
     ),
 ]
 """Every command about a cluster has it by this name, so that hints can add it."""
+
+NewCluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        metavar="NAME",
+        envvar=CLUSTER_VARIABLE,
+        callback=remember_cluster,
+        help="Name of the cluster that is started on this machine.",
+    ),
+]
+"""The same for a cluster that is not up yet."""
 
 Env = Annotated[
     list[str] | None,

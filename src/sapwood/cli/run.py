@@ -21,10 +21,12 @@ from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import (
+    CLUSTER_VARIABLE,
     Debug,
     Env,
     Set,
     assignments,
+    chosen_cluster,
     machines_of,
     output_path,
     require_together,
@@ -159,6 +161,9 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
         str,
         typer.Option(
             metavar="NAME",
+            envvar=CLUSTER_VARIABLE,
+            callback=chosen_cluster,
+            show_default="the only one that is up here, or 'default'",
             help="The cluster of --session, --detach and --on head: its name, or "
             "sapwood://HOST:PORT.",
         ),

@@ -37,7 +37,7 @@ Nodes = Annotated[
 
 On = Annotated[
     str | None,
-    typer.Option(metavar="SPEC", help="head or head:NAME: the same as --name NAME."),
+    typer.Option(metavar="SPEC", help="head or head:NAME: the same as --cluster NAME."),
 ]
 
 

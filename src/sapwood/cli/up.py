@@ -11,13 +11,13 @@ from sapwood.cli import head_process
 from sapwood.cli.declared import declared
 from sapwood.cli.failures import reporting
 from sapwood.cli.head_process import UpRequest
-from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
+from sapwood.cli.options import Cluster, Debug, Json, NewCluster, Set, assignments
 
 
 @declared
 def up(
     *,
-    name: Cluster = "default",
+    name: NewCluster = "default",
     request: UpRequest,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")

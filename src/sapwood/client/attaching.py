@@ -83,7 +83,7 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
         idle: Seconds after which it ends when no program is attached, 0 for never, however this
             process ends; by default, once it is detached, as the policy of the head says
             (``idle.session``).
-        cluster: What ``sapwood up --name`` was given.
+        cluster: What ``sapwood up --cluster`` was given.
         settings: All settings; by default those of configuration files and variables.
         environment: Environment variables for the agents, in addition to their own;
             the head keeps them with the session.
@@ -167,7 +167,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
         agents_per_node: Agents on each node.
         fanout: Children of each junction, with ``"local"``.
         idle: Seconds without attached clients after which it ends; it is not idle while it waits.
-        cluster: What ``sapwood up --name`` was given.
+        cluster: What ``sapwood up --cluster`` was given.
         settings: All settings.
         environment: Environment variables for the agents, in addition to their own.
 
@@ -298,7 +298,7 @@ def attach(
             the credential that ``sapwood session credential`` shows.
         role: ``"owner"`` may do everything, and there is one at a time; ``"user"`` works with the
             agents beside an owner; ``"watch"`` sees what agents print.
-        cluster: What ``sapwood up --name`` was given.
+        cluster: What ``sapwood up --cluster`` was given.
         settings: Settings of this front end; by default those of files and variables.
         wait: Whether to wait for a session that has not begun yet.
         on_wait: Told what that waits for, and since how many seconds.

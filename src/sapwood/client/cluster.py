@@ -595,7 +595,7 @@ class Cluster(TreeWork, Messaging, Submitting):
                 ``name#id@host:port``.
             credential: The credential, or the file with it.
             key: The key of the credential's holder, or the file with it, if it is bound to one.
-            cluster: What ``sapwood up --name`` was given, where the other session is.
+            cluster: What ``sapwood up --cluster`` was given, where the other session is.
 
         Raises:
             ConfigurationError: There is no such session, it is this one, it is merged already, or

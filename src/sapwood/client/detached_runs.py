@@ -55,7 +55,7 @@ def runs(
     """Return the detached runs of a head, as ``sapwood runs`` shows them.
 
     Args:
-        cluster: What ``sapwood up --name`` was given, or ``sapwood://host:port``.
+        cluster: What ``sapwood up --cluster`` was given, or ``sapwood://host:port``.
         credential: A credential, or the file with one, for a head on another machine; it must
             give the right ``admin``.
         key: The key of the credential's holder, or the file with it, if it is bound to one.

@@ -167,7 +167,7 @@ def connect(
     them at a time.
 
     Args:
-        name: What ``sapwood up --name`` was given, for a head on this machine; or
+        name: What ``sapwood up --cluster`` was given, for a head on this machine; or
             ``sapwood://host:port`` for one on another machine, whose nodes must reach this machine
             at ``nodes.listen``.
         agents: Agents altogether; they are spread evenly.

@@ -31,7 +31,7 @@ class Stage:
     nodes pass content on to each other.
 
     Args:
-        name: What ``sapwood up --name`` was given, or ``sapwood://host:port`` for a head on
+        name: What ``sapwood up --cluster`` was given, or ``sapwood://host:port`` for a head on
             another machine.
         settings: All settings; by default those of configuration files and variables.
         credential: A credential, or the file with one, for a head on another machine.

@@ -34,7 +34,7 @@ OF_A_CLUSTER: Final = frozenset(
 """Commands with the option ``--cluster``; a test compares them with the command line."""
 
 _COMMAND = re.compile(r"`sapwood ([^`]+)`")
-_NAMED = re.compile(r" (--cluster|--name|--on)[ =]")
+_NAMED = re.compile(r" (--cluster|--on)[ =]")
 
 
 def command_line(*words: str, cluster: str = DEFAULT_CLUSTER) -> str:

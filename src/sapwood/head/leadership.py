@@ -159,7 +159,7 @@ class Leadership:
             raise ConfigurationError(
                 f"this store belongs to the cluster '{found}', not to '{name}'",
                 where=self._store.url,
-                hint=f"use --name {found}, or give '{name}' a separate prefix: "
+                hint=f"use --cluster {found}, or give '{name}' a separate prefix: "
                 "etcd://HOST:PORT/PREFIX",
             )
 

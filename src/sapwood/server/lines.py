@@ -318,7 +318,7 @@ def _by_key(shown: Capability) -> str:
         return ""
     return (
         "; you may, with this credential in SAPWOOD_CREDENTIAL_FILE, its key in SAPWOOD_KEY_FILE, "
-        "and `--name sapwood://HOST:PORT`"
+        "and `--cluster sapwood://HOST:PORT`"
     )
 
 

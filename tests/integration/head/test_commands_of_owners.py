@@ -47,11 +47,11 @@ def test_an_owner_gives_takes_back_looks_and_decides(
         made = found("credential", "issue", "--role", "operator", "--for", "ann", "-o", str(file))
         assert "credential" not in made, "it is in the file, and nowhere else"
         monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
-        assert found("node", "list", "--name", url) == {"nodes": []}
+        assert found("node", "list", "--cluster", url) == {"nodes": []}
         (listed,) = found("credential", "list")["credentials"]
         assert (listed["id"], listed["subject"]) == (made["id"], "ann")
         assert "revoked" in run("credential", "revoke", str(file))
-        assert "was revoked" in run("node", "list", "--name", url, status=7)
+        assert "was revoked" in run("node", "list", "--cluster", url, status=7)
 
         # A policy that removes what is lost.
         run("policy", "set", "recovery.lost_nodes", "remove")

@@ -181,13 +181,13 @@ def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
 
 def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
     assert str(head["pid"]) in cli.run("up", status=2)
-    other = cli.json("up", "--name", "other", "--no-node", "--http", "127.0.0.1:0")
+    other = cli.json("up", "--cluster", "other", "--no-node", "--http", "127.0.0.1:0")
     assert other["pid"] != head["pid"]
-    open_link = cli.json("dashboard", "--name", "other")["links"][0]
+    open_link = cli.json("dashboard", "--cluster", "other")["links"][0]
     assert open_link.startswith(f"{other['http'][0]}/login#")
     assert (other["http"][0][:17], other["http_trouble"]) == ("http://127.0.0.1:", "")
-    assert cli.json("node", "list", "--name", "other") == {"nodes": []}
-    cli.run("down", "--name", "other")
+    assert cli.json("node", "list", "--cluster", "other") == {"nodes": []}
+    cli.run("down", "--cluster", "other")
 
 
 def test_without_a_head_the_error_says_what_to_do(own_cli: Cli) -> None:
@@ -198,7 +198,7 @@ def test_without_a_head_the_error_says_what_to_do(own_cli: Cli) -> None:
 
 def test_a_port_that_is_taken_is_named(cli: Cli, head: Any) -> None:
     place = head["places"][0]
-    said = cli.run("up", "--name", "other", "--listen", place, status=6)
+    said = cli.run("up", "--cluster", "other", "--listen", place, status=6)
     assert "Address already in use" in said
     assert place in said
 

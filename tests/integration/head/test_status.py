@@ -298,7 +298,7 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     for name in ("n1", "n2"):
         cli.join(head["join"], name)
     follow = subprocess.Popen(
-        [sys.executable, "-m", "sapwood", "logs", "--name", "default", "--follow"],
+        [sys.executable, "-m", "sapwood", "logs", "--cluster", "default", "--follow"],
         env=cli.environment,
         stdout=subprocess.PIPE,
         text=True,
@@ -320,19 +320,19 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
         follow.kill()
         follow.wait()
         follow.stdout.close()
-    text = cli.run("logs", "--name", "default", "--json")
+    text = cli.run("logs", "--cluster", "default", "--json")
     lines = [json.loads(line) for line in text.splitlines()]
     assert {one["node"] for one in lines} == {"head", "n1", "n2"}
     assert [one["timestamp"] for one in lines] == sorted(one["timestamp"] for one in lines)
     joined = {one["node"] for one in lines if one["event"] == "node joined"}
     assert joined == {"n1", "n2"}
-    one = cli.run("logs", "--name", "default", "--node", "n[2-2]", "--since", "10min")
+    one = cli.run("logs", "--cluster", "default", "--node", "n[2-2]", "--since", "10min")
     assert one
     assert all(" n2[" in line for line in one.splitlines())
-    assert cli.run("logs", "--name", "default", "--since", "1us") == ""
-    assert cli.run("logs", "--name", "default", "--level", "error") == ""
+    assert cli.run("logs", "--cluster", "default", "--since", "1us") == ""
+    assert cli.run("logs", "--cluster", "default", "--level", "error") == ""
     assert "node n9 does not exist" in cli.run(
-        "logs", "--name", "default", "--node", "n9", status=2
+        "logs", "--cluster", "default", "--node", "n9", status=2
     )
 
 

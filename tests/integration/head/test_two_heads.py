@@ -340,5 +340,5 @@ def test_a_second_cluster_needs_a_prefix_of_its_own(
 ) -> None:
     store = address(three, tmp_path.name)
     own_cli.json("up", "--no-node", "--store", store)
-    said = own_cli.run("up", "--name", "den", "--no-node", "--store", store, status=2)
+    said = own_cli.run("up", "--cluster", "den", "--no-node", "--store", store, status=2)
     assert "belongs to the cluster 'default', not to 'den'" in " ".join(said.split())

@@ -25,14 +25,14 @@ def typed(text: str, verb: str) -> list[str]:
 
 def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) -> None:
     cli = own_cli
-    said = cli.run("up", "--name", "nw", "--http", "127.0.0.1:0")
+    said = cli.run("up", "--cluster", "nw", "--http", "127.0.0.1:0")
     assert running_heads() == ["nw"]
     try:
         assert "/login#" in cli.run(*typed(said, "dashboard"), "--json")
         assert "`sapwood down --cluster nw` ends it" in said
         assert "'s' is ready" in cli.run("exec", *said_options(said), "--", "echo", "'s' is ready")
 
-        twice = cli.run("up", "--name", "nw", status=2)
+        twice = cli.run("up", "--cluster", "nw", status=2)
         assert cli.run(*typed(twice, "token create")).startswith("sapwood node join ")
 
         made = cli.run("session", "create", "night", "--cluster", "nw", "--agents", "1")
@@ -48,7 +48,7 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         assert re.search(r"reserved.*\n.* ready .* yes ", listed), listed
         (node,) = cli.json("node", "list", "--cluster", "nw")["nodes"]
         assert node["reserved"] is True
-        assert re.search(r"reserved +yes", cli.run("node", "show", node["name"], "--name", "nw"))
+        assert re.search(r"reserved +yes", cli.run("node", "show", node["name"], "--cluster", "nw"))
         run = cli.run(
             *("run", str(tmp_path / "fit"), "--detach", "--session", "night", "--cluster", "nw")
         )
@@ -61,7 +61,7 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         assert caught.value.hint is not None
         assert cli.run(*typed(caught.value.hint, "runs attach"))
 
-        nowhere = cli.run("node", "list", status=6)
+        nowhere = cli.run("node", "list", "--cluster", "default", status=6)
         assert "no cluster 'default' is up here" in nowhere
         assert "`sapwood up`" in nowhere
         assert "'nw' (--cluster NAME" in nowhere

@@ -62,7 +62,7 @@ class Lan:
 
     def begin(self, host: str, name: str, *words: str) -> None:
         said = self.sapwood(
-            host, "up", "--name", name, "--no-node", "--listen", "0.0.0.0:0", *words, "--json"
+            host, "up", "--cluster", name, "--no-node", "--listen", "0.0.0.0:0", *words, "--json"
         )
         self.up[name] = json.loads(said)
         self._where[name] = host
@@ -81,7 +81,7 @@ class Lan:
 
     def down(self) -> None:
         for name, host in self._where.items():
-            self.sapwood(host, "down", "--name", name)
+            self.sapwood(host, "down", "--cluster", name)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,9 @@ def test_heads_are_found_that_announce_themselves_and_no_others(lan: Lan) -> Non
 @pytest.mark.row("A-ACT-1")
 def test_a_machine_joins_by_the_token_alone(lan: Lan) -> None:
     lan.sapwood("n2", "node", "join", "-", "--find", "--background", given=lan.token("den"))
-    nodes = json.loads(lan.sapwood("n1", "node", "list", "--name", "den", "--json"))["nodes"]
+    nodes = json.loads(lan.sapwood("n1", "node", "list", "--cluster", "den", "--json"))["nodes"]
     assert [one["state"] for one in nodes] == ["ready"]
-    lan.sapwood("n1", "node", "remove", nodes[0]["name"], "--name", "den")
+    lan.sapwood("n1", "node", "remove", nodes[0]["name"], "--cluster", "den")
     until(lambda: not lan.hosts.processes("n2"))
 
 
@@ -137,19 +137,19 @@ def test_who_announces_the_pin_of_another_head_gets_no_secret(lan: Lan) -> None:
     with _running(lan, "n1", FORGER, lan.pin("quiet"), place):
         said = lan.sapwood("n2", "node", "join", "--find", lan.token("quiet"), status=7)
     assert "this is not the head that made the join token" in said
-    nodes = json.loads(lan.sapwood("n1", "node", "list", "--name", "den", "--json"))["nodes"]
+    nodes = json.loads(lan.sapwood("n1", "node", "list", "--cluster", "den", "--json"))["nodes"]
     assert {one["state"] for one in nodes} <= {"removed"}
 
 
 def test_the_announcer_is_a_component_that_can_be_stopped(lan: Lan) -> None:
-    lan.sapwood("head", "node", "stop", "announcer", "--node", "head", "--name", "lab")
+    lan.sapwood("head", "node", "stop", "announcer", "--node", "head", "--cluster", "lab")
     assert lan.found().keys() == {"den"}
-    lan.sapwood("head", "node", "start", "announcer", "--node", "head", "--name", "lab")
+    lan.sapwood("head", "node", "start", "announcer", "--node", "head", "--cluster", "lab")
     until(lambda: lan.found().keys() == {"lab", "den"})
 
 
 def test_a_head_that_listens_on_its_machine_only_is_not_announced(lan: Lan) -> None:
-    said = lan.sapwood("n2", "up", "--name", "own", "--announce", "--no-node", status=2)
+    said = lan.sapwood("n2", "up", "--cluster", "own", "--announce", "--no-node", status=2)
     assert "there is nothing to announce" in said
 
 

@@ -145,6 +145,6 @@ def test_a_head_in_the_background_gets_each_option(
     wanted = UpRequest(name="lab", **{option.name: value})
     found: list[UpRequest] = []
     monkeypatch.setattr(head_process, "run_here", lambda one, *_, **__: found.append(one))
-    words = ["up", "--foreground", "--name", "lab", *words_of(wanted)]
+    words = ["up", "--foreground", "--cluster", "lab", *words_of(wanted)]
     assert CliRunner().invoke(app, words, prog_name="sapwood").exit_code == 0
     assert found == [wanted]

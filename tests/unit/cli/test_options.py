@@ -1,11 +1,26 @@
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
-from sapwood.cli.options import assignments, existing_file, output_path, require_together, variables
+from sapwood.cli.main import app, with_new_names
+from sapwood.cli.options import (
+    CLUSTER_VARIABLE,
+    Cluster,
+    assignments,
+    existing_file,
+    output_path,
+    require_together,
+    variables,
+)
 from sapwood.core.errors import ConfigurationError, InputError
+from sapwood.head.folder import HeadInfo, head_folder, write_info
 
 
 def test_values_stay_text() -> None:
@@ -93,3 +108,53 @@ def test_variables_come_from_here_or_are_given(monkeypatch: pytest.MonkeyPatch) 
         variables(["SAPWOOD_TEST_AWAY"])
     with pytest.raises(InputError, match="--env cannot be"):
         variables([""])
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Call a command about a cluster, while some are up; return which one it is about."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    command = typer.Typer()
+
+    @command.command()
+    def show(cluster: Cluster = "default") -> None:
+        typer.echo(cluster)
+
+    def call(*words: str, up: Sequence[str] = (), variable: str | None = None) -> str:
+        for name in up:
+            write_info(head_folder(name), HeadInfo(socket.gethostname(), os.getpid(), ""))
+        done = CliRunner().invoke(command, list(words), env={CLUSTER_VARIABLE: variable})
+        return done.stdout.strip()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "up", "variable", "wanted"),
+    [
+        ((), (), None, "default"),
+        ((), ("lab",), None, "lab"),
+        ((), ("default", "lab"), None, "default"),
+        ((), ("lab", "nw"), None, "default"),
+        ((), ("lab",), "nw", "nw"),
+        (("--cluster", "default"), ("lab",), "nw", "default"),
+    ],
+)
+def test_a_command_is_about_the_only_cluster_that_is_up(
+    shown: Callable[..., str],
+    words: Sequence[str],
+    up: Sequence[str],
+    variable: str | None,
+    wanted: str,
+) -> None:
+    assert shown(*words, up=up, variable=variable) == wanted
+
+
+def test_the_old_name_of_an_option_works_and_warns() -> None:
+    done = CliRunner().invoke(app, ["token", "list", "--name", "none-such"], prog_name="sapwood")
+    assert "no cluster 'none-such' is up here" in done.stderr
+    assert done.stderr.startswith("sapwood: --name is called --cluster now\n")
+
+
+def test_words_of_other_programs_are_not_renamed() -> None:
+    assert with_new_names(["exec", "etcd", "--name", "m"]) == ["exec", "etcd", "--name", "m"]
