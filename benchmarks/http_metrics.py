@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 from sapwood.nodes import messages
 from sapwood.server.metrics import ClusterFigures, as_text, series
 
@@ -40,7 +41,7 @@ def glance(count: int) -> calls.ClusterGlance:
 
 def main() -> None:
     """Print a table."""
-    head = calls.HeadFacts(
+    head = HeadFacts(
         name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], front_ends=3
     )
     print(f"{'nodes':>6} {'bytes':>9} {'ms of processor time':>21}")

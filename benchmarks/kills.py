@@ -43,12 +43,14 @@ import sapwood
 from cluster_faults import FAULTS, FaultError
 from machines import HEAD, Machines, machines
 from sapwood.activity.progress import Progress
-from sapwood.cli.head_connection import asked_head
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.code.run_spec import RunSpec
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
 from sapwood.head.folder import find_head
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.runs import ANSWER, PROGRESS
 
 PROGRAM = Path(__file__).with_name("programs") / "centres.py"
@@ -181,25 +183,22 @@ class KilledCluster:
             settings={"cluster.on": f"session:{SESSION}"},
             output="" if output is None else str(output),
         )
-        return typed.convert(
-            asked_head("default", calls.CREATE_RUN, msgspec.to_builtins(wanted)), calls.RunRecord
-        )
+        return asked_head("default", CALL_TIMEOUT, Runs.create, wanted)
 
     def cancel(self, run: calls.RunRecord) -> None:
         """End a run."""
-        asked_head("default", calls.CANCEL_RUN, run.id, 60.0)
+        asked_head("default", 60.0, Runs.cancel, run.id)
 
     def found(self, run: str) -> calls.RunRecord | None:
         """Return a run as the head knows it; None while no head runs."""
         with contextlib.suppress(SapwoodError, OSError):
-            return typed.convert(asked_head("default", calls.FIND_RUN, run), calls.RunRecord)
+            return asked_head("default", CALL_TIMEOUT, Runs.find, run)
         return None
 
     def session(self) -> calls.SessionRecord | None:
         """Return the session as the head knows it; None while no head runs."""
         with contextlib.suppress(SapwoodError, OSError):
-            found = asked_head("default", calls.FIND_SESSION, SESSION)
-            return typed.convert(found, calls.SessionRecord)
+            return asked_head("default", CALL_TIMEOUT, Sessions.find, SESSION)
         return None
 
     def targets(self, kind: str, run: calls.RunRecord) -> list[int]:

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +19,14 @@ from sapwood.core.topology import plan
 from sapwood.environment.component import ComponentView
 from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
-from sapwood.head.ledger import LedgerEvent, LedgerState
+from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.components import Components
 from sapwood.head.parts.events import EventPage, Events
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol.call import Call
 from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
@@ -145,63 +151,61 @@ class SimulatedHead:
             nodes.append(calls.NodeStatus(record=record, activity=activity, components=parts))
         return calls.TreeStatus(time=now, nodes=nodes, refusals=[])
 
-    async def ask(self, name: str, value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - a case a call
+    async def ask(self, call: Call[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Answer a call."""
-        match name:
-            case calls.HELLO:
-                return msgspec.to_builtins(
-                    calls.HeadFacts(
-                        name="lab",
-                        cluster="lab",
-                        version="0.1.0",
-                        pid=1,
-                        started=time.time() - 3600,
-                        places=[],
-                        front_ends=1,
-                    )
-                )
-            case calls.GLANCE:
-                return messages.to_value(self.glance())
-            case calls.LIST_RUNS:
-                return msgspec.to_builtins(self.runs)
-            case calls.FIND_RUN:
-                for one in self.runs:
-                    if one.id == value:
-                        return msgspec.to_builtins(one)
-                raise ConfigurationError(f"no run begins with {value!r}")
-            case calls.FIND_SESSION:
-                found_session = next(one for one in self.sessions if one.id == value)
-                return msgspec.to_builtins(found_session)
-            case calls.LIST_SESSIONS:
-                return msgspec.to_builtins(self.sessions)
-            case calls.SESSION_TREES:
-                for tree in self.trees:
-                    self.book.note(tree)
-                self.trees.clear()
-                wanted = msgspec.convert(value, calls.KnownTrees)
-                return msgspec.to_builtins(self.book.changed(wanted, self.sessions))
-            case calls.STATUS:
-                return msgspec.to_builtins(self.status(value), builtin_types=(bytes,))
-            case calls.NODES:
-                return []
-            case calls.LOGS:
-                line = {
-                    "timestamp": "2026-11-24T18:00:00.123+00:00",
-                    "level": "info",
-                    "component": "nodes",
-                    "event": "node admitted",
-                    "host": "n1",
-                }
-                page = LogPage(ring="a", lines=[msgspec.json.encode(line)], next=1)
-                return messages.to_value(page)
-            case Events.find.name:
-                value = value["query"]
-                found = [one for one in self.events if one.number > value["after"]]
-                if value["nodes"]:
-                    found = [one for one in found if one.node in value["nodes"]]
-                state = LedgerState()
-                return msgspec.to_builtins(EventPage(events=found, state=state))
-        raise AssertionError(name)
+        answers: dict[Call[..., Any], Callable[..., Any]] = {
+            WholeCluster.facts: self._facts,
+            Nodes.glance: self.glance,
+            Nodes.status: self.status,
+            Nodes.every: list,
+            Runs.every: lambda: self.runs,
+            Runs.find: self._run,
+            Sessions.every: lambda: self.sessions,
+            Sessions.find: lambda session: next(one for one in self.sessions if one.id == session),
+            Sessions.changed_trees: self._trees,
+            Components.logs: self._logs,
+            Events.find: self._events,
+        }
+        return answers[call](*args, **kwargs)
+
+    def _facts(self) -> HeadFacts:
+        return HeadFacts(
+            name="lab",
+            cluster="lab",
+            version="0.1.0",
+            pid=1,
+            started=time.time() - 3600,
+            places=[],
+            front_ends=1,
+        )
+
+    def _run(self, run: str) -> calls.RunRecord:
+        for one in self.runs:
+            if one.id == run:
+                return one
+        raise ConfigurationError(f"no run begins with {run!r}")
+
+    def _trees(self, known: calls.KnownTrees) -> calls.SessionTrees:
+        for tree in self.trees:
+            self.book.note(tree)
+        self.trees.clear()
+        return self.book.changed(known, self.sessions)
+
+    def _logs(self, _host: int, _read: messages.ReadLogs) -> LogPage:
+        line = {
+            "timestamp": "2026-11-24T18:00:00.123+00:00",
+            "level": "info",
+            "component": "nodes",
+            "event": "node admitted",
+            "host": "n1",
+        }
+        return LogPage(ring="a", lines=[msgspec.json.encode(line)], next=1)
+
+    def _events(self, query: EventQuery) -> EventPage:
+        found = [one for one in self.events if one.number > query.after]
+        if query.nodes:
+            found = [one for one in found if one.node in query.nodes]
+        return EventPage(events=found, state=LedgerState())
 
 
 class SimulatedLine(Line):
@@ -219,12 +223,9 @@ class SimulatedLine(Line):
         """Say that it has not ended."""
         return False
 
-    async def call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+    async def call(self, call: Call[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the simulated head."""
-        if isinstance(call, str):
-            return await self._head.ask(call, args[0] if args else None)
-        value = msgspec.to_builtins(call.with_values(*args, **kwargs), builtin_types=(bytes,))
-        return msgspec.convert(await self._head.ask(call.name, value), call.answer)
+        return await self._head.ask(call, *args, **kwargs)
 
 
 class _Application(WebApplication):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import typer
@@ -15,14 +14,14 @@ import typer
 from sapwood.cli.head_connection import connected
 from sapwood.cli.log_lines import described
 from sapwood.cli.present import answer_stream
-from sapwood.core import typed
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.log_files import LogLine, Wanted, parsed, seconds_of
 from sapwood.environment.log_ring import LogPage
 from sapwood.environment.logs import LEVELS
-from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head.parts.components import Components
+from sapwood.head.parts.nodes import Nodes
 from sapwood.nodes import messages
 
 FOLLOW_PAUSE = 0.5
@@ -121,9 +120,7 @@ class _Reader:
         self._head = head
         self._wanted = wanted
         self._sources = {0: _Source(0, HEAD, 0.0)}
-        self._status = typed.convert(
-            head.client.call(calls.STATUS, None, CALL_TIMEOUT), calls.TreeStatus
-        )
+        self._status = head.client.call_within(CALL_TIMEOUT, Nodes.status)
         self._skews = {one.record.host: one.skew for one in self._status.nodes}
         self._told: dict[int, str] = {}
         self._problems: dict[int, str] = {}
@@ -156,9 +153,7 @@ class _Reader:
         return found
 
     def _find_sources(self) -> None:
-        records = typed.convert(
-            self._head.client.call(calls.NODES, None, CALL_TIMEOUT), list[calls.NodeRecord]
-        )
+        records = self._head.client.call_within(CALL_TIMEOUT, Nodes.every)
         self._problems = {}
         for one in records:
             if self._wanted.nodes and one.name not in self._wanted.nodes:
@@ -175,15 +170,15 @@ class _Reader:
         there = {0, *(one.host for one in records if one.can_be_asked)}
         self._sources = {host: one for host, one in self._sources.items() if host in there}
 
-    def _ask(self, source: _Source) -> Future[Any]:
+    def _ask(self, source: _Source) -> Future[LogPage]:
         level = LEVELS[self._wanted.level] if self._wanted.level else 0
-        wanted = calls.LogsOf(source.host, messages.ReadLogs(source.at, level))
-        return self._head.client.ask(calls.LOGS, msgspec.to_builtins(wanted))
+        read = messages.ReadLogs(source.at, level)
+        return self._head.client.ask(Components.logs, source.host, read)
 
-    def _take(self, source: _Source, answer: Future[Any], found: list[LogLine]) -> bool:
+    def _take(self, source: _Source, answer: Future[LogPage], found: list[LogLine]) -> bool:
         """Take lines in; say whether there are more."""
         try:
-            page = messages.from_value(answer.result(ANSWER_TIMEOUT), LogPage)
+            page = answer.result(ANSWER_TIMEOUT)
         except (SapwoodError, TimeoutError) as error:
             reason = error.what if isinstance(error, SapwoodError) else "it does not answer"
             self._problems[source.host] = f"the lines of {source.name} cannot be read: {reason}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 
 from sapwood.cli.head_connection import connected
@@ -17,6 +15,7 @@ from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.component import ComponentAction, ComponentView
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head.parts.components import Components
 from sapwood.nodes import messages
 from sapwood.views.words import moment_shown
 
@@ -64,7 +63,7 @@ def act(name: str, component: str, action: ComponentAction, nodes: str) -> list[
         failed: dict[str, SapwoodError] = {}
         for who, answer in asked.items():
             try:
-                view = messages.from_value(answer.result(SETTLE_TIMEOUT), ComponentView)
+                view = answer.result(SETTLE_TIMEOUT)
             except SapwoodError as error:
                 failed[who] = error
             except TimeoutError:
@@ -103,9 +102,8 @@ def _hosts(head: HeadAccess, nodes: str) -> dict[str, int]:
     return {name: there[name].host if name in there else 0 for name in chosen}
 
 
-def _ask(head: HeadAccess, host: int, order: messages.ComponentOrder) -> Future[Any]:
-    wanted = calls.ComponentOf(host, order)
-    return head.client.ask(calls.COMPONENT, msgspec.to_builtins(wanted))
+def _ask(head: HeadAccess, host: int, order: messages.ComponentOrder) -> Future[ComponentView]:
+    return head.client.ask(Components.act, host, order)
 
 
 def _explained(failed: dict[str, SapwoodError], component: str) -> SapwoodError:

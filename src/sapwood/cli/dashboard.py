@@ -5,18 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from sapwood.cli.failures import reporting
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json
-from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
-from sapwood.head import calls
+from sapwood.head.parts.web import DashboardTicket, OpenDashboard, WebServer
 from sapwood.security.rights import ADMIN, CONNECT, DELETE, OBSERVE
 
 START_TIMEOUT = 60.0
@@ -69,7 +67,7 @@ def dashboard(
         show(made)
 
 
-def ticket(cluster: str, lifetime: str, *, allow_changes: bool) -> calls.DashboardTicket:
+def ticket(cluster: str, lifetime: str, *, allow_changes: bool) -> DashboardTicket:
     """Ask the head for a ticket.
 
     Raises:
@@ -83,17 +81,16 @@ def ticket(cluster: str, lifetime: str, *, allow_changes: bool) -> calls.Dashboa
             f"--ttl cannot be {shown(lifetime)}", hint="write 30min, 12h or 1d"
         ) from None
     rights = [CONNECT, OBSERVE, DELETE, ADMIN] if allow_changes else [CONNECT, OBSERVE]
-    wanted = calls.OpenDashboard(rights=rights, lifetime=seconds)
-    made = asked_head(cluster, calls.OPEN_DASHBOARD, msgspec.to_builtins(wanted), START_TIMEOUT)
-    return typed.convert(made, calls.DashboardTicket)
+    wanted = OpenDashboard(rights=rights, lifetime=seconds)
+    return asked_head(cluster, START_TIMEOUT, WebServer.open, wanted)
 
 
-def links(made: calls.DashboardTicket) -> list[str]:
+def links(made: DashboardTicket) -> list[str]:
     """Return the links that let a browser in: one of them, once."""
     return [f"{url}/login#{made.ticket}" for url in made.urls]
 
 
-def show(made: calls.DashboardTicket) -> None:
+def show(made: DashboardTicket) -> None:
     """Show the links."""
     found = links(made)
     typer.echo(found[0])

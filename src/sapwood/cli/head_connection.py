@@ -6,19 +6,35 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import ParamSpec, TypeVar
 
 from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
 from sapwood.head.access import HeadAccess
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
+from sapwood.head.protocol.call import Call
 from sapwood.head.remote import SCHEME
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
 
+CALL_TIMEOUT = 30.0
+"""Seconds in which a head answers what it need not wait for."""
 
-def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0) -> Any:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def asked_head(
+    cluster: str, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
     """Call a head once and return its answer.
+
+    Args:
+        cluster: What the user calls the cluster.
+        seconds: How long the head may take.
+        call: The call.
+        args: Its arguments.
+        kwargs: Likewise.
 
     Raises:
         SecurityError: A credential is needed, or is refused.
@@ -27,10 +43,10 @@ def asked_head(cluster: str, name: str, value: Any = None, timeout: float = 30.0
     """
     if cluster.startswith(SCHEME):
         with connected(cluster) as head:
-            return head.client.call(name, value, timeout)
+            return head.client.call_within(seconds, call, *args, **kwargs)
     client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:
-        return client.call(name, value, timeout)
+        return client.call_within(seconds, call, *args, **kwargs)
     finally:
         client.close()
 

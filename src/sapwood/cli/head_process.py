@@ -35,7 +35,6 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.folders import make_private
 from sapwood.environment.logs import configure_logging, logger
-from sapwood.head import calls
 from sapwood.head.folder import (
     STANDBY,
     HeadInfo,
@@ -48,7 +47,9 @@ from sapwood.head.folder import (
 )
 from sapwood.head.head import Head
 from sapwood.head.leadership import LOOK, HeadEntry, Leadership, Outcome
+from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.tokens import JoinTokens
+from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HttpListen
 from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.port import listen_address, places_of_port
@@ -354,8 +355,7 @@ def _answer_of(request: UpRequest) -> UpAnswer:
         urls, trouble = head.facts.urls, ""
         if request.http:
             try:
-                said = head.client.call(calls.HTTP_URLS, None, HTTP_TIMEOUT)
-                urls = typed.convert(said, list[str])
+                urls = head.client.call_within(HTTP_TIMEOUT, WebServer.urls)
             except (SapwoodError, TimeoutError) as error:
                 trouble = str(error)
         line = head.client.call(JoinTokens.create, uses=JOIN_USES)
@@ -458,7 +458,7 @@ def end(name: str, *, as_json: bool) -> None:
     try:
         with connected(name) as head:
             nodes = len(head.nodes)
-            head.client.call(calls.DOWN, None, END_TIMEOUT)
+            head.client.call_within(END_TIMEOUT, WholeCluster.down)
         ended = watch is None or bool(select.select([watch], [], [], END_TIMEOUT)[0])
     finally:
         if watch is not None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import msgspec
 import typer
 
 from sapwood.cli import starting
 from sapwood.cli.head_connection import connected
 from sapwood.cli.node_ready import NodeReady, show_ready
-from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
+from sapwood.head.parts.nodes import Nodes
 from sapwood.nodes.daemon import join_by_hand
 from sapwood.nodes.joining import Joined, check_label
 from sapwood.security.tokens import JoinToken
@@ -65,7 +64,7 @@ def nodes_of(name: str) -> list[calls.NodeRecord]:
         NodeLostError: It is not up.
     """
     with connected(name) as head:
-        return list(typed.convert(head.client.call(calls.NODES), list[calls.NodeRecord]))
+        return head.client.call(Nodes.every)
 
 
 def remove_node(name: str, node: str, seconds: float) -> calls.NodeRecord:
@@ -74,7 +73,5 @@ def remove_node(name: str, node: str, seconds: float) -> calls.NodeRecord:
     Raises:
         ConfigurationError: There is none, or it is the head's own.
     """
-    wanted = msgspec.to_builtins(calls.RemoveNode(node, seconds))
     with connected(name) as head:
-        found = head.client.call(calls.REMOVE_NODE, wanted)
-    return typed.convert(found, calls.NodeRecord)
+        return head.client.call(Nodes.remove, node, seconds)

@@ -13,11 +13,10 @@ from sapwood.cli.head_connection import (
 )
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.core import typed
 from sapwood.core.errors import InputError
-from sapwood.head import calls
 from sapwood.head.calls import SessionRecord
 from sapwood.head.parts.policy import Policy
+from sapwood.head.parts.sessions import Sessions
 from sapwood.roots.session_policy import BY_CREATOR
 
 app = typer.Typer(help="Show and change the policy of a running cluster.", no_args_is_help=True)
@@ -62,8 +61,7 @@ def change(
         raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
     with connected(name) as head:
         found = head.client.call(Policy.change, key, value)
-        there = head.client.call(calls.LIST_SESSIONS)
-    others = _with_own(key, typed.convert(there, list[calls.SessionRecord]))
+        others = _with_own(key, head.client.call(Sessions.every))
     if as_json:
         print_json({"policy": found, "keep_their_own": others})
         return

@@ -13,14 +13,13 @@ import typer
 
 from sapwood.activity.run import Run
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_connection import asked_head
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import json_bytes, print_json
 from sapwood.cli.run_report import RunAnswer
-from sapwood.core import typed
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.environment.units import describe_size
-from sapwood.head import calls
+from sapwood.head.parts.runs import Runs
 from sapwood.views import page
 from sapwood.views.run_picture import RunPicture, of_detached
 
@@ -47,7 +46,7 @@ def report(
     run failed. For an active run it shows the present state. `sapwood run --report FILE` writes the
     same for a run that you wait for.
     """
-    record = typed.convert(asked_head(cluster, calls.FIND_RUN, run), calls.RunRecord)
+    record = asked_head(cluster, CALL_TIMEOUT, Runs.find, run)
     view = of_detached(record, version("sapwood"), cluster)
     if view.elsewhere:
         raise InputError(

@@ -18,7 +18,7 @@ from sapwood.cli import present, starting
 from sapwood.cli.credential_variables import files_for
 from sapwood.cli.declared import as_flags, declared, given_words
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
-from sapwood.cli.head_connection import asked_head
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
@@ -48,7 +48,6 @@ from sapwood.code.result_file import keep_result
 from sapwood.code.run_spec import RunSpec
 from sapwood.code.watch import Version
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, DrainedError, ResourceError, SapwoodError
 from sapwood.core.hints import command
 from sapwood.core.options import PATH, option
@@ -57,6 +56,7 @@ from sapwood.environment.folders import expand_user
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
+from sapwood.head.parts.runs import Runs
 from sapwood.head.runs import PROGRESS, WORK
 
 
@@ -239,8 +239,7 @@ def begin(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput, cluster: st
         output="" if output is None else str(output.resolve()),
         folder=str(Path.cwd()),
     )
-    made = asked_head(cluster, calls.CREATE_RUN, msgspec.to_builtins(wanted))
-    record = typed.convert(made, calls.RunRecord)
+    record = asked_head(cluster, CALL_TIMEOUT, Runs.create, wanted)
     if shown.as_json:
         print_json(facts(DetachedRun(record, partial(asked_head, cluster), cluster)))
     else:

@@ -24,7 +24,7 @@ import typer
 from sapwood.cli import starting
 from sapwood.cli.answer_file import answering, replace_file
 from sapwood.cli.failures import reported
-from sapwood.cli.head_connection import asked_head
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.run import RunOutput, run_once, run_through, starting_agents
 from sapwood.cli.run_inputs import loaded
@@ -36,6 +36,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.standard_error import stderr_writer
 from sapwood.head import calls
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.run_ends import SESSION_LOST
 from sapwood.head.runs import (
     CHECKPOINT,
@@ -186,10 +187,7 @@ def _await_session(on: str, cluster: str) -> None:
     while True:
         found: calls.SessionRecord | None = None
         with contextlib.suppress(CommunicationError):  # the head is down for a moment
-            found = typed.convert(
-                asked_head(cluster, calls.FIND_SESSION, on.removeprefix(SESSION)),
-                calls.SessionRecord,
-            )
+            found = asked_head(cluster, CALL_TIMEOUT, Sessions.find, on.removeprefix(SESSION))
         if found is not None and SessionState(found.state) not in _BEGINNING:
             return
         if time.monotonic() > end:

@@ -14,12 +14,11 @@ import typer
 import sapwood
 from sapwood.cli import starting
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_connection import asked_head
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Env, Json, Set, assignments, variables
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.finding import CREATE_TIMEOUT, must_be_there, once_there
 from sapwood.contexts.launchers.choice import absolute, is_launched
-from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import fold_hosts
@@ -28,6 +27,7 @@ from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.remote import SCHEME
 from sapwood.roots.remote import credential_text
 from sapwood.session.invited import InvitationView
@@ -105,7 +105,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
         idle=None if idle is None else parse_duration(idle),
         settings=msgspec.to_builtins(load_configuration(flags).settings),
     )
-    record = _asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    record = asked_head(cluster, CREATE_TIMEOUT, Sessions.create, wanted)
     if as_json:
         print_json(_facts(record))
         return
@@ -141,7 +141,7 @@ def show_all(
     debug: Debug = False,
 ) -> None:
     """List the sessions, who is attached to them, and what they hold."""
-    records = typed.convert(asked_head(cluster, calls.LIST_SESSIONS), list[calls.SessionRecord])
+    records = asked_head(cluster, CALL_TIMEOUT, Sessions.every)
     if not ended:
         records = [one for one in records if not SessionState(one.state).is_over]
     if as_json:
@@ -171,7 +171,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show a session, also one that has ended lately, and why it did."""
-    record = _asked(cluster, calls.FIND_SESSION, session)
+    record = asked_head(cluster, CALL_TIMEOUT, Sessions.find, session)
     if as_json:
         print_json(_facts(record))
         return
@@ -360,7 +360,7 @@ def delete(
     debug: Debug = False,
 ) -> None:
     """End a session and all its processes."""
-    record = _asked(cluster, calls.END_SESSION, session, END_TIMEOUT)
+    record = asked_head(cluster, END_TIMEOUT, Sessions.end, session)
     if as_json:
         print_json(_facts(record))
     else:
@@ -378,8 +378,7 @@ def _how_to_use(record: calls.SessionRecord, cluster: str) -> str:
 
 
 def _line_of(session: str, cluster: str) -> str:
-    found = asked_head(cluster, calls.SESSION_CREDENTIAL, session)
-    return credential_text(typed.convert(found, calls.SessionCredential))
+    return credential_text(asked_head(cluster, CALL_TIMEOUT, Sessions.credential, session))
 
 
 def _attached(
@@ -390,7 +389,7 @@ def _attached(
         return sapwood.attach(session, role=role, cluster=cluster, wait=wait, on_wait=starting.wait)
 
     def find() -> None:
-        must_be_there(_asked(cluster, calls.FIND_SESSION, session))
+        must_be_there(asked_head(cluster, CALL_TIMEOUT, Sessions.find, session))
 
     if wait:
         once_there(find, starting.wait)
@@ -467,7 +466,3 @@ def _time(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def _asked(cluster: str, name: str, value: Any, timeout: float = 30.0) -> calls.SessionRecord:
-    return typed.convert(asked_head(cluster, name, value, timeout), calls.SessionRecord)

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from sapwood.cli.head_connection import connected
 from sapwood.cli.present import FittingTable, seconds, shortened, table
-from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT
+from sapwood.head.parts.nodes import Nodes
 from sapwood.nodes.messages import NodeActivity, ProcessActivity
 from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
 
@@ -26,7 +26,7 @@ def status_of(name: str) -> calls.TreeStatus:
         NodeLostError: The cluster is not up.
     """
     with connected(name) as head:
-        return typed.convert(head.client.call(calls.STATUS, None, CALL_TIMEOUT), calls.TreeStatus)
+        return head.client.call_within(CALL_TIMEOUT, Nodes.status)
 
 
 def chosen(nodes: Sequence[calls.NodeStatus], names: str) -> list[calls.NodeStatus]:

@@ -20,13 +20,15 @@ from sapwood.cli.head_connection import connected
 from sapwood.cli.interrupts import noted_interrupts
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import output_console, print_json, table
-from sapwood.core import typed
 from sapwood.core.errors import CommunicationError
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.head.access import CALL_TIMEOUT, HeadAccess
-from sapwood.nodes import messages
+from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.views.live import with_progress
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.words import moment_shown
@@ -99,14 +101,11 @@ def settled(head: HeadAccess) -> Snapshot:
 
 def look(head: HeadAccess) -> Snapshot:
     """Ask the head of a cluster how it is."""
-
-    def ask(what: str) -> object:
-        return head.client.call(what, None, CALL_TIMEOUT)
-
-    facts = typed.convert(ask(calls.HELLO), calls.HeadFacts)
-    glance = messages.from_value(ask(calls.GLANCE), calls.ClusterGlance)
-    sessions = typed.convert(ask(calls.LIST_SESSIONS), list[calls.SessionRecord])
-    runs = with_progress(typed.convert(ask(calls.LIST_RUNS), list[calls.RunRecord]))
+    client = head.client
+    facts = client.call_within(CALL_TIMEOUT, WholeCluster.facts)
+    glance = client.call_within(CALL_TIMEOUT, Nodes.glance)
+    sessions = client.call_within(CALL_TIMEOUT, Sessions.every)
+    runs = with_progress(client.call_within(CALL_TIMEOUT, Runs.every))
     return Snapshot(
         overview=overview(facts, glance, sessions, runs),
         nodes=glance.nodes,

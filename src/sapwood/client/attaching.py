@@ -11,7 +11,14 @@ import msgspec
 
 from sapwood.activity.agent_requests import UserCode
 from sapwood.client.cluster import Cluster
-from sapwood.client.finding import CREATE_TIMEOUT, asked, find_root, once_there, page_of
+from sapwood.client.finding import (
+    CALL_TIMEOUT,
+    CREATE_TIMEOUT,
+    asked,
+    find_root,
+    once_there,
+    page_of,
+)
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
@@ -185,6 +192,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
                 print(cluster.submit(pow, 2, 10).result())
     """
     from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
 
     chosen = chosen_settings(settings, environment)
     wanted = calls.CreateSession(
@@ -196,7 +204,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
         idle=idle,
         settings=msgspec.to_builtins(chosen),
     )
-    made = asked(cluster, calls.CREATE_SESSION, msgspec.to_builtins(wanted), CREATE_TIMEOUT)
+    made = asked(cluster, CREATE_TIMEOUT, Sessions.create, wanted)
     return made.handle
 
 
@@ -268,12 +276,12 @@ def leave_session(
 
 
 def _ask_to_end(cluster: str, handle: str) -> None:
-    from sapwood.head import calls  # noqa: PLC0415 - imports cryptography
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - imports cryptography
 
     try:
-        asked(cluster, calls.END_SESSION, handle, END_TIMEOUT)
+        asked(cluster, END_TIMEOUT, Sessions.end, handle)
     except ClosedError:  # the session has ended, or the head ends
-        if not SessionState(asked(cluster, calls.FIND_SESSION, handle).state).is_over:
+        if not SessionState(asked(cluster, CALL_TIMEOUT, Sessions.find, handle).state).is_over:
             raise
     except ConfigurationError:
         pass  # it ended long ago: the head does not know it any more

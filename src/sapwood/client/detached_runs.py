@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
     from sapwood.head.calls import RunRecord
+    from sapwood.head.protocol.call import Call
 
 LOOK = 0.2
 """Seconds between two looks at a run that is followed."""
@@ -42,8 +43,15 @@ CANCEL_TIMEOUT = 60.0
 OUTPUT_PIECE = 2**20
 """Bytes of output that are read at once."""
 
-Ask = Callable[[str, Any, float], Any]
-"""Calls the head of the runs: ``ask(name, value, seconds)``."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Ask(Protocol):
+    """Calls the head of the runs."""
+
+    def __call__(self, seconds: float, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the answer, within some seconds."""
 
 
 def runs(
@@ -75,12 +83,12 @@ def runs(
     shown = None if credential is None else find_credential(credential)
     holder = None if key is None else find_holder_key(key)
 
-    def ask(name: str, value: Any, seconds: float) -> Any:
+    def ask(seconds: float, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
 
         head = HeadAccess(cluster, shown, holder)
         try:
-            return head.client.call(name, value, seconds)
+            return head.client.call_within(seconds, call, *args, **kwargs)
         finally:
             head.close()
 
@@ -117,10 +125,9 @@ class DetachedRuns:
             NodeLostError: No such head is up here.
             SecurityError: The credential does not give the right.
         """
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.runs import Runs  # noqa: PLC0415 - as above
 
-        found = self._ask(calls.LIST_RUNS, None, CALL_TIMEOUT)
-        records = typed.convert(found, list[calls.RunRecord])
+        records = self._ask(CALL_TIMEOUT, Runs.every)
         return tuple(DetachedRun(one, self._ask, self._cluster) for one in records)
 
     def find(self, run: str) -> DetachedRun:
@@ -130,10 +137,9 @@ class DetachedRuns:
             ConfigurationError: There is none, or several.
             NodeLostError: No such head is up here.
         """
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.runs import Runs  # noqa: PLC0415 - as above
 
-        found = self._ask(calls.FIND_RUN, run, CALL_TIMEOUT)
-        return DetachedRun(typed.convert(found, calls.RunRecord), self._ask, self._cluster)
+        return DetachedRun(self._ask(CALL_TIMEOUT, Runs.find, run), self._ask, self._cluster)
 
 
 class DetachedRun:
@@ -276,11 +282,11 @@ class DetachedRun:
 
     def _name(self) -> str:
         """Return the name of the cluster, as users of the head's machine call it."""
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - as above
 
         if "://" not in self._cluster:
             return self._cluster
-        return typed.convert(self._ask(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts).name
+        return self._ask(CALL_TIMEOUT, WholeCluster.facts).name
 
     def refresh(self) -> DetachedRun:
         """Ask the head how it is now; return this run.
@@ -289,10 +295,9 @@ class DetachedRun:
             ConfigurationError: It is not kept any more.
             NodeLostError: No such head is up here.
         """
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.runs import Runs  # noqa: PLC0415 - as above
 
-        found = self._ask(calls.FIND_RUN, self.id, CALL_TIMEOUT)
-        self._record = typed.convert(found, calls.RunRecord)
+        self._record = self._ask(CALL_TIMEOUT, Runs.find, self.id)
         return self
 
     def attach(
@@ -362,20 +367,19 @@ class DetachedRun:
             ConfigurationError: It is over already.
             NodeLostError: No such head is up here.
         """
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.runs import Runs  # noqa: PLC0415 - as above
 
-        found = self._ask(calls.CANCEL_RUN, self.id, CANCEL_TIMEOUT)
-        self._record = typed.convert(found, calls.RunRecord)
+        self._record = self._ask(CANCEL_TIMEOUT, Runs.cancel, self.id)
 
     def __repr__(self) -> str:
         return f"<DetachedRun {self.id}: {self.program}, {self.state}>"
 
     def _page(self) -> DashboardPage:
         """Return where a dashboard shows it; nowhere if the head does not answer."""
-        from sapwood.head import calls  # noqa: PLC0415 - as above
+        from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - as above
 
         try:
-            facts = typed.convert(self._ask(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
+            facts = self._ask(CALL_TIMEOUT, WholeCluster.facts)
         except SapwoodError:
             return DashboardPage()
         return DashboardPage.at(facts.urls, f"runs/{self.id}", facts.name)

@@ -14,7 +14,6 @@ from sapwood.client.hosts import new_control_tree
 from sapwood.code.runner.packages import packages_variables
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.choice import machines
-from sapwood.core import typed
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
 from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration
@@ -228,16 +227,15 @@ def _carrier_of_session(
         ClosedError: It has ended.
     """
     from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as in commands_on
-    from sapwood.head import calls  # noqa: PLC0415 - as in commands_on
     from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as in commands_on
     from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as in commands_on
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as in commands_on
     from sapwood.nodes.commands import LocalCarrier  # noqa: PLC0415 - as in commands_on
     from sapwood.session.port import SessionState  # noqa: PLC0415 - as in commands_on
 
     head = HeadAccess() if open_head is None else open_head()
     try:
-        found = head.client.call(calls.FIND_SESSION, name, FIND_TIMEOUT)
-        record = typed.convert(found, calls.SessionRecord)
+        record = head.client.call_within(FIND_TIMEOUT, Sessions.find, name)
         if SessionState(record.state).is_over:
             raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
         if record.on != "local":

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
@@ -22,7 +21,10 @@ from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
+    from sapwood.head.protocol.call import Call
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 LOOK: Final = 0.5
@@ -43,12 +45,12 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
         NotReadyError: It has not begun yet.
         ClosedError: It has ended.
     """
-    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - cryptography is not needed
     from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
     from sapwood.head.watched import started  # noqa: PLC0415 - as above
 
     try:
-        record = asked(cluster, calls.FIND_SESSION, handle)
+        record = asked(cluster, CALL_TIMEOUT, Sessions.find, handle)
     except (NodeLostError, CommunicationError):
         name, _, number = handle.rpartition("#")
         for one in notices(cluster):  # the head is down: sessions continue without it
@@ -109,33 +111,37 @@ def once_there(find: Callable[[], T], on_wait: WaitCallback | None) -> T:
 
 def page_of(cluster: str, page: str) -> DashboardPage:
     """Return a page of the dashboard of a head on this machine; none if it is not there."""
-    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - as in find_root
 
     try:
-        facts = _called(cluster, calls.HELLO, None, CALL_TIMEOUT, calls.HeadFacts)
+        facts = asked(cluster, CALL_TIMEOUT, WholeCluster.facts)
     except SapwoodError:
         return DashboardPage()
     return DashboardPage.at(facts.urls, page, cluster)
 
 
-def asked(cluster: str, name: str, value: Any, timeout: float = CALL_TIMEOUT) -> SessionRecord:
-    """Call a head on this machine, which answers with a session.
+def asked(cluster: str, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a head on this machine and return its answer.
+
+    Args:
+        cluster: What the user calls the cluster.
+        seconds: How long the head may take.
+        call: The call.
+        args: Its arguments.
+        kwargs: Likewise.
 
     Raises:
         NodeLostError: No such head is up here.
         SapwoodError: What the head says.
     """
-    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
-
-    return _called(cluster, name, value, timeout, calls.SessionRecord)
-
-
-def _called(cluster: str, name: str, value: Any, timeout: float, kind: type[T]) -> T:
-    from sapwood.head.connection import ServiceClient, UnixWay  # noqa: PLC0415 - as above
+    from sapwood.head.connection import (  # noqa: PLC0415 - cryptography is not needed on one machine
+        ServiceClient,
+        UnixWay,
+    )
     from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
 
     client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:
-        return typed.convert(client.call(name, value, timeout), kind)
+        return client.call_within(seconds, call, *args, **kwargs)
     finally:
         client.close()

@@ -256,8 +256,8 @@ def merge_order(
     if credential is None and not places:
         socket, number, name = find_root(session, cluster)
         return MergeOrder(socket=socket, session=number, name=name)
-    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed here
-    from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
+    from sapwood.head.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
     from sapwood.head.remote import SCHEME  # noqa: PLC0415 - as above
     from sapwood.roots.remote import credential_text  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
@@ -271,7 +271,7 @@ def merge_order(
         None if key is None else find_holder_key(key),
     )
     try:
-        found = head.client.call(calls.MERGE_CREDENTIAL, session, MERGE_TIMEOUT)
+        found = head.client.call_within(MERGE_TIMEOUT, Sessions.merge_credential, session)
     finally:
         head.close()
-    return MergeOrder(credential=credential_text(typed.convert(found, calls.SessionCredential)))
+    return MergeOrder(credential=credential_text(found))

@@ -11,13 +11,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, InvalidStateError, wait
+from concurrent.futures import CancelledError, Future, InvalidStateError, wait
 from typing import Any, TypeVar
 
 from sapwood.core.arguments import function, wait_time
 from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import log_failure, new_thread
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 IDLE = 0.05
@@ -134,6 +135,35 @@ def when_done(future: Future[T], function: Callable[[Future[T]], object]) -> Non
         function: It must return at once.
     """
     Future.add_done_callback(future, function)
+
+
+def then(future: Future[S], function: Callable[[S], T]) -> Future[T]:
+    """Return a future of what a function makes of the result of another one.
+
+    Args:
+        future: The other one.
+        function: It must return at once; what it raises is the error of the returned future.
+
+    Example:
+        >>> word = CallerFuture()
+        >>> length = then(word, len)
+        >>> word.set_result("junction")
+        >>> length.result()
+        8
+    """
+    made: Future[T] = CallerFuture()
+    made.set_running_or_notify_cancel()
+
+    def done(found: Future[S]) -> None:
+        try:
+            made.set_result(function(found.result()))
+        except CancelledError as error:
+            made.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - it is the error of the returned future
+            made.set_exception(error)
+
+    when_done(future, done)
+    return made
 
 
 def wait_for_peer(future: Future[T], timeout: float | None) -> T:

@@ -36,8 +36,14 @@ from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.head.folder import find_head
 from sapwood.head.numbers import NodeNumbers
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.credentials import IssuedCredentials
+from sapwood.head.parts.links import Links
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.orders import Orders
 from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.runs import RunEnded, Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.reserved import refused
 from sapwood.nodes import messages
@@ -136,7 +142,7 @@ class HeadAccess:
             self._head_gone(0, "the connection was closed")
         self._plan_look()
 
-    def _connected(self, number: int) -> tuple[ServiceClient, calls.HeadFacts]:
+    def _connected(self, number: int) -> tuple[ServiceClient, HeadFacts]:
         """Connect to the head that is there now; connections are counted."""
         way, where, hint = _way_to(self._name, self._credential, self._heads)
         try:
@@ -150,15 +156,13 @@ class HeadAccess:
                 far = way if isinstance(way, TlsWay) else None
                 self.rights = show(client, self._credential, self._holder, far, CALL_TIMEOUT)
             if self._session:
-                found = client.call(calls.ACT_FOR_SESSION, self._session, CALL_TIMEOUT)
-                self.rights = None if found is None else typed.convert(found, calls.RightsFacts)
-            facts = typed.convert(client.call(calls.HELLO, None, CALL_TIMEOUT), calls.HeadFacts)
+                self.rights = client.call_within(CALL_TIMEOUT, Sessions.act_for, self._session)
+            facts = client.call_within(CALL_TIMEOUT, WholeCluster.facts)
             if number:
                 with self._lock:
                     self._numbers.begin()
                     self._records.clear()
-            nodes = client.call(calls.NODES, None, CALL_TIMEOUT)
-            self._take_nodes(typed.convert(nodes, list[calls.NodeRecord]))
+            self._take_nodes(client.call_within(CALL_TIMEOUT, Nodes.every))
             self.denials.take(client.call_within(CALL_TIMEOUT, IssuedCredentials.denials))
         except BaseException:
             client.close()
@@ -293,13 +297,12 @@ class HeadAccess:
             known = self._credentials
         if known is None:
             key, request = make_request()
-            made = self.client.call(calls.CERTIFY, request, CALL_TIMEOUT)
+            made = self.client.call_within(CALL_TIMEOUT, Links.certify, request)
             known = self._take_certificate(key, made)
         return known
 
-    def _take_certificate(self, key: bytes, value: Any) -> Credentials:
+    def _take_certificate(self, key: bytes, made: calls.FrontEndCertificate) -> Credentials:
         """Show another certificate from now on, and have it renewed in time."""
-        made = typed.convert(value, calls.FrontEndCertificate)
         taken = Credentials(
             node=made.node, certificate=made.certificate, key=key, authority=made.authority
         )
@@ -323,7 +326,7 @@ class HeadAccess:
         """Ask for another certificate; on the connection's thread, which does not wait for it."""
         key, request = make_request()
 
-        def answered(answer: Future[Any]) -> None:
+        def answered(answer: Future[calls.FrontEndCertificate]) -> None:
             try:
                 self._take_certificate(key, answer.result())
             except SapwoodError as error:
@@ -331,7 +334,7 @@ class HeadAccess:
                 if not self.is_away:
                     self.client.later(RENEW_PAUSE, self._renew)
 
-        when_done(self.client.ask(calls.CERTIFY, request), answered)
+        when_done(self.client.ask(Links.certify, request), answered)
 
     def record_run(
         self, run: str, state: str, seconds: float, iterations: int, *, reason: str = ""
@@ -340,7 +343,7 @@ class HeadAccess:
         if self.rights is None or RUN in self.rights.names:
             with self._lock:
                 session = next((name for name, _ in self._sessions), "")
-            record = calls.RunEnded(
+            record = RunEnded(
                 run=run,
                 session=session,
                 state=state,
@@ -348,7 +351,7 @@ class HeadAccess:
                 iterations=iterations,
                 reason=reason,
             )
-            self.client.ask(calls.RECORD_RUN, _plain(record))
+            self.client.ask(Runs.report, record)
 
     def kept_rates(self, key: str, seconds: float) -> bytes | None:
         """Return what runs have measured of agents with a function; None if nothing is kept.
@@ -370,7 +373,7 @@ class HeadAccess:
         with self._lock:
             number = self._numbers.at_head(host)
         order = calls.NodeOrder(number, handler, value, session)
-        return self.client.ask(calls.ORDER, _plain(order))
+        return self.client.ask(Orders.give, order)
 
     def is_ready(self, host: int) -> bool:
         """Whether a node is there; False if it or the whole cluster will not come back."""
@@ -411,7 +414,7 @@ class HeadAccess:
         """Return why the head cannot be asked now; empty if it answers."""
         if not self.gone:
             try:
-                self.client.call(calls.HELLO, None, SILENCE)
+                self.client.call_within(SILENCE, WholeCluster.facts)
             except SapwoodError as error:
                 return error.what
         return self.gone
@@ -447,18 +450,19 @@ class HeadAccess:
             raise
         self._takers[tree] = (listening, folder)
         start_thread("sapwood-links", take_sockets, listening, take)
-        self.client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
+        self._delegate_again(self.client, tree)
         return lambda: self._end_delegation(tree)
 
-    def _delegation(self, tree: str) -> Any:
-        return _plain(calls.DelegateLinks(tree, str(self._takers[tree][0].getsockname())))
+    def _delegate_again(self, client: ServiceClient, tree: str) -> None:
+        path = str(self._takers[tree][0].getsockname())
+        client.call_within(CALL_TIMEOUT, Links.delegate, tree, path)
 
     def _end_delegation(self, tree: str) -> None:
         with self._lock:
             listening, folder = self._takers.pop(tree, (None, None))
         if listening is None or folder is None:
             return
-        self.client.ask(calls.UNDELEGATE, tree)
+        self.client.ask(Links.undelegate, tree)
         with contextlib.suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)
         listening.close()
@@ -571,7 +575,7 @@ class HeadAccess:
     def _look_at_head(self) -> None:
         """Ask the head where the others are; on the connection's thread."""
         client = self.client
-        answer = client.ask(calls.HELLO)
+        answer = client.ask(WholeCluster.facts)
 
         def look() -> None:
             if client is not self.client or client.is_over:
@@ -579,8 +583,8 @@ class HeadAccess:
             if not answer.done():
                 start_thread("sapwood-look", self._look_elsewhere, client, answer)
                 return
-            with contextlib.suppress(SapwoodError, msgspec.ValidationError):
-                self._heads = typed.convert(answer.result(), calls.HeadFacts).heads
+            with contextlib.suppress(SapwoodError):
+                self._heads = answer.result().heads
             self._plan_look()
 
         client.later(SILENCE, look)
@@ -608,8 +612,8 @@ class HeadAccess:
             if self._credential is not None:
                 far = way if isinstance(way, TlsWay) else None
                 show(client, self._credential, self._holder, far, CALL_TIMEOUT)
-            found = typed.convert(client.call(calls.HELLO, None, SILENCE), calls.HeadFacts)
-        except (SapwoodError, msgspec.ValidationError):
+            found = client.call_within(SILENCE, WholeCluster.facts)
+        except SapwoodError:
             return False
         finally:
             client.close()
@@ -638,7 +642,7 @@ class HeadAccess:
                 return
             try:
                 for tree in list(self._takers):
-                    client.call(calls.DELEGATE, self._delegation(tree), CALL_TIMEOUT)
+                    self._delegate_again(client, tree)
             except Exception as error:  # noqa: BLE001 - it is gone as well, or of another version
                 _log.debug("no head", reason=as_error(error).what)
                 client.close()
@@ -649,7 +653,7 @@ class HeadAccess:
     def _look_failed(self, error: SapwoodError) -> None:
         self._give_up(f"the next head cannot be looked for: {error.what}")
 
-    def _returned(self, client: ServiceClient, facts: calls.HeadFacts) -> bool:
+    def _returned(self, client: ServiceClient, facts: HeadFacts) -> bool:
         """Use another head from now on, and have the sessions use their nodes again.
 
         Returns:

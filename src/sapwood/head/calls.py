@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from sapwood.code.run_spec import RunSpec
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
-from sapwood.core.typed import Natural
 from sapwood.environment.component import ComponentView
 from sapwood.nodes.joining import NodeFacts
-from sapwood.nodes.messages import ComponentOrder, NodeActivity, NodeComponents, ReadLogs
+from sapwood.nodes.messages import NodeActivity, NodeComponents
 from sapwood.nodes.refusals import RefusedMachine
 from sapwood.security.rights import Rights
 from sapwood.session.invited import AgentEvent, InvitationView
@@ -27,132 +26,6 @@ GREET = "greet"
 PRESENT = "present"
 """Call: this is my credential. Value: a ``Shown``. Answer: its ``Rights``, which count from now on.
 """
-
-HELLO = "hello"
-"""Call: who are you? Answer: :class:`HeadFacts`."""
-
-NODES = "nodes"
-"""Call: which nodes are there? Answer: a list of :class:`NodeRecord`."""
-
-STATUS = "status"
-"""Call: how are the nodes? Value: the numbers of some, or None for all. Answer: a
-:class:`TreeStatus`."""
-
-GLANCE = "glance"
-"""Call: how are the nodes, as far as that is known without waiting? Answer: a
-:class:`ClusterGlance`, encoded, as viewers ask for it twice a second."""
-
-LOGS = "logs"
-"""Call: what did a daemon, or the head, log? Value: :class:`LogsOf`. Answer: a ``LogPage``."""
-
-COMPONENT = "component"
-"""Call: start, stop or restart a component. Value: :class:`ComponentOf`. Answer: its
-``ComponentView``."""
-
-REMOVE_NODE = "node.remove"
-"""Call: end a node, which will not be back. Value: :class:`RemoveNode`. Answer: its record."""
-
-CERTIFY = "certify"
-"""Call: certify a front end. Value: its request, PEM. Answer: :class:`FrontEndCertificate`."""
-
-DELEGATE = "delegate"
-"""Call: give the links of a tree to a socket of the front end. Value: :class:`DelegateLinks`."""
-
-UNDELEGATE = "undelegate"
-"""Call: do so no more. Value: the tree."""
-
-ORDER = "order"
-"""Call: ask the daemon of a node. Value: :class:`NodeOrder`. Answer: the daemon's."""
-
-TAKEN = "taken"
-"""Call: there is room for more output. Value: the number of what was taken."""
-
-RECORD_RUN = "run.ended"
-"""Call: a run of mine has started or ended. Value: :class:`RunEnded`."""
-
-CREATE_SESSION = "session.create"
-"""Call: start a session in a separate process. Value: :class:`CreateSession`. Answer:
-:class:`SessionRecord`."""
-
-CERTIFY_SESSION = "session.certify"
-"""Call: certify the root of a session. Value: :class:`CertifySession`. Answer:
-:class:`FrontEndCertificate`."""
-
-SESSION_CREDENTIAL = "session.credential"
-"""Call: what lets a front end on another machine attach? Value: as for :data:`FIND_SESSION`.
-Answer: :class:`SessionCredential`."""
-
-MERGE_CREDENTIAL = "session.merge-credential"
-"""Call: what lets another session take this one into its streams? Value: as for
-:data:`FIND_SESSION`. Answer: :class:`SessionCredential`."""
-
-LIST_SESSIONS = "session.list"
-"""Call: which sessions are there, or were lately? Answer: a list of :class:`SessionRecord`."""
-
-FIND_SESSION = "session.find"
-"""Call: which session is this? Value: its name, id or ``name#id``. Answer: its record."""
-
-END_SESSION = "session.end"
-"""Call: end a session. Value: as for :data:`FIND_SESSION`. Answer: its record."""
-
-ACT_FOR_SESSION = "session.act"
-"""Call: of a session's root on the head's machine, which has no more rights from now on than who
-made the session. Value: its id. Answer: :class:`RightsFacts`; none if the head's user made it."""
-
-REPORT_SESSION = "session.report"
-"""Call: of a session's root, how it is. Value: :class:`SessionReport`."""
-
-REPORT_TREE = "session.tree"
-"""Call: of a session's root, the places of its tree. Value: :class:`SessionTree`."""
-
-REPORT_FIGURES = "session.figures"
-"""Call: of a session's root, what its agents have done. Value: :class:`SessionFigures`."""
-
-SESSION_TREES = "session.trees"
-"""Call: the trees of active sessions. Value: :class:`KnownTrees`. Answer:
-:class:`SessionTrees`."""
-
-REPORT_REFUSED = "session.refused"
-"""Call: of a session's root, whom it has not let in, or cut off. Value:
-:class:`FrontEndRefused`."""
-
-CREATE_RUN = "run.create"
-"""Call: start a run in a separate process. Value: :class:`CreateRun`. Answer:
-:class:`RunRecord`."""
-
-LIST_RUNS = "run.list"
-"""Call: which runs are there, or were? Answer: a list of :class:`RunRecord`."""
-
-FIND_RUN = "run.find"
-"""Call: which run is this? Value: its id, or the start of it. Answer: its record."""
-
-CANCEL_RUN = "run.cancel"
-"""Call: end a run. Value: its id. Answer: its record."""
-
-SPEAK_FOR = "visitor"
-"""Call: of the HTTP server on the head's machine, for whom it speaks. This connection has no rights
-from now on, until that one's credential is shown. Value: :class:`SpeakFor`."""
-
-SERVE_HTTP = "http.serve"
-"""Call: of the HTTP server, give connections that speak HTTP to whoever listens at a path. Value:
-:class:`ServeHttp`. Answer: :class:`FrontEndCertificate`, for browsers."""
-
-HTTP_REFUSED = "http.refused"
-"""Call: of the HTTP server, which request it has refused. Value: :class:`HttpRefused`."""
-
-OPEN_DASHBOARD = "http.open"
-"""Call: let a browser in. Value: :class:`OpenDashboard`. Answer: :class:`DashboardTicket`."""
-
-HTTP_URLS = "http.urls"
-"""Call: start the HTTP server if it is not running yet. Answer, when it serves: the
-URLs, first those on this machine without TLS."""
-
-REDEEM_TICKET = "http.redeem"
-"""Call: of the HTTP server, the credential behind a ticket, once. Value: the ticket. Answer: its
-text."""
-
-DOWN = "down"
-"""Call: end, and all nodes with it."""
 
 DENIED = "credentials.denied"
 """Notice: some credentials were revoked. Value: a ``DenialUpdate``."""
@@ -307,57 +180,6 @@ class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     facts: CredentialFacts
     places: list[str]
-
-
-class RunEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """A run has ended, or has started if its state is ``running``.
-
-    Attributes:
-        run: What it is called.
-        session: The session that it ran in, which the caller must own or may use; empty if its
-            cluster is closed.
-        state: How it ended, or ``running``.
-        seconds: How long it took.
-        iterations: How many there were.
-        reason: Why it failed.
-    """
-
-    run: str
-    session: str
-    state: Annotated[str, msgspec.Meta(pattern=r"^(running|done|failed|cancelled|drained)$")]
-    seconds: float
-    iterations: Natural = 0
-    reason: str = ""
-
-
-class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a head says of itself.
-
-    Attributes:
-        name: What the user calls it.
-        cluster: Name of the cluster in certificates.
-        version: Of Sapwood.
-        pid: Its process.
-        started: When it began, seconds since 1970.
-        places: Where nodes reach it, ``host:port`` each.
-        front_ends: How many front ends are there.
-        issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
-            verifies credentials of this cluster.
-        heads: Where front ends find the next head, where several share a store: the places of
-            all of them, this one first. Empty where there is only one.
-        urls: Where browsers reach its HTTP server, those on its machine without TLS first.
-    """
-
-    name: str
-    cluster: str
-    version: str
-    pid: int
-    started: float
-    places: list[str]
-    front_ends: int
-    issuer: bytes = b""
-    heads: list[str] = []
-    urls: list[str] = []
 
 
 GONE = "removed"
@@ -608,60 +430,12 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     connected: list[ConnectedUser] = []
 
 
-class ComponentOf(msgspec.Struct, frozen=True):
-    """Do something with a component.
-
-    Attributes:
-        host: Its node; 0 for the head itself.
-        order: What.
-    """
-
-    host: int
-    order: ComponentOrder
-
-
-class LogsOf(msgspec.Struct, frozen=True):
-    """What did a daemon log?
-
-    Attributes:
-        host: Its node; 0 for the head itself.
-        read: Which lines.
-    """
-
-    host: int
-    read: ReadLogs
-
-
-class RemoveNode(msgspec.Struct, frozen=True):
-    """End a node.
-
-    Attributes:
-        name: What users call it.
-        drain: Seconds that it gets to finish what it does.
-    """
-
-    name: str
-    drain: float = 0.0
-
-
 class FrontEndCertificate(msgspec.Struct, frozen=True):
     """What a front end shows to nodes."""
 
     node: str
     certificate: bytes
     authority: bytes
-
-
-class CertifySession(msgspec.Struct, frozen=True):
-    """Certify the root of a session.
-
-    Attributes:
-        session: Its id.
-        request: Its request, PEM.
-    """
-
-    session: str
-    request: bytes
 
 
 class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
@@ -682,91 +456,6 @@ class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
     node: str
     authority: bytes
     places: list[str]
-
-
-class DelegateLinks(msgspec.Struct, frozen=True):
-    """Give the connections of a tree, or of a session's front ends, to whoever listens at a path.
-
-    Attributes:
-        tree: The tree, or the id of the session.
-        path: The path.
-        session: Which of both it is.
-    """
-
-    tree: str
-    path: str
-    session: bool = False
-
-
-class SpeakFor(msgspec.Struct, frozen=True):
-    """For whom the HTTP server speaks.
-
-    Attributes:
-        address: Where that one is; for the ledger.
-    """
-
-    address: str
-
-
-class ServeHttp(msgspec.Struct, frozen=True):
-    """Give connections that speak HTTP to a process.
-
-    Attributes:
-        path: Where it takes them.
-        request: Its request for a certificate, PEM.
-        listens: Where it listens itself, without TLS, ``host:port`` each.
-    """
-
-    path: str
-    request: bytes
-    listens: list[str] = []
-
-
-class HttpRefused(msgspec.Struct, frozen=True):
-    """The HTTP server has refused a request.
-
-    Attributes:
-        address: Where it came from.
-        reason: Why.
-        others: How many it has refused besides, since it told of one.
-    """
-
-    address: str
-    reason: str
-    others: int = 0
-
-
-class OpenDashboard(msgspec.Struct, frozen=True, kw_only=True):
-    """Let a browser in.
-
-    Attributes:
-        rights: What it may do; empty for what the pages need, which only read.
-        lifetime: For how many seconds.
-        subject: Who it is for, in words.
-    """
-
-    rights: list[str] = []
-    lifetime: float = 12 * 3600.0
-    subject: str = "dashboard"
-
-
-class DashboardTicket(msgspec.Struct, frozen=True, kw_only=True):
-    """What lets a browser in, once.
-
-    Attributes:
-        ticket: It; it is a secret.
-        urls: Where the browser shows it: those without TLS on this machine first.
-        expires: Until when, seconds since 1970.
-        credential: Id of the credential that the browser gets, by which it is revoked.
-        authority: Certificate of the cluster's authority, PEM: browsers and curl know the server
-            by it.
-    """
-
-    ticket: str
-    urls: list[str]
-    expires: float
-    credential: str
-    authority: bytes
 
 
 class NodeOrder(msgspec.Struct, frozen=True):

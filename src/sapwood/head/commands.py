@@ -12,6 +12,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
 from sapwood.head.access import HeadAccess
+from sapwood.head.parts.orders import Orders
 from sapwood.nodes import messages
 from sapwood.nodes.commands import Commands
 
@@ -79,4 +80,4 @@ class HeadCarrier:
                 self._commands.lost(number, str(value))
 
     def _taken(self, number: int) -> None:
-        self._head.client.ask(calls.TAKEN, number)
+        self._head.client.ask(Orders.taken, number)

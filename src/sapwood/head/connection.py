@@ -7,7 +7,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -121,15 +121,18 @@ class ServiceClient:
             self._thread.stop()
             raise
 
-    @overload
-    def ask(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]: ...
-    @overload
-    def ask(self, call: str, value: Any = None) -> Future[Any]: ...
-    def ask(self, call: Any, *args: Any, **kwargs: Any) -> Future[Any]:
+    def ask(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the head; the future gets the answer. From any thread."""
-        if isinstance(call, str):
-            return self._send(call, args[0] if args else None, msgspec.msgpack.decode)
         return self._send(call.name, call.with_values(*args, **kwargs), call.read_answer)
+
+    def ask_raw(self, name: str, value: Any = None) -> Future[Any]:
+        """Call the head by the name of a call, whose values are not checked here.
+
+        Args:
+            name: The name in messages.
+            value: What the message carries.
+        """
+        return self._send(name, value, msgspec.msgpack.decode)
 
     def call_within(
         self, seconds: float | None, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
@@ -148,22 +151,26 @@ class ServiceClient:
         """
         return self._waited(self.ask(call, *args, **kwargs), seconds)
 
-    @overload
-    def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def call(self, call: str, value: Any = None, timeout: float | None = None) -> Any: ...
-    def call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the head and return the answer, as long as that takes.
 
         Raises:
             CommunicationError: The head is gone.
             SapwoodError: What the head says.
         """
-        if isinstance(call, str):
-            return self._waited(self.ask(call, *args[:1]), *args[1:], **kwargs)
-        return self._waited(self.ask(call, *args, **kwargs))
+        return self.call_within(None, call, *args, **kwargs)
 
-    def _waited(self, answer: Future[R], timeout: float | None = None) -> R:
+    def call_raw(self, name: str, value: Any = None, timeout: float | None = None) -> Any:
+        """Call the head as :meth:`ask_raw` does, and return the answer.
+
+        Args:
+            name: The name in messages.
+            value: What the message carries.
+            timeout: Seconds that the head may take; None for as long as it takes.
+        """
+        return self._waited(self.ask_raw(name, value), timeout)
+
+    def _waited(self, answer: Future[R], timeout: float | None) -> R:
         try:
             return wait_for_peer(answer, timeout)
         except TimeoutError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,7 +17,6 @@ from sapwood.head import calls
 from sapwood.head.protocol.call import Call, Reach
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import may_use_reserved, refused
-from sapwood.nodes import messages, stage_messages
 from sapwood.nodes.control import NoteEvent, note_nothing
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security import rights as r
@@ -25,133 +24,6 @@ from sapwood.security.capabilities import Shown, new_challenge, verify
 from sapwood.security.denials import Denials
 from sapwood.security.rights import Rights
 from sapwood.security.session_secrets import limited_secret
-
-RIGHT_OF: Final[dict[str, str]] = {
-    calls.HELLO: r.CONNECT,
-    calls.NODES: r.CONNECT,
-    calls.ORDER: r.CONNECT,  # and what RIGHT_OF_ORDER says
-    calls.TAKEN: r.CONNECT,
-    calls.CERTIFY: r.ALLOCATE,
-    calls.DELEGATE: r.ALLOCATE,
-    calls.UNDELEGATE: r.CONNECT,
-    calls.RECORD_RUN: r.RUN,
-    calls.STATUS: r.OBSERVE,  # it has the commands of everybody
-    calls.GLANCE: r.OBSERVE,
-    calls.LOGS: r.OBSERVE,
-    calls.COMPONENT: r.ADMIN,
-    calls.REMOVE_NODE: r.ADMIN,
-    calls.CREATE_SESSION: r.CREATE,
-    calls.CERTIFY_SESSION: r.ADMIN,
-    calls.SESSION_CREDENTIAL: r.ATTACH,
-    calls.MERGE_CREDENTIAL: r.MERGE,
-    calls.LIST_SESSIONS: r.CONNECT,
-    calls.FIND_SESSION: r.CONNECT,
-    calls.END_SESSION: r.DELETE,
-    calls.ACT_FOR_SESSION: r.ADMIN,
-    calls.REPORT_SESSION: r.ADMIN,
-    calls.REPORT_TREE: r.ADMIN,
-    calls.REPORT_FIGURES: r.ADMIN,
-    calls.SESSION_TREES: r.OBSERVE,
-    calls.REPORT_REFUSED: r.ADMIN,
-    calls.CREATE_RUN: r.ADMIN,  # and only at the head's machine: it runs there, as its user
-    calls.LIST_RUNS: r.OBSERVE,
-    calls.FIND_RUN: r.OBSERVE,
-    calls.CANCEL_RUN: r.ADMIN,
-    calls.SPEAK_FOR: r.ADMIN,  # and only at the head's machine, as the next ones
-    calls.SERVE_HTTP: r.ADMIN,
-    calls.HTTP_REFUSED: r.ADMIN,
-    calls.OPEN_DASHBOARD: r.ADMIN,
-    calls.HTTP_URLS: r.ADMIN,
-    calls.REDEEM_TICKET: r.ADMIN,
-    calls.DOWN: r.ADMIN,
-}
-"""The right that each call needs."""
-
-RIGHT_OF_ORDER: Final[Mapping[str, str]] = {
-    messages.OPEN: r.ALLOCATE,
-    messages.RESUME: r.ALLOCATE,
-    messages.LISTEN: r.ALLOCATE,
-    messages.DETOUR: r.SPAWN,
-    messages.CONFIGURE: r.SPAWN,
-    messages.SPAWN: r.SPAWN,
-    messages.KILL: r.SPAWN,
-    messages.CLOSE: r.CONNECT,
-    messages.COMMAND_START: r.SPAWN,
-    messages.COMMAND_INPUT: r.CONNECT,
-    messages.COMMAND_SIGNAL: r.CONNECT,
-    messages.COMMAND_CANCEL: r.CONNECT,
-    # Who begins processes on a node reads and writes its files anyway.
-    stage_messages.LOOK: r.SPAWN,
-    stage_messages.WRITE: r.SPAWN,
-    stage_messages.FETCH: r.SPAWN,
-    stage_messages.KEEP: r.SPAWN,
-    stage_messages.SERVE: r.SPAWN,
-    stage_messages.LIST: r.SPAWN,
-    stage_messages.REMOVE: r.SPAWN,
-    stage_messages.FIND: r.SPAWN,
-    stage_messages.READ: r.SPAWN,
-}
-"""The right that each order to a node needs, on that node; ending one's own work needs none."""
-
-STAGE_ORDERS: Final = frozenset(one for one in RIGHT_OF_ORDER if one.startswith("stage."))
-"""The orders that are about staged files."""
-
-SHARED_STAGE_ORDERS: Final = frozenset({stage_messages.KEEP, stage_messages.REMOVE})
-"""Of these, those that change what commands and environments of all users find by its name."""
-
-READING_ORDERS: Final[Mapping[str, Any]] = {
-    stage_messages.FIND: stage_messages.FindFiles,
-    stage_messages.READ: stage_messages.ReadPiece,
-}
-"""Of these, those that read any file of the node, and what they carry."""
-
-ABOUT_ONE_THING: Final = frozenset(
-    {
-        calls.REMOVE_NODE,
-        calls.RECORD_RUN,
-        calls.SESSION_CREDENTIAL,
-        calls.MERGE_CREDENTIAL,
-        calls.END_SESSION,
-    }
-)
-"""Calls that need their right for one node or session; the handler asks for it."""
-
-AT_HEAD: Final = frozenset(
-    {
-        calls.ACT_FOR_SESSION,
-        calls.CREATE_RUN,
-        calls.DELEGATE,
-        calls.HTTP_REFUSED,
-        calls.HTTP_URLS,
-        calls.OPEN_DASHBOARD,
-        calls.REDEEM_TICKET,
-        calls.SERVE_HTTP,
-        calls.SPEAK_FOR,
-    }
-)
-"""Calls that only front ends at the head's socket may make; each handler checks that."""
-
-OF_OWNER: Final = frozenset(
-    {calls.SESSION_CREDENTIAL, calls.MERGE_CREDENTIAL, calls.END_SESSION, calls.RECORD_RUN}
-)
-"""Calls about a session that the caller must own, unless it has the right ``admin``."""
-
-OF_CALLER: Final = frozenset({calls.TAKEN, calls.UNDELEGATE})
-"""Calls that reach only what the caller, or the holder of its credential, has made."""
-
-ORDERS_OF_CALLER: Final = frozenset(
-    {
-        messages.CONFIGURE,
-        messages.DETOUR,
-        messages.SPAWN,
-        messages.KILL,
-        messages.CLOSE,
-        messages.COMMAND_INPUT,
-        messages.COMMAND_SIGNAL,
-        messages.COMMAND_CANCEL,
-    }
-)
-"""Orders about processes that the caller has started, and about no others."""
 
 _log = logger("head")
 
@@ -244,19 +116,7 @@ class Gate:
         _log.info("front end admitted", front_end=caller.number, subject=found.subject)
         return found
 
-    def require(self, caller: Visitor, call: str) -> None:
-        """Refuse a call that a front end has no right for.
-
-        Raises:
-            SecurityError: It has not.
-        """
-        right = RIGHT_OF.get(call, r.ADMIN)
-        known = caller.rights
-        if call in ABOUT_ONE_THING and known is not None and right in known.names:
-            return  # the handler knows which one
-        self.require_right(caller, right, what=call)
-
-    def require_call(self, caller: ServiceCaller, call: Call[..., Any]) -> None:
+    def require(self, caller: ServiceCaller, call: Call[..., Any]) -> None:
         """Refuse a call that a front end has no right for, or that it may not make from there.
 
         Raises:
@@ -267,7 +127,8 @@ class Gate:
             self.require_right(caller, call.right, what=call.name)
         if call.reach is Reach.HEAD and not caller.is_local:
             error = SecurityError(
-                f"'{call.name}' is for processes on the head's machine only", hint="call it there"
+                f"'{call.name}' is for processes on the head's machine only",
+                hint=call.elsewhere or "call it there",
             )
             self._refused(caller, error, call.name)
             raise error

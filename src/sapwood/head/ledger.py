@@ -24,6 +24,7 @@ from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
+from sapwood.nodes.refusals import RefusalsByKind
 from sapwood.store.file_system import is_local
 
 KINDS: Final = {
@@ -105,6 +106,13 @@ CREATE INDEX by_session ON events (session, time) WHERE session != '';
 """
 
 _log = logger("ledger")
+
+
+MOST_NOTED: Final = 300
+"""Events of one kind that one credential or node causes, and that the ledger takes each minute.
+
+With more it would soon keep nothing else: the oldest events make room.
+"""
 
 
 class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,6 +245,7 @@ class Ledger:
         self._limit = limit
         self._clock = clock
         self._pages = pages
+        self._caused = RefusalsByKind(most=MOST_NOTED)
         self._lock = threading.Lock()  # of what follows; short
         self._unwritten: deque[LedgerEvent] = deque()
         self._listeners: list[Callable[[LedgerEvent], None]] = []
@@ -307,6 +316,33 @@ class Ledger:
             self._outgoing.append(event)
         self._wake.set()
         self._tell_all()
+
+    def note_caused(
+        self,
+        kind: str,
+        text: str,
+        by: str,
+        *,
+        node: str = "",
+        session: str = "",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note what a client or a node can cause at will, unless it causes very much of it.
+
+        Args:
+            kind: As for :meth:`note`.
+            text: Likewise.
+            by: The owner of the credential, or the node; empty for the head's user, who is not
+                limited.
+            node: As for :meth:`note`.
+            session: Likewise.
+            facts: Likewise.
+        """
+        left_out = self._caused.count((kind, by)) if by else 0
+        if left_out is None:
+            return
+        others = {"others": str(left_out)} if left_out else {}
+        self.note(kind, text, node=node, session=session, facts={**(facts or {}), **others})
 
     def _tell_all(self) -> None:
         """Notify listeners in the order of the events, of which several threads note some.

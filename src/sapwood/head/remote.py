@@ -156,9 +156,9 @@ def show(
     Raises:
         SecurityError: The head is another one, or refuses it.
     """
-    greeting = typed.convert(client.call(calls.GREET, None, timeout), calls.Greeting)
+    greeting = typed.convert(client.call_raw(calls.GREET, None, timeout), calls.Greeting)
     if way is not None:
         way.check(greeting)
     shown = credential.show(greeting.challenge, context(greeting.cluster), holder)
-    answer = client.call(calls.PRESENT, plain(shown), timeout)
+    answer = client.call_raw(calls.PRESENT, plain(shown), timeout)
     return typed.convert(answer, calls.RightsFacts)

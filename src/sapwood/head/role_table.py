@@ -1,4 +1,4 @@
-"""Which role may make which call of a head, derived from the declarations of the gate.
+"""Which role may make which call of a head, derived from their declarations.
 
 The documentation shows these tables, and a test makes every call in every role.
 """
@@ -9,32 +9,43 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from sapwood.head.calls import SESSION_CREDENTIAL
-from sapwood.head.gate import (
-    AT_HEAD,
-    OF_CALLER,
-    OF_OWNER,
-    ORDERS_OF_CALLER,
-    RIGHT_OF,
-    RIGHT_OF_ORDER,
-)
+from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head.parts.components import Components
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.events import Events
+from sapwood.head.parts.links import Links
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.orders import ORDERS_OF_CALLER, RIGHT_OF_ORDER, Orders
 from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
+from sapwood.head.parts.web import WebServer
 from sapwood.head.protocol.call import Call, HeadPart, Reach
 from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
 
-PARTS: Final[tuple[type[HeadPart], ...]] = (IssuedCredentials, Events, JoinTokens, Policy, Rates)
+PARTS: Final[tuple[type[HeadPart], ...]] = (
+    Components,
+    Events,
+    IssuedCredentials,
+    JoinTokens,
+    Links,
+    Nodes,
+    Orders,
+    Policy,
+    Rates,
+    Runs,
+    Sessions,
+    WebServer,
+    WholeCluster,
+)
 """The parts of a head."""
 
 CALLS: Final[Mapping[str, Call[..., Any]]] = {
     one.name: one for part in PARTS for one in part.declared()
 }
 """The declared calls of a head, by name."""
-
-RIGHTS: Final[Mapping[str, str]] = RIGHT_OF | {name: one.right for name, one in CALLS.items()}
 
 
 class Permission(enum.Enum):
@@ -60,20 +71,14 @@ def access_to_call(call: str, rights: Collection[str]) -> Permission:
         >>> access_to_call("session.end", ["connect", "delete"])
         <Permission.OWN: 'own'>
     """
-    if not _has(RIGHTS[call], rights):
+    found = CALLS[call]
+    if not _has(found.right, rights):
         return Permission.NO
-    reach = CALLS[call].reach if call in CALLS else None
-    if call in AT_HEAD or reach is Reach.HEAD:
+    if found.reach is Reach.HEAD:
         return Permission.HERE
-    watches = call == SESSION_CREDENTIAL and RUN not in rights
-    owned = call in OF_OWNER or reach is Reach.OWNED
-    if (
-        call in OF_CALLER
-        or reach is Reach.CALLER
-        or (owned and ADMIN not in rights and not watches)
-    ):
-        return Permission.OWN
-    return Permission.ALL
+    watches = found is Sessions.credential and RUN not in rights
+    owned = found.reach is Reach.OWNED and ADMIN not in rights and not watches
+    return Permission.OWN if owned or found.reach is Reach.CALLER else Permission.ALL
 
 
 def access_to_order(order: str, rights: Collection[str]) -> Permission:
@@ -92,8 +97,8 @@ def access_to_order(order: str, rights: Collection[str]) -> Permission:
 
 def call_table() -> str:
     """Return a Markdown table of all calls, with a column for each role."""
-    rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in RIGHTS}
-    return table_of_roles("call", RIGHTS, rows)
+    rows = {call: [access_to_call(call, rights) for rights in ROLES.values()] for call in CALLS}
+    return table_of_roles("call", {name: one.right for name, one in CALLS.items()}, rows)
 
 
 def order_table() -> str:

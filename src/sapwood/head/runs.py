@@ -20,7 +20,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -145,8 +144,8 @@ class HeadRuns:
 
     def records(self) -> list[calls.RunRecord]:
         """Return the runs, in the order in which they began."""
-        with self._lock:
-            return sorted(self._records.values(), key=lambda one: one.created)
+        records = list(self._records.values())  # without the lock, which is held over a slow store
+        return sorted(records, key=lambda one: one.created)
 
     def find(self, text: str) -> calls.RunRecord:
         """Return a run by its id, or the start of it.
@@ -200,7 +199,7 @@ class HeadRuns:
             self._watch(record)
             return self._records[run]
 
-    def cancel(self, text: str) -> Future[Any]:
+    def cancel(self, text: str) -> Future[calls.RunRecord]:
         """End a run; the future gets its record.
 
         Raises:
@@ -211,7 +210,7 @@ class HeadRuns:
             raise ConfigurationError(f"the run {record.id} is {record.state} already")
         return self._pool.submit(self._cancel, record)
 
-    def _cancel(self, record: calls.RunRecord) -> Any:
+    def _cancel(self, record: calls.RunRecord) -> calls.RunRecord:
         with self._lock:
             watch = self._watched.get(record.id)
             if watch is not None:
@@ -219,7 +218,7 @@ class HeadRuns:
         if watch is not None and not watch.end(signal.SIGINT, CANCEL_TIMEOUT):
             _log.warning("run killed", run=record.id, seconds=CANCEL_TIMEOUT)
         with self._lock:
-            return msgspec.to_builtins(self._records.get(record.id, record))
+            return self._records.get(record.id, record)
 
     def _watch(self, record: calls.RunRecord) -> None:
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Executor, Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -56,22 +56,10 @@ LONGEST_TIMER = 3600.0
 _log = logger("head")
 
 
-class Handler(Protocol):
-    """A handler of calls, on the loop's thread."""
-
-    def __call__(self, caller: ServiceCaller, value: Any, /) -> Any:
-        """Return the answer, or a future that gets it.
-
-        Raises:
-            SapwoodError: There is none.
-        """
-
-
 class ServiceServer:
     """Answers front ends; what a listener gives their connections to.
 
     Args:
-        handlers: Handlers by name.
         thread: Its loop watches the connections.
         gate: Says who may call what; without one, only front ends at a Unix socket may.
         serves: Whether calls are answered; otherwise peers are disconnected.
@@ -80,13 +68,11 @@ class ServiceServer:
 
     def __init__(
         self,
-        handlers: Mapping[str, Handler],
         thread: LoopThread,
         gate: Gate | None = None,
         serves: Callable[[], bool] = lambda: True,
         pool: Executor | None = None,
     ) -> None:
-        self._handlers = dict(handlers)
         self._calls: dict[str, tuple[HeadPart, Call[..., Any]]] = {}
         self._pool = pool
         self._last: dict[tuple[int, str], Future[Any]] = {}
@@ -246,8 +232,8 @@ class ServiceServer:
         if call.name in {GREET, PRESENT} and self._gate is not None:
             self._admit(caller, call, self._gate)
             return
-        handler = self._handler(caller, call.name)
-        if handler is None:
+        part, declared = self._calls.get(call.name, (None, None))
+        if part is None or declared is None:
             error = ProtocolError(
                 f"the head knows no '{call.name}'", hint="is it of another version of Sapwood?"
             )
@@ -256,7 +242,7 @@ class ServiceServer:
         if caller.waiting >= MAX_CALLS:
             raise ProtocolError(f"a front end has more than {MAX_CALLS} open calls")
         try:
-            answer = handler(call.value)
+            answer = self._run(caller, part, declared, call.value)
         except SapwoodError as error:
             self._reply(caller, call.number, error=error)
             return
@@ -271,31 +257,12 @@ class ServiceServer:
         else:
             self._reply(caller, call.number, answer)
 
-    def _handler(self, caller: ServiceCaller, name: str) -> Callable[[msgspec.Raw], Any] | None:
-        """Return what answers a call of this name; None if there is no such call."""
-        if name in self._calls:
-            return partial(self._run, caller, *self._calls[name])
-        if name in self._handlers:
-            return partial(self._handle, caller, name)
-        return None
-
-    def _handle(self, caller: ServiceCaller, name: str, value: msgspec.Raw) -> Any:
-        if self._gate is not None:
-            self._gate.require(caller, name)
-        else:
-            _require_credential(caller)
-        try:
-            plain_value = msgspec.msgpack.decode(value)
-        except WRONG as error:
-            raise ProtocolError(f"malformed call: {error}") from error
-        return self._handlers[name](caller, plain_value)
-
     def _run(
         self, caller: ServiceCaller, part: HeadPart, call: Call[..., Any], value: msgspec.Raw
     ) -> Any:
         """Check a call and its right, and have its method answer; on the loop's thread."""
         if self._gate is not None:
-            self._gate.require_call(caller, call)
+            self._gate.require(caller, call)
         else:
             _require_credential(caller)
         given = call.read_values(value)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -118,7 +118,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
 class RootWatch(Protocol):
     """The process of a root, as a head has it."""
 
-    def end(self) -> Future[Any]:
+    def end(self) -> Future[calls.SessionRecord]:
         """Stop it, by force if needed; the future is done when its end was reported."""
 
     def forget(self) -> None:
@@ -198,7 +198,7 @@ class SessionBook:
         self._records: dict[str, calls.SessionRecord] = {}
         self._watched: dict[str, RootWatch] = {}
         self._early: dict[str, calls.SessionReport] = {}
-        self._ending: dict[str, list[Future[Any]]] = {}
+        self._ending: dict[str, list[Future[calls.SessionRecord]]] = {}
         self._closing = False
 
     # --- life ----------------------------------------------------------------------------------
@@ -264,9 +264,9 @@ class SessionBook:
             if not looked_after and self.processes.began(one.pid) != one.started:
                 self.processes.clear(one.id, [one.socket] if one.socket else [])
 
-    def close(self, *, keep: bool = False) -> list[Future[Any]]:
+    def close(self, *, keep: bool = False) -> list[Future[calls.SessionRecord]]:
         """End all sessions, or leave them to the next head; return what is done with their ends."""
-        ends: list[Future[Any]] = []
+        ends: list[Future[calls.SessionRecord]] = []
         if not keep:
             with self._lock:
                 self._closing = True  # starting sessions end themselves
@@ -286,8 +286,8 @@ class SessionBook:
 
     def records(self) -> list[calls.SessionRecord]:
         """Return the sessions, in the order in which they were asked for."""
-        with self._lock:
-            return sorted(self._records.values(), key=lambda one: one.created)
+        records = list(self._records.values())  # without the lock, which is held over a slow store
+        return sorted(records, key=lambda one: one.created)
 
     def find(self, text: str) -> calls.SessionRecord:
         """Return a session by name, id or both.
@@ -336,7 +336,7 @@ class SessionBook:
 
     def create(
         self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
-    ) -> Future[Any]:
+    ) -> Future[calls.SessionRecord]:
         """Begin a session; the future gets its record.
 
         Args:
@@ -387,13 +387,13 @@ class SessionBook:
             self._records[session] = record
         facts = {"name": name, "on": wanted.on}
         self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
-        answer: Future[Any] = CallerFuture()
+        answer: Future[calls.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         beginning = self.processes.begin(plan)
         when_done(beginning, partial(self._begun, record, answer))
         return answer
 
-    def end(self, text: str) -> Future[Any]:
+    def end(self, text: str) -> Future[calls.SessionRecord]:
         """End a session; the future gets its record.
 
         Raises:
@@ -519,7 +519,10 @@ class SessionBook:
         )
 
     def _begun(
-        self, record: calls.SessionRecord, answer: Future[Any], beginning: Future[RootReady]
+        self,
+        record: calls.SessionRecord,
+        answer: Future[calls.SessionRecord],
+        beginning: Future[RootReady],
     ) -> None:
         """A root is ready, or there is none."""
         try:
@@ -570,7 +573,7 @@ class SessionBook:
             with contextlib.suppress(SapwoodError):
                 when_done(self._end(record, DOWN), partial(_pass_on, answer))
                 return
-        answer.set_result(_plain(record))
+        answer.set_result(record)
 
     def _disown(self, ready: RootReady) -> None:
         """Stop a root that is no longer awaited."""
@@ -598,14 +601,14 @@ class SessionBook:
         except SapwoodError:  # that cannot be written down, either
             watch.end()
 
-    def _end(self, record: calls.SessionRecord, reason: str) -> Future[Any]:
+    def _end(self, record: calls.SessionRecord, reason: str) -> Future[calls.SessionRecord]:
         """Have a root end; the future gets the record of its session then."""
-        answer: Future[Any] = CallerFuture()
+        answer: Future[calls.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         with self._lock:
             watch, known = self._watched.get(record.id), self._records[record.id]
             if watch is None and SessionState(known.state).is_over:
-                answer.set_result(_plain(known))  # it has ended meanwhile
+                answer.set_result(known)  # it has ended meanwhile
                 return answer
             if watch is None and record.machine != self._machine:
                 raise ResourceError(
@@ -626,11 +629,11 @@ class SessionBook:
             self.processes.give_up(record.id)
             return answer
 
-        def ended(done: Future[Any]) -> None:
+        def ended(done: Future[calls.SessionRecord]) -> None:
             if done.cancelled() or done.exception() is not None:
                 answer.set_exception(done.exception() or ClosedError("the head ends"))
             else:
-                answer.set_result(_plain(self._records.get(record.id, record)))
+                answer.set_result(self._records.get(record.id, record))
 
         when_done(watch.end(), ended)
         return answer
@@ -719,7 +722,7 @@ class SessionBook:
         self._note(
             "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
         )
-        answer: Future[Any] = CallerFuture()
+        answer: Future[calls.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         plan = msgspec.structs.replace(
             plan,
@@ -793,7 +796,7 @@ class SessionBook:
             except SapwoodError as error:  # the next head finds out that it is over
                 _log.warning("end not written down", session=record.handle, reason=error.what)
         for waiting in self._ending.pop(record.id, ()):
-            waiting.set_result(_plain(after))
+            waiting.set_result(after)
         self._note_merges(record, told)
         _log.info("session over", session=record.handle, reason=reason)
         self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
@@ -827,12 +830,8 @@ def _check_state(record: calls.SessionRecord, told: str) -> None:
     )
 
 
-def _pass_on(answer: Future[Any], done: Future[Any]) -> None:
+def _pass_on(answer: Future[calls.SessionRecord], done: Future[calls.SessionRecord]) -> None:
     if done.exception() is not None:
         answer.set_exception(done.exception())
     else:
         answer.set_result(done.result())
-
-
-def _plain(value: msgspec.Struct) -> Any:
-    return msgspec.to_builtins(value, builtin_types=(bytes,))

@@ -14,9 +14,10 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
@@ -152,6 +153,7 @@ class HttpService:
         self._server = -1  # number of its front end
         self._waiting: deque[tuple[socket.socket, str]] = deque()
         self._serving: Future[None] = CallerFuture()
+        self._lock = threading.Lock()  # of the tickets
         self._tickets: dict[str, tuple[str, float]] = {}
         self._ends: list[Callable[[], None]] = []
         self.listens: list[str] = []
@@ -248,12 +250,16 @@ class HttpService:
 
     # --- connections -----------------------------------------------------------------------------
 
-    def serve(self, number: int, wanted: calls.ServeHttp) -> calls.FrontEndCertificate:
+    def serve(
+        self, number: int, path: str, request: bytes, listens: Sequence[str]
+    ) -> calls.FrontEndCertificate:
         """Hand connections over to the process from now on; return what it shows to browsers.
 
         Args:
             number: Of its front end.
-            wanted: Where it takes them.
+            path: The socket at which it takes them.
+            request: Its request for a certificate, PEM.
+            listens: Where it listens itself, without TLS, ``host:port`` each.
 
         Raises:
             SecurityError: Its request is malformed.
@@ -262,8 +268,8 @@ class HttpService:
         if any(host.startswith("127.") or host == "::1" for host in hosts):
             hosts.append("localhost")
         hosts.append(socket.gethostname())
-        made = self._control.certify_server(wanted.request, self.name, hosts)
-        self._path, self._server, self.listens = wanted.path, number, wanted.listens
+        made = self._control.certify_server(request, self.name, hosts)
+        self._path, self._server, self.listens = path, number, list(listens)
         while self._waiting:
             send_socket(self._path, *self._waiting.popleft())
         serving, self._serving = self._serving, CallerFuture()
@@ -328,9 +334,10 @@ class HttpService:
     def new_ticket(self, credential: str) -> tuple[str, float]:
         """Return a ticket for a credential, and until when it is good."""
         ticket, expires = secrets.token_urlsafe(24), self._clock() + TICKET_LIFE
-        self._tickets[ticket] = (credential, expires)
-        while len(self._tickets) > MAX_TICKETS:
-            del self._tickets[next(iter(self._tickets))]
+        with self._lock:
+            self._tickets[ticket] = (credential, expires)
+            while len(self._tickets) > MAX_TICKETS:
+                del self._tickets[next(iter(self._tickets))]
         return ticket, expires
 
     def redeem(self, ticket: str) -> str:
@@ -339,7 +346,8 @@ class HttpService:
         Raises:
             SecurityError: There is none, or no more.
         """
-        credential, expires = self._tickets.pop(ticket, ("", 0.0))
+        with self._lock:
+            credential, expires = self._tickets.pop(ticket, ("", 0.0))
         if expires < self._clock():
             raise SecurityError(
                 "this link was used before, or is too old",

@@ -24,6 +24,8 @@ from sapwood.core.failures import new_thread
 from sapwood.head import calls
 from sapwood.head.access import take_sockets
 from sapwood.head.connection import ServiceClient
+from sapwood.head.parts.links import Links
+from sapwood.head.parts.sessions import Sessions
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.port import session_protocol
 from sapwood.nodes.refusals import log_refusals
@@ -138,17 +140,14 @@ class RemotePort:
             SapwoodError: The head is gone, or does not.
         """
         key, request = make_request()
-        wanted = msgspec.to_builtins(
-            calls.CertifySession(self._session, request), builtin_types=(bytes,)
-        )
-        found = client.call(calls.CERTIFY_SESSION, wanted, CALL_TIMEOUT)
-        made = typed.convert(found, calls.FrontEndCertificate)
+        made = client.call_within(CALL_TIMEOUT, Sessions.certify, self._session, request)
         shown = Credentials(
             node=made.node, certificate=made.certificate, key=key, authority=made.authority
         )
         self._loop.call_soon_threadsafe(self._show, shown)
-        link = calls.DelegateLinks(self._session, str(self._path), session=True)
-        client.call(calls.DELEGATE, msgspec.to_builtins(link), CALL_TIMEOUT)
+        client.call_within(
+            CALL_TIMEOUT, Links.delegate, self._session, str(self._path), session=True
+        )
         return max(valid_until(shown.certificate) - time.time(), 0.0) * RENEW_AFTER
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,8 @@ from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
-from sapwood.head.protocol.framing import plain
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol.call import Call
 from sapwood.security.denials import Denials, DenialUpdate
 
 PAUSE = 1.0
@@ -34,7 +35,11 @@ CALL_TIMEOUT = 10.0
 MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
-ORDER = (calls.REPORT_SESSION, calls.REPORT_TREE, calls.REPORT_FIGURES)
+ORDER: Sequence[Call[..., Any]] = (
+    Sessions.report,
+    Sessions.report_tree,
+    Sessions.report_figures,
+)
 """The order of reports to a head."""
 
 _log = logger("session")
@@ -71,8 +76,8 @@ class HeadReports:
         self._missed = False
         self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
         self._changed = threading.Condition()
-        self._last: dict[str, msgspec.Struct] = {}  # by the call that tells it
-        self._untold: set[str] = set()
+        self._last: dict[Call[..., Any], msgspec.Struct] = {}  # by the call that tells it
+        self._untold: set[Call[..., Any]] = set()
         self._closed = False
         self._thread = new_thread("sapwood-reports", self._work)
 
@@ -82,17 +87,17 @@ class HeadReports:
 
     def tell(self, report: calls.SessionReport) -> None:
         """Tell how the session is now; from any thread, it does not wait."""
-        self._tell(calls.REPORT_SESSION, report)
+        self._tell(Sessions.report, report)
 
     def tell_tree(self, tree: calls.SessionTree) -> None:
         """Tell which places the session has; from any thread, it does not wait."""
-        self._tell(calls.REPORT_TREE, tree)
+        self._tell(Sessions.report_tree, tree)
 
     def tell_figures(self, figures: calls.SessionFigures) -> None:
         """Tell what the agents have done; from any thread, it does not wait."""
-        self._tell(calls.REPORT_FIGURES, figures)
+        self._tell(Sessions.report_figures, figures)
 
-    def _tell(self, call: str, what: msgspec.Struct) -> None:
+    def _tell(self, call: Call[..., Any], what: msgspec.Struct) -> None:
         with self._changed:
             self._last[call] = what
             self._untold.add(call)
@@ -158,7 +163,7 @@ class HeadReports:
                     ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
-                told = [(name, self._last[name]) for name in ORDER if name in self._untold]
+                told = [(call, self._last[call]) for call in ORDER if call in self._untold]
                 self._untold.clear()
                 closed, missed, self._missed = self._closed, self._missed, False
                 changed, self._policy_changed = self._policy_changed, False
@@ -169,9 +174,9 @@ class HeadReports:
             if changed:
                 self._take_policy(client)
             for one in refused:
-                client.call(calls.REPORT_REFUSED, plain(one), CALL_TIMEOUT)
-            for name, what in told:
-                if client.call(name, msgspec.to_builtins(what), CALL_TIMEOUT) is False:
+                client.call_within(CALL_TIMEOUT, Sessions.report_refused, one)
+            for call, what in told:
+                if client.call_within(CALL_TIMEOUT, call, what) is False:
                     self._disowned("its head has it as ended")
             if closed and not told:
                 return

@@ -19,16 +19,20 @@ from sapwood.activity.run_record import WorkRecord
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
-from sapwood.environment.log_ring import LogPage
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.components import Components
 from sapwood.head.parts.events import Events
-from sapwood.head.protocol.framing import plain
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.role_table import CALLS
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
-from sapwood.nodes import messages
 from sapwood.nodes.messages import ReadLogs
+from sapwood.server.declared import declared_endpoint
 from sapwood.server.endpoints import ApiRequest, Endpoint
-from sapwood.server.lines import Line, read
+from sapwood.server.lines import Line
 from sapwood.server.live import MEDIA_TYPE, EventStreams, resumed_after
 from sapwood.server.metrics import (
     MEDIA_TYPE as METRICS,
@@ -87,31 +91,11 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
         runs: Its detached runs, those that are over, too; None without the right ``observe``.
     """
 
-    head: calls.HeadFacts
+    head: HeadFacts
     rights: calls.RightsFacts | None
     nodes: Counts
     sessions: Counts
     runs: Counts | None
-
-
-class NodeList(msgspec.Struct, frozen=True):
-    """Nodes.
-
-    Attributes:
-        nodes: Each of them.
-    """
-
-    nodes: list[calls.NodeRecord]
-
-
-class SessionList(msgspec.Struct, frozen=True):
-    """Sessions.
-
-    Attributes:
-        sessions: Each of them.
-    """
-
-    sessions: list[calls.SessionRecord]
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -298,15 +282,15 @@ class LiveFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def cluster(asked: ApiRequest) -> ClusterView:
     """The cluster at a glance."""
     line = asked.line
-    head = read(await line.call(calls.HELLO), calls.HeadFacts)
+    head = await line.call(WholeCluster.facts)
     runs: Counts | None = None
     if may_observe(line):
         runs = Counts.of(one.state for one in await _runs(line))
     return ClusterView(
         head=head,
         rights=line.rights,
-        nodes=Counts.of(one.state for one in await _nodes(line)),
-        sessions=Counts.of(one.state for one in await _sessions(line)),
+        nodes=Counts.of(one.state for one in await line.call(Nodes.every)),
+        sessions=Counts.of(one.state for one in await line.call(Sessions.every)),
         runs=runs,
     )
 
@@ -316,19 +300,9 @@ def may_observe(line: Line) -> bool:
     return line.rights is None or bool({"observe", "admin"} & set(line.rights.names))
 
 
-async def _nodes(line: Line) -> list[calls.NodeRecord]:
-    found: list[calls.NodeRecord] = read(await line.call(calls.NODES), list[calls.NodeRecord])
-    return found
-
-
-async def nodes(asked: ApiRequest) -> NodeList:
-    """All nodes."""
-    return NodeList(await _nodes(asked.line))
-
-
 async def _node(asked: ApiRequest) -> calls.NodeRecord:
     name = asked.path["node"]
-    found = [one for one in await _nodes(asked.line) if one.name == name]
+    found = [one for one in await asked.line.call(Nodes.every) if one.name == name]
     if not found:
         raise HttpError(404, "there is no such node", where=name, hint=f"see {PREFIX}/nodes")
     return found[-1]  # one that is leaving may have the same name
@@ -337,12 +311,6 @@ async def _node(asked: ApiRequest) -> calls.NodeRecord:
 async def node(asked: ApiRequest) -> calls.NodeRecord:
     """One node."""
     return await _node(asked)
-
-
-async def status(asked: ApiRequest) -> calls.TreeStatus:
-    """How all nodes are, asked now."""
-    found: calls.TreeStatus = read(await asked.line.call(calls.STATUS), calls.TreeStatus)
-    return found
 
 
 async def node_logs(asked: ApiRequest) -> LogView:
@@ -362,8 +330,7 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
             400, f"there is no level {shown(wanted.level)}", hint=f"levels are {', '.join(LEVELS)}"
         )
     level = 10 * (LEVELS.index(wanted.level) + 1)
-    order = calls.LogsOf(host, ReadLogs(wanted.after, level))
-    page = messages.from_value(await asked.line.call(calls.LOGS, plain(order)), LogPage)
+    page = await asked.line.call(Components.logs, host, ReadLogs(wanted.after, level))
     return LogView(
         ring=page.ring,
         lines=[msgspec.Raw(one) for one in page.lines],
@@ -373,48 +340,11 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
     )
 
 
-# --- sessions ------------------------------------------------------------------------------------
-
-
-async def _sessions(line: Line) -> list[calls.SessionRecord]:
-    found = read(await line.call(calls.LIST_SESSIONS), list[calls.SessionRecord])
-    return list(found)
-
-
-async def sessions(asked: ApiRequest) -> SessionList:
-    """All sessions."""
-    return SessionList(await _sessions(asked.line))
-
-
-async def session(asked: ApiRequest) -> calls.SessionRecord:
-    """One session."""
-    name = asked.path["session"]
-    return _session(await _or_404(asked.line, calls.FIND_SESSION, name))
-
-
-async def end_session(asked: ApiRequest) -> calls.SessionRecord:
-    """End a session."""
-    found = await session(asked)
-    return _session(await asked.line.call(calls.END_SESSION, found.handle))
-
-
-def _session(value: Any) -> calls.SessionRecord:
-    found: calls.SessionRecord = read(value, calls.SessionRecord)
-    return found
-
-
-async def _or_404(line: Line, call: str, name: str) -> Any:
-    try:
-        return await line.call(call, name)
-    except ConfigurationError as error:
-        raise HttpError(404, error.what, where=name[:100], hint=error.hint) from error
-
-
 # --- runs and programs ---------------------------------------------------------------------------
 
 
 async def _runs(line: Line) -> list[calls.RunRecord]:
-    return list(read(await line.call(calls.LIST_RUNS), list[calls.RunRecord]))
+    return await line.call(Runs.every)
 
 
 async def runs(asked: ApiRequest) -> RunList:
@@ -428,12 +358,10 @@ async def _run(asked: ApiRequest) -> calls.RunRecord:
     name = asked.path["run"]
     if _RUN.fullmatch(name) is None:
         raise HttpError(404, "there is no such run", where=name[:100], hint=f"see {PREFIX}/runs")
-    return _checked(await _or_404(asked.line, calls.FIND_RUN, name))
-
-
-def _checked(value: Any) -> calls.RunRecord:
-    found: calls.RunRecord = read(value, calls.RunRecord)
-    return found
+    try:
+        return await asked.line.call(Runs.find, name)
+    except ConfigurationError as error:
+        raise HttpError(404, error.what, where=name[:100], hint=error.hint) from error
 
 
 async def run(asked: ApiRequest) -> RunView:
@@ -454,7 +382,7 @@ async def run_work(asked: ApiRequest) -> WorkRecord:
 async def cancel_run(asked: ApiRequest) -> RunView:
     """Cancel a detached run."""
     record = await _run(asked)
-    cancelled = _checked(await asked.line.call(calls.CANCEL_RUN, record.id, 60.0))
+    cancelled = await asked.line.call_within(60.0, Runs.cancel, record.id)
     return await asyncio.to_thread(_seen, cancelled)
 
 
@@ -546,17 +474,17 @@ async def events(asked: ApiRequest) -> EventList:
 async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
     """Return all that metrics are made of; this asks a bounded number of nodes."""
     head, glance, sessions, runs, events = await asyncio.gather(
-        line.call(calls.HELLO),
-        line.call(calls.GLANCE),
-        line.call(calls.LIST_SESSIONS),
-        line.call(calls.LIST_RUNS),
+        line.call(WholeCluster.facts),
+        line.call(Nodes.glance),
+        line.call(Sessions.every),
+        line.call(Runs.every),
         line.call(Events.find, EventQuery(limit=1)),
     )
     return ClusterFigures(
-        head=read(head, calls.HeadFacts),
-        glance=messages.from_value(glance, calls.ClusterGlance),
-        sessions=read(sessions, list[calls.SessionRecord]),
-        runs=read(runs, list[calls.RunRecord]),
+        head=head,
+        glance=glance,
+        sessions=sessions,
+        runs=runs,
         events=max((one.number for one in events.events), default=0),
         lost=events.state.lost,
         server=server,
@@ -575,7 +503,6 @@ async def whoami(asked: ApiRequest) -> Any:
 
 _RUN_PART = {"run": "The id of a run, or the start of it."}
 _NODE_PART = {"node": "The name of a node."}
-_SESSION_PART = {"session": "The name of a session, its id, or NAME#ID, written NAME%23ID."}
 
 _ENDPOINTS: Final = (
     Endpoint(
@@ -591,13 +518,6 @@ _ENDPOINTS: Final = (
         handler=whoami,
         about="What the credential of this request allows.",
         answer=calls.RightsFacts,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/nodes",
-        handler=nodes,
-        about="The nodes, those that were removed lately, too.",
-        answer=NodeList,
     ),
     Endpoint(
         method="GET",
@@ -619,44 +539,12 @@ _ENDPOINTS: Final = (
     ),
     Endpoint(
         method="GET",
-        path=f"{PREFIX}/status",
-        handler=status,
-        about="How the nodes are: each is asked now, and has two seconds to answer.",
-        answer=calls.TreeStatus,
-        right="observe",
-    ),
-    Endpoint(
-        method="GET",
         path=f"{PREFIX}/logs",
         handler=head_logs,
         about="What the head has logged.",
         answer=LogView,
         query=LogQuery,
         right="observe",
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/sessions",
-        handler=sessions,
-        about="The sessions with a session server, including those that ended lately.",
-        answer=SessionList,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/sessions/{{session}}",
-        handler=session,
-        about="One session.",
-        answer=calls.SessionRecord,
-        parts=_SESSION_PART,
-    ),
-    Endpoint(
-        method="DELETE",
-        path=f"{PREFIX}/sessions/{{session}}",
-        handler=end_session,
-        about="End a session.",
-        answer=calls.SessionRecord,
-        right="delete",
-        parts=_SESSION_PART,
     ),
     Endpoint(
         method="GET",
@@ -755,6 +643,7 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
 
     return [
         *_ENDPOINTS,
+        *(declared_endpoint(PREFIX, one, one.http) for one in CALLS.values() if one.http),
         Endpoint(
             method="GET",
             path=f"{PREFIX}/events/stream",

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.core.hints import naming
-from sapwood.head import calls
+from sapwood.head.parts.web import WebServer
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security.capabilities import Capability
 from sapwood.server.api import PREFIX, endpoints
@@ -145,8 +145,7 @@ class WebApplication:
             self._tell_of_refused(address, reason, left_out)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
-        told = calls.HttpRefused(address, reason, left_out)
-        self._lines.own.client.ask(calls.HTTP_REFUSED, msgspec.to_builtins(told))
+        self._lines.own.client.ask(WebServer.note_refused, address, reason, left_out)
 
     # --- routes ----------------------------------------------------------------------------------
 
@@ -225,7 +224,7 @@ class WebApplication:
         text = body.credential
         if body.ticket:
             try:
-                text = await self._lines.own.call(calls.REDEEM_TICKET, body.ticket)
+                text = await self._lines.own.call(WebServer.redeem, body.ticket)
             except SecurityError as error:
                 raise UnauthorizedError(error.what, hint=error.hint) from error
         else:

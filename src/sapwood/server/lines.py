@@ -13,17 +13,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypeVar
 
-from sapwood.core import typed
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.events import Events
+from sapwood.head.parts.web import WebServer
 from sapwood.head.protocol.call import Call
-from sapwood.head.protocol.framing import plain
 from sapwood.head.remote import show
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ADMIN
@@ -92,18 +91,12 @@ class Line:
         """Whether it has ended."""
         return self.client.is_over
 
-    @overload
-    async def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    async def call(self, call: str, value: Any = None, seconds: float = CALL_TIMEOUT) -> Any: ...
-    async def call(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+    async def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the head and return its answer.
 
         Raises:
             SapwoodError: What the head says.
         """
-        if isinstance(call, str):
-            return await self._waited(self.client.ask(call, *args[:1]), *args[1:], **kwargs)
         return await self._waited(self.client.ask(call, *args, **kwargs))
 
     async def call_within(
@@ -303,7 +296,7 @@ def open_line(
     try:
         rights = None
         if client is not None and shown is not None:
-            link.call(calls.SPEAK_FOR, plain(calls.SpeakFor(client[1])), CALL_TIMEOUT)
+            link.call_within(CALL_TIMEOUT, WebServer.speak_for, client[1])
             rights = _shown(link, shown)
         made.append(Line(link, rights, loop))
     except BaseException:
@@ -327,8 +320,3 @@ def _shown(link: ServiceClient, credential: Capability) -> calls.RightsFacts:
         return show(link, credential, None, None, CALL_TIMEOUT)
     except SecurityError as error:
         raise UnauthorizedError(error.what, where=error.where, hint=error.hint) from error
-
-
-def read(value: Any, kind: Any) -> Any:
-    """Return an answer of the head as its type."""
-    return typed.convert(value, kind)

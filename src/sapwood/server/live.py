@@ -10,10 +10,11 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from sapwood.core import typed
 from sapwood.head import calls
 from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
 from sapwood.head.parts.events import Events
-from sapwood.server.lines import Line, read
+from sapwood.server.lines import Line
 from sapwood.server.problems import HttpError
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -123,12 +124,12 @@ class _Told:
             if len(self._held) < MAX_UNSENT:
                 self._held.append((name, value))
         elif name == calls.EVENT_NOTED:
-            event = read(value, LedgerEvent)
+            event = typed.convert(value, LedgerEvent)
             if event.number > self._last and self._query.fits(event):
                 self._last = event.number
                 _put(self._queue, message_of("event", event, event.number))
         elif name == calls.NODES_CHANGED and self._nodes:
-            _put(self._queue, message_of("nodes", read(value, calls.NodesChanged)))
+            _put(self._queue, message_of("nodes", typed.convert(value, calls.NodesChanged)))
         elif not name:
             _end(self._queue)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from sapwood.activity.agent_figures import BOUNDS, BUCKETS
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The media type of the text."""
@@ -105,7 +106,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
         server: How the HTTP server is.
     """
 
-    head: calls.HeadFacts
+    head: HeadFacts
     glance: calls.ClusterGlance
     sessions: Sequence[calls.SessionRecord] = ()
     runs: Sequence[calls.RunRecord] = ()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 from starlette.responses import StreamingResponse
 
-from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.head import calls
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.protocol.call import Call
 from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line
 from sapwood.server.live import MEDIA_TYPE
@@ -31,6 +32,9 @@ from sapwood.views.live import (
 )
 from sapwood.views.overview import Overview
 from sapwood.views.run_picture import RunPicture
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 OBSERVES: Final = frozenset({"observe", "admin"})
 """Rights of which one lets a client see all that the head knows."""
@@ -184,8 +188,8 @@ class Pictures:
         _must_observe(line)
         return msgspec.json.encode(await asyncio.wait_for(first_of(self._ask), FIRST_PATIENCE))
 
-    async def _ask(self, name: str, value: Any) -> Any:
-        return await self._own.call(name, value)
+    async def _ask(self, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._own.call(call, *args, **kwargs)
 
     async def _overview(self, asked: ApiRequest) -> Overview:
         """Return the health of the cluster."""
@@ -205,7 +209,7 @@ class Pictures:
         found = next((one for one in glance.nodes if one.name == name), None)
         if found is None:
             raise HttpError(404, "there is no such node", where=name[:100])
-        said = typed.convert(await self._ask(calls.STATUS, [found.host]), calls.TreeStatus)
+        said = await self._ask(Nodes.status, [found.host])
         return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
 
     async def _tree(self, asked: ApiRequest) -> TreePicture:

@@ -22,15 +22,15 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.tracing import figure_exporter
-from sapwood.head import calls
-from sapwood.head.protocol.framing import plain
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
 from sapwood.security.authority import make_request, valid_until
 from sapwood.server.application import WebApplication, close
 from sapwood.server.browser_sessions import SessionCookie
 from sapwood.server.connections import HttpServer
 from sapwood.server.exports import export
-from sapwood.server.lines import Line, Lines, open_line, read
+from sapwood.server.lines import Line, Lines, open_line
 from sapwood.session.folder import make_folder
 
 RENEW_AFTER: Final = 0.6
@@ -59,7 +59,7 @@ class HttpProcess:
         self._context: ssl.SSLContext | None = None
         self._server: HttpServer | None = None
         self._listening = socket.socket(socket.AF_UNIX)
-        self._facts: calls.HeadFacts | None = None
+        self._facts: HeadFacts | None = None
         self._listens: list[str] = []
         self._early: list[tuple[socket.socket, str]] = []  # before there is a certificate
 
@@ -77,7 +77,7 @@ class HttpProcess:
         renewal: asyncio.Task[None] | None = None
         exports: asyncio.Task[None] | None = None
         try:
-            self._facts = read(await own.call(calls.HELLO), calls.HeadFacts)
+            self._facts = await own.call(WholeCluster.facts)
             application = WebApplication(
                 lines,
                 SessionCookie(self._facts.cluster),
@@ -146,8 +146,7 @@ class HttpProcess:
     async def _serve(self, own: Line) -> float:
         """Have the head hand connections over; return for how long the certificate is good."""
         key, request = make_request()
-        wanted = calls.ServeHttp(str(self._path), request, self._listens)
-        made = read(await own.call(calls.SERVE_HTTP, plain(wanted)), calls.FrontEndCertificate)
+        made = await own.call(WebServer.serve, str(self._path), request, tuple(self._listens))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.set_alpn_protocols([HTTP])

@@ -13,20 +13,23 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
 from sapwood.activity.progress import Progress, RunState
-from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.ledger import EventQuery, LedgerEvent
-from sapwood.head.parts.events import EventPage, Events
-from sapwood.nodes import messages
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.events import Events
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol.call import Call
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
 
@@ -35,8 +38,16 @@ _log = logger("views")
 Message = tuple[str, bytes]
 """An update: the kind of its source, and JSON."""
 
-Ask = Callable[[str, Any], Awaitable[Any]]
-"""Calls the head."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Ask(Protocol):
+    """Calls the head."""
+
+    async def __call__(self, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the answer."""
+
 
 QUICK: Final = 0.5
 """Seconds between two looks at nodes and at a run."""
@@ -202,9 +213,7 @@ class EventsFeed:
             nodes=[self._node] if self._node else [],
             limit=FIRST_EVENTS,
         )
-        page = typed.convert(
-            await self._ask(Events.find.name, {"query": msgspec.to_builtins(query)}), EventPage
-        )
+        page = await self._ask(Events.find, query)
         self._last = [*self._last, *page.events][-FIRST_EVENTS:]
         return [_message("event", one) for one in page.events]
 
@@ -262,7 +271,7 @@ class Live:
         viewer = _Viewer(queue)
         self._viewers += 1
         try:
-            facts = typed.convert(await self._ask(calls.HELLO, None), calls.HeadFacts)
+            facts = await self._ask(WholeCluster.facts)
             yield _message("cluster", {"name": facts.name, "version": facts.version})
             for key in wanted:
                 self._follow(key, viewer)
@@ -387,12 +396,12 @@ class _Followed:
 
 async def glance_of(ask: Ask) -> calls.ClusterGlance:
     """Return how the nodes of a head are in short."""
-    return messages.from_value(await ask(calls.GLANCE, None), calls.ClusterGlance)
+    return await ask(Nodes.glance)
 
 
 async def sessions_of(ask: Ask) -> list[calls.SessionRecord]:
     """Return the sessions of a head, the newest first."""
-    found = typed.convert(await ask(calls.LIST_SESSIONS, None), list[calls.SessionRecord])
+    found = await ask(Sessions.every)
     return sorted(found, key=lambda one: -one.created)
 
 
@@ -407,14 +416,12 @@ async def trees_of(
         versions: Of those that are known, by the id of the session.
     """
     known = calls.KnownTrees(versions=dict(versions or {}), session=session)
-    return typed.convert(
-        await ask(calls.SESSION_TREES, msgspec.to_builtins(known)), calls.SessionTrees
-    )
+    return await ask(Sessions.changed_trees, known)
 
 
 async def runs_of(ask: Ask) -> list[RunAndProgress]:
     """Return the detached runs of a head, and how far they are."""
-    records = typed.convert(await ask(calls.LIST_RUNS, None), list[calls.RunRecord])
+    records = await ask(Runs.every)
     return await asyncio.to_thread(with_progress, records)
 
 
@@ -452,8 +459,8 @@ async def overview_of(ask: Ask) -> Overview:
     return (await _looked_at(ask))[0]
 
 
-async def _looked_at(ask: Ask) -> tuple[Overview, calls.HeadFacts, calls.ClusterGlance]:
-    facts = typed.convert(await ask(calls.HELLO, None), calls.HeadFacts)
+async def _looked_at(ask: Ask) -> tuple[Overview, HeadFacts, calls.ClusterGlance]:
+    facts = await ask(WholeCluster.facts)
     glance = await glance_of(ask)
     return overview(facts, glance, await sessions_of(ask), await runs_of(ask)), facts, glance
 
@@ -474,7 +481,7 @@ async def run_of(
     Raises:
         ConfigurationError: There is none, or several.
     """
-    record = typed.convert(await ask(calls.FIND_RUN, run), calls.RunRecord)
+    record = await ask(Runs.find, run)
     view = await asyncio.to_thread(of_detached, record, version, cluster)
     text = await asyncio.to_thread(output_tail, Path(record.folder))
     return msgspec.structs.replace(view, written=0.0), text
@@ -496,8 +503,7 @@ class _NodeLook:
             raise ConfigurationError(f"node {shown(self._name)} does not exist")
         if self._looks % STATUS_EVERY == 0:
             with contextlib.suppress(SapwoodError):
-                said = await self._ask(calls.STATUS, [found.host])
-                nodes = typed.convert(said, calls.TreeStatus).nodes
+                nodes = (await self._ask(Nodes.status, [found.host])).nodes
                 self._status = next((n for n in nodes if n.record.host == found.host), None)
         self._looks += 1
         about = {"time": glance.time, "glance": found, "status": self._status}

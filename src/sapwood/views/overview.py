@@ -13,6 +13,7 @@ import msgspec
 from sapwood.activity.progress import Progress
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 from sapwood.session.session_life import SessionState
 from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
 
@@ -106,7 +107,7 @@ class RunAndProgress(msgspec.Struct, frozen=True):
 
 
 def overview(
-    head: calls.HeadFacts,
+    head: HeadFacts,
     glance: calls.ClusterGlance,
     sessions: Sequence[calls.SessionRecord],
     runs: Sequence[RunAndProgress],

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
+from sapwood.code.run_spec import RunSpec
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
@@ -36,24 +37,29 @@ from sapwood.core.errors import (
 from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
-from sapwood.head import calls, remote, service
-from sapwood.head import head as head_module
+from sapwood.head import calls, node_table, remote, service
 from sapwood.head.access import HeadAccess
 from sapwood.head.connection import ServiceClient
 from sapwood.head.folder import head_folder
-from sapwood.head.gate import RIGHT_OF, RIGHT_OF_ORDER, context
-from sapwood.head.head import OF_OPEN_SESSION, ORDERS, SLOW_CALLS, Head
+from sapwood.head.gate import context
+from sapwood.head.head import SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts import orders
+from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.events import Events
+from sapwood.head.parts.links import Links
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.orders import OF_OPEN_SESSION, RIGHT_OF_ORDER
 from sapwood.head.parts.policy import Policy
+from sapwood.head.parts.runs import RunEnded, Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall, plain
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.remote import TlsWay
 from sapwood.head.role_table import CALLS
-from sapwood.head.role_table import RIGHTS as NEEDED
 from sapwood.head.staging import Staging
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
@@ -103,7 +109,7 @@ class UpHead:
             for host in (1, 2):
                 start = messages.StartCommand(command=host, arguments=[b"true"])
                 head.ask(host, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
-            until(lambda: not self.head._commands.are_on(1) and not self.head._commands.are_on(2))
+            until(lambda: not self.head.commands.are_on(1) and not self.head.commands.are_on(2))
 
     def issue(self, *rights: str, **more: Any) -> Capability:
         wanted = calls.IssueCredential(rights=list(rights), **more)
@@ -176,19 +182,16 @@ def framed(name: str, value: Any = None, number: int = 1) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
-ABOUT = {
-    calls.RECORD_RUN: {"run": "r", "session": "s", "state": "done", "seconds": 1.0},
-}
-"""What calls are asked that say what they are about before they are refused."""
+NEEDED = {name: one.right for name, one in CALLS.items()}
+
+ONE_AGENT = calls.CreateSession(agents=1)
 
 
 # --- what a credential allows ---------------------------------------------------------------------
 
 
 def test_each_call_and_each_order_has_its_right(up: UpHead) -> None:
-    assert RIGHT_OF.keys() == up.head._service._handlers.keys()
     assert CALLS.keys() == up.head._service._calls.keys()
-    assert RIGHT_OF_ORDER.keys() == ORDERS
     assert {*NEEDED.values(), *RIGHT_OF_ORDER.values()} <= RIGHTS.keys()
 
 
@@ -199,10 +202,10 @@ def test_a_connection_may_do_what_its_credential_says_and_no_more(up: UpHead, *,
         assert [one.name for one in head.nodes] == ["n1", "n2"]
         assert head.rights is not None
         assert (head.rights.subject, head.rights.names) == ("ann", ["connect"])
-        for call, right in NEEDED.items():
+        for name, right in NEEDED.items():
             if right != "connect":
                 with pytest.raises(SecurityError, match="does not give the right"):
-                    head.client.call(call, ABOUT.get(call, {"name": "n1"}), PATIENCE)
+                    head.client.call_raw(name, {"name": "n1"}, PATIENCE)
         start = messages.StartCommand(command=1, arguments=[b"true"])
         with pytest.raises(SecurityError, match="right 'spawn'"):
             head.ask(1, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
@@ -240,7 +243,7 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     gate = tmp_path / "gate"
 
     def programs() -> list[calls.ConnectedUser]:
-        return messages.from_value(up.head._glance_now(), calls.ClusterGlance).connected
+        return up.head.part(Nodes).glance().connected
 
     file.touch(mode=0o600)
     file.write_text(up.issue(*rights, nodes="n[1-2]", subject="bob").text)
@@ -283,9 +286,9 @@ def test_a_credential_reports_no_runs_and_keeps_no_rates_of_others(up: UpHead) -
     bobs = up.issue(*rights, subject="bob")
     key = "5" * 64
     with up.access(up.issue(*rights, subject="ann")) as ann, up.access(bobs) as bob:
-        told = {"run": "r", "session": "the tree of ann", "state": "done", "seconds": 1.0}
+        told = RunEnded(run="r", session="the tree of ann", state="done", seconds=1.0)
         with pytest.raises(SecurityError, match="right 'admin'"):
-            bob.client.call(calls.RECORD_RUN, told, PATIENCE)
+            bob.client.call_within(PATIENCE, Runs.report, told)
         ann.keep_rates(key, b"of ann").result(PATIENCE)
         bob.keep_rates(key, b"of bob").result(PATIENCE)
         assert ann.kept_rates(key, PATIENCE) == b"of ann"
@@ -311,10 +314,10 @@ def shown_by_processes() -> Iterator[bytes]:
 @pytest.mark.row("C5-INFRA")
 def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
     with up.access(None, far=False) as head:
-        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
+        made = head.client.call_within(2 * PATIENCE, Sessions.create, ONE_AGENT)
         line = head.client.call_within(PATIENCE, JoinTokens.create)
     try:
-        record = up.head.sessions.find(made["id"])
+        record = up.head.sessions.find(made.id)
         secrets = [
             up.head.sessions.secret_of(record),
             line.text.partition("@")[0],
@@ -333,7 +336,7 @@ def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
             )
             assert limit == "0"
     finally:
-        up.head.sessions.end(made["id"]).result(PATIENCE)
+        up.head.sessions.end(made.id).result(PATIENCE)
 
 
 def asked_for(order: str, node: int) -> Any:
@@ -366,7 +369,7 @@ def test_a_credential_runs_nothing_as_the_user_of_the_head(
                 with pytest.raises(SecurityError, match=refused):
                     head.ask(1, order, asked_for(order, 1)).result(PATIENCE)
         with pytest.raises(SecurityError, match=refused):
-            head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
+            head.client.call_within(PATIENCE, Sessions.create, ONE_AGENT)
         with pytest.raises(SecurityError, match=refused):
             Staging(head).facts()
     file = tmp_path / "credential"
@@ -390,18 +393,18 @@ def test_a_credential_works_in_no_session_that_runs_as_the_user_of_the_head(
 ) -> None:
     up = reserving
     with up.access(None, far=False) as head:
-        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
+        made = head.client.call_within(2 * PATIENCE, Sessions.create, ONE_AGENT)
     try:
-        carls = up.issue("connect", "attach", "run", "merge", session=made["name"])
+        carls = up.issue("connect", "attach", "run", "merge", session=made.name)
         with up.access(carls) as head:
-            for call in (calls.SESSION_CREDENTIAL, calls.MERGE_CREDENTIAL):
+            for call in (Sessions.credential, Sessions.merge_credential):
                 with pytest.raises(SecurityError, match="as the user of the head"):
-                    head.client.call(call, made["id"], PATIENCE)
+                    head.client.call_within(PATIENCE, call, made.id)
         with up.access(up.issue("connect", "attach")) as head:  # who only watches
-            head.client.call(calls.SESSION_CREDENTIAL, made["id"], PATIENCE)
-        assert not up.head.sessions.find(made["id"]).shared
+            head.client.call_within(PATIENCE, Sessions.credential, made.id)
+        assert not up.head.sessions.find(made.id).shared
     finally:
-        up.head.sessions.end(made["id"]).result(PATIENCE)
+        up.head.sessions.end(made.id).result(PATIENCE)
 
 
 @pytest.mark.row("C5-RES")
@@ -410,20 +413,21 @@ def test_a_session_that_credentials_use_leaves_reserved_nodes_out(
 ) -> None:
     up = reserving
     first = up.head.control.facts_of(1)
-    monkeypatch.setattr(head_module, "is_reserved", lambda facts: facts == first)
+    for module in (node_table, orders):
+        monkeypatch.setattr(module, "is_reserved", lambda facts: facts == first)
     anns = up.issue(*ROLES["user"], subject="ann")
     with up.access(anns) as head:
         assert [one.name for one in head.nodes] == ["n2"]
-        made = head.client.call(calls.CREATE_SESSION, {"agents": 1}, 2 * PATIENCE)
-        shown = head.client.call(calls.SESSION_CREDENTIAL, made["id"], PATIENCE)
+        made = head.client.call_within(2 * PATIENCE, Sessions.create, ONE_AGENT)
+        shown = head.client.call_within(PATIENCE, Sessions.credential, made.id)
     try:
-        with attached(credential_text(typed.convert(shown, calls.SessionCredential))) as cluster:
+        with attached(credential_text(shown)) as cluster:
             hosts = {cluster.session.hosts[agent.rank] for agent in cluster.agents}
             assert hosts == {2}
             with pytest.raises(SapwoodError, match="as the user of the head"):
                 cluster.session.expand([NewAgent(ROOT, 1)])
     finally:
-        up.head.sessions.end(made["id"]).result(PATIENCE)
+        up.head.sessions.end(made.id).result(PATIENCE)
 
 
 @pytest.mark.row("C5-RES")
@@ -434,17 +438,18 @@ def test_without_the_right_for_a_node_nothing_begins_there(up: UpHead) -> None:
         with pytest.raises(SecurityError, match="other nodes"):
             head.ask(2, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
         head.ask(1, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
-        delegate = {"tree": "x", "path": "/tmp/x"}  # noqa: S108 - it is refused
-        with pytest.raises(ProtocolError, match="head's machine only"):
-            head.client.call(calls.DELEGATE, delegate, PATIENCE)
+        with pytest.raises(SecurityError, match="head's machine only"):
+            head.client.call(Links.delegate, "x", "/tmp/x")  # noqa: S108 - it is refused
 
 
 def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) -> None:
     with up.access(up.issue("connect", "create", "attach", "run", "delete")) as head:
         with pytest.raises(SecurityError, match="right 'admin'"):
-            head.client.call(calls.CREATE_SESSION, {"on": "local", "agents": 1}, PATIENCE)
-        found = head.client.call(calls.LIST_SESSIONS, None, PATIENCE)
-        assert {one["state"] for one in found} <= {"ended"}  # from other tests
+            head.client.call_within(
+                PATIENCE, Sessions.create, calls.CreateSession(on="local", agents=1)
+            )
+        found = head.client.call_within(PATIENCE, Sessions.every)
+        assert {one.state for one in found} <= {"ended"}  # from other tests
 
 
 @pytest.mark.row("C5-RES")
@@ -454,11 +459,11 @@ def test_who_owns_a_session_on_nodes_begins_nothing_on_the_machine_of_the_head(
     """Neither by words that no command says, nor with more agents than the head allows."""
     rights = ("connect", "create", "attach", "run", "delete", "allocate", "spawn")
     with up.access(up.issue(*rights, subject="ann")) as head:
-        wanted = {"name": "anns", "agents": 1}
-        record = head.client.call(calls.CREATE_SESSION, wanted, 2 * PATIENCE)
-        shown = head.client.call(calls.SESSION_CREDENTIAL, record["id"], PATIENCE)
+        wanted = calls.CreateSession(name="anns", agents=1)
+        record = head.client.call_within(2 * PATIENCE, Sessions.create, wanted)
+        shown = head.client.call_within(PATIENCE, Sessions.credential, record.id)
     try:
-        with attached(credential_text(typed.convert(shown, calls.SessionCredential))) as anns:
+        with attached(credential_text(shown)) as anns:
             with pytest.raises(SapwoodError, match="nothing on the machine of its root"):
                 anns.session.expand([NewAgent(ROOT, 0)])
             with pytest.raises(ConfigurationError, match="no such node"):
@@ -477,16 +482,19 @@ def test_who_owns_a_session_on_nodes_begins_nothing_on_the_machine_of_the_head(
 def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead) -> None:
     rights = ("connect", "create", "attach", "run", "delete")
     mine = Settings(cluster=ClusterSettings(interpreter=["/opt/mine"]))
-    chosen = {"settings": msgspec.to_builtins(mine)}
+    chosen = msgspec.to_builtins(mine)
     refused = r"cluster\.interpreter: only the user of the head"
     before = up.head.sessions.records()
     for more, wanted in (
-        (["allocate", "spawn"], chosen),
-        (["admin"], {"on": "local", **chosen}),  # an administrator is another one, too
+        (["allocate", "spawn"], calls.CreateSession(settings=chosen)),
+        (
+            ["admin"],
+            calls.CreateSession(on="local", settings=chosen),
+        ),  # an administrator is another one, too
     ):
         shown = up.issue(*rights, *more)
         with up.access(shown) as head, pytest.raises(SecurityError, match=refused):
-            head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
+            head.client.call_within(PATIENCE, Sessions.create, wanted)
     assert up.head.sessions.records() == before
 
 
@@ -509,17 +517,17 @@ def test_a_credential_lives_as_long_as_the_policy_allows_by_default(up: UpHead) 
 def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
     up: UpHead, tmp_path: Path
 ) -> None:
-    wanted = {"spec": {"program": "x.py"}, "folder": str(tmp_path)}
+    wanted = calls.CreateRun(spec=RunSpec("x.py"), folder=str(tmp_path))
     with (
         up.access(up.issue("connect", "admin")) as head,
-        pytest.raises(SecurityError, match="process of the head's user"),
+        pytest.raises(SecurityError, match=r"head's machine only.*--on head:NAME"),
     ):
-        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+        head.client.call_within(PATIENCE, Runs.create, wanted)
     with (
         up.access(up.issue("connect", "admin", user="no-such-user"), far=False) as head,
         pytest.raises(SecurityError, match="is for no-such-user"),
     ):
-        head.client.call(calls.CREATE_RUN, wanted, PATIENCE)
+        head.client.call_within(PATIENCE, Runs.create, wanted)
 
 
 @pytest.mark.row("C5-RES")
@@ -528,7 +536,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         up.access(up.issue("connect", "create", "attach", "run")) as head,
         pytest.raises(SecurityError, match="right 'allocate'"),
     ):
-        head.client.call(calls.CREATE_SESSION, {"agents": 1}, PATIENCE)
+        head.client.call_within(PATIENCE, Sessions.create, ONE_AGENT)
     credential = up.issue("connect", "create", "allocate", "spawn", subject="ann")
 
     def roots() -> list[ServiceCaller]:
@@ -536,17 +544,19 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         return [one for one in callers if one.rights is not None and one.rights.ids]
 
     with up.access(credential) as head:
-        wanted = {"name": "anns", "agents": 1, "settings": msgspec.to_builtins(up.settings)}
-        made = head.client.call(calls.CREATE_SESSION, wanted, PATIENCE)
+        wanted = calls.CreateSession(
+            name="anns", agents=1, settings=msgspec.to_builtins(up.settings)
+        )
+        made = head.client.call_within(PATIENCE, Sessions.create, wanted)
     (root,) = roots()
     assert root.rights is not None
     assert root.rights.subject == "ann"
     assert root.rights.names == {"connect", "create", "allocate", "spawn"}
     # Another connection of that root, which another head gets, has no more.
-    with contextlib.closing(HeadAccess(session=made["id"])) as again:
+    with contextlib.closing(HeadAccess(session=made.id)) as again:
         assert again.rights is not None
         with pytest.raises(SecurityError, match="right 'observe'"):
-            again.client.call(calls.STATUS, None, PATIENCE)
+            again.client.call_within(PATIENCE, Nodes.status)
     rights = ("connect", "attach", "run", "delete")
     foreign = up.issue(*rights)
     others = [
@@ -558,12 +568,12 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     ]
     for one in others:
         with up.access(one) as head, pytest.raises(SecurityError):
-            head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)
+            head.client.call_within(PATIENCE, Sessions.credential, "anns")
     with (
         up.access(foreign) as head,
         pytest.raises(SecurityError, match="belongs to another client"),
     ):
-        head.client.call(calls.END_SESSION, "anns", PATIENCE)
+        head.client.call_within(PATIENCE, Sessions.end, "anns")
     assert up.events("credential.refused")[-1].facts["where"] == "ann"
     for one in (
         up.issue(*rights, subject="ann"),  # another credential of hers
@@ -573,13 +583,13 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         up.issue("connect", "attach"),
     ):
         with up.access(one) as head:
-            assert head.client.call(calls.SESSION_CREDENTIAL, "anns", PATIENCE)[1] == "anns"
+            assert head.client.call(Sessions.credential, "anns").name == "anns"
     up.head.credentials.revoked(credential.claims.ids[-1])
     until(lambda: not roots())
     with pytest.raises(SecurityError, match="was revoked"):
-        HeadAccess(session=made["id"])
+        HeadAccess(session=made.id)
     with up.access(None, far=False) as head:
-        head.client.call(calls.END_SESSION, "anns", PATIENCE)
+        head.client.call_within(PATIENCE, Sessions.end, "anns")
 
 
 def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
@@ -589,7 +599,7 @@ def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
         for front_end in (second, first):
             with pytest.raises(SapwoodError, match="nothing of the session"):
                 front_end.ask(1, messages.RESUME, resume).result(PATIENCE)
-            until(lambda: ("of-a", 1) not in up.head._sessions)
+            until(lambda: up.head.on_nodes.of("of-a", 1) is None)
 
 
 @pytest.mark.row("C5-INFRA")
@@ -601,7 +611,9 @@ def test_a_certificate_of_a_node_is_no_credential(up: UpHead, tmp_path: Path) ->
     assert shown.node == node
     (tmp_path / "node.pem").write_bytes(shown.certificate + key)
     with up.raw(tmp_path / "node.pem") as way:
-        for number, call in enumerate((calls.NODES, IssuedCredentials.issue.name, calls.DOWN), 1):
+        for number, call in enumerate(
+            (Nodes.every.name, IssuedCredentials.issue.name, WholeCluster.down.name), 1
+        ):
             way.sendall(framed(call, {}, number))
             reply = msgspec.msgpack.decode(received(way))
             assert "credential" in reply["error"]["what"]
@@ -640,8 +652,8 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
         ):
             with pytest.raises(ProtocolError, match="another front end's"):
                 second.ask(1, name, messages.to_value(order)).result(PATIENCE)
-        with up.head._lock:
-            up.head._sessions["theirs", 1] = cast("Any", SimpleNamespace(caller=None))
+        with up.head.on_nodes._lock:
+            up.head.on_nodes._sessions["theirs", 1] = cast("Any", SimpleNamespace(caller=None))
         try:
             for name, told in (
                 (messages.SPAWN, messages.SpawnProcesses("theirs", [])),
@@ -651,10 +663,10 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
                 with pytest.raises(ProtocolError, match="not this front end's"):
                     second.ask(1, name, messages.to_value(told)).result(PATIENCE)
         finally:
-            with up.head._lock:
-                del up.head._sessions["theirs", 1]
+            with up.head.on_nodes._lock:
+                del up.head.on_nodes._sessions["theirs", 1]
         with sapwood.connect(agents=2, settings=up.settings) as cluster:
-            (name,) = {one for one, _ in up.head._sessions}
+            (name,) = {one for one, _ in up.head.on_nodes._sessions}
             second.ask(1, messages.CLOSE, name).result(PATIENCE)  # it is not theirs: nothing ends
             with pytest.raises(ProtocolError, match="is another front end's"):
                 second.ask(2, messages.OPEN, messages.to_value(opening(name))).result(PATIENCE)
@@ -768,7 +780,7 @@ def test_what_is_wrong_with_a_credential_is_said_and_noted(up: UpHead) -> None:
 
 
 def test_a_stranger_is_told_nothing(up: UpHead) -> None:
-    for call in RIGHT_OF:
+    for call in CALLS:
         with up.raw() as raw:
             raw.sendall(framed(call, {"name": "n1"}))
             (size,) = struct.unpack("<I", raw.recv(4))
@@ -836,11 +848,11 @@ def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> 
     way = TlsWay([up.place], up.head.control.pin)
     client = ServiceClient(way)
     try:
-        greeting = typed.convert(client.call(calls.GREET, None, PATIENCE), calls.Greeting)
+        greeting = typed.convert(client.call_raw(calls.GREET, None, PATIENCE), calls.Greeting)
         shown = credential.show(greeting.challenge, context(greeting.cluster))
-        client.call(calls.GREET, None, PATIENCE)
+        client.call_raw(calls.GREET, None, PATIENCE)
         with pytest.raises(SecurityError, match="does not have it"):
-            client.call(calls.PRESENT, plain(shown), PATIENCE)
+            client.call_raw(calls.PRESENT, plain(shown), PATIENCE)
     finally:
         client.close()
 
@@ -865,13 +877,13 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
             pass
         assert time.monotonic() - began < 1.0
         with pytest.raises(SecurityError, match="its credential was revoked"):
-            cut.client.call(calls.NODES, None, PATIENCE)
-        assert stays.client.call(calls.NODES, None, PATIENCE)
+            cut.client.call_within(PATIENCE, Nodes.every)
+        assert stays.client.call_within(PATIENCE, Nodes.every)
     # A node refuses it, whatever the head says.
     order = msgspec.structs.replace(opening("s"), credential=narrowed.claims.ids)
     with pytest.raises(SecurityError, match="was revoked"):
         up.head.control.ask(1, messages.OPEN, messages.to_value(order)).result(PATIENCE)
-    until(lambda: not up.head._commands.are_on(1))  # and what it had begun has ended
+    until(lambda: not up.head.commands.are_on(1))  # and what it had begun has ended
     assert up.events("credential.revoked")[-1].facts["by"] == "me"
     assert next(one for one in up.head.office.list() if one.id == root.id).revoked
 
@@ -893,7 +905,7 @@ def test_a_connection_ends_with_its_credential(up: UpHead) -> None:
     with up.access(up.issue("connect", lifetime=1.0)) as head:
         until(lambda: head.gone)
         with pytest.raises(SecurityError, match="has expired"):
-            head.client.call(calls.NODES, None, PATIENCE)
+            head.client.call_within(PATIENCE, Nodes.every)
 
 
 # --- events and policy ----------------------------------------------------------------------------
@@ -1015,9 +1027,7 @@ def test_who_may_run_code_in_a_session_runs_commands_on_its_nodes(
         give("run", nodes="n2", session="cmds")
         assert "on no node" in run(*far, status=2)
         with up.access(runs) as head:
-            record = typed.convert(
-                head.client.call(calls.FIND_SESSION, "cmds", PATIENCE), calls.SessionRecord
-            )
+            record = head.client.call_within(PATIENCE, Sessions.find, "cmds")
             start = messages.to_value(messages.StartCommand(command=9, arguments=[b"true"]))
             with pytest.raises(ConfigurationError, match="is not on the node n2"):
                 head.ask(2, messages.COMMAND_START, start, record.id).result(PATIENCE)

@@ -19,9 +19,9 @@ from sapwood.cli.head_connection import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import CommunicationError, NodeLostError
 from sapwood.environment.settings import NodeSettings, Settings
-from sapwood.head import calls
 from sapwood.head.folder import head_folder
 from sapwood.head.head import Head
+from sapwood.head.parts.nodes import Nodes
 from sapwood.roots.making import session_options, site_variables
 from sapwood.session.embedded import embedded
 from sapwood.store.sqlite import SqliteStore
@@ -452,7 +452,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
 def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each waits as long as somebody works there, and status is answered meanwhile."""
     monkeypatch.setattr("sapwood.head.head.SLOW_CALLS", 1)
-    monkeypatch.setattr("sapwood.head.head.REMOVALS", 1)
+    monkeypatch.setattr("sapwood.head.removals.REMOVALS", 1)
     settings = Settings()
     options = session_options(settings, site_variables(settings))
     head = Head("default", head_folder("default"), options, NodeSettings(listen="127.0.0.1:0"))
@@ -462,16 +462,13 @@ def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.Monke
         own_cli.join(line, "one")
         own_cli.join(line, "two")
         with connected("default") as access, sapwood.connect(agents=2) as cluster:
-            drains = [
-                access.client.ask(calls.REMOVE_NODE, {"name": name, "drain": 600.0})
-                for name in ("one", "two")
-            ]
+            drains = [access.client.ask(Nodes.remove, name, 600.0) for name in ("one", "two")]
             states = [one.record.state for one in status_of("default").nodes]
             assert states == ["draining", "draining"]
             assert total(cluster) == 2
             assert not any(one.done() for one in drains)
             cluster.close()
             for one in drains:
-                assert one.result(PATIENCE)["state"] == "removed"
+                assert one.result(PATIENCE).state == "removed"
     finally:
         head.close()

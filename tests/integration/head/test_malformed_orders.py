@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from sapwood.core.errors import InternalError, SapwoodError
-from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
-from sapwood.head.gate import RIGHT_OF_ORDER
+from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head.parts.orders import RIGHT_OF_ORDER, Orders
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.file_trees import FileEntry, FileTree
@@ -81,7 +81,7 @@ def test_malformed_orders_at_the_socket_of_the_head_end_nothing(
             asked = []
             for value in changed(body):
                 given = {"host": record["host"], "handler": order, "value": value}
-                asked.append((value, client.ask(calls.ORDER, given)))
+                asked.append((value, client.ask_raw(Orders.give.name, {"order": given})))
                 if len(asked) % BATCH == 0:
                     wait([answer for _, answer in asked], PATIENCE)
             for value, answer in asked:
@@ -91,7 +91,7 @@ def test_malformed_orders_at_the_socket_of_the_head_end_nothing(
                 assert "cannot do this" not in str(error), (order, value, error)
             assert not client.is_over, f"{order} ended the connection"
             assert node.poll() is None, f"{order} ended the node"
-        assert client.call(calls.HELLO, None, PATIENCE)["pid"] == own_head["pid"]
+        assert client.call_within(PATIENCE, WholeCluster.facts).pid == own_head["pid"]
     finally:
         client.close()
     assert [one.read_text() for one in victims] == ["safe"] * len(victims)

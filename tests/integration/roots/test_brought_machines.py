@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import sapwood
-from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
@@ -24,6 +23,7 @@ from sapwood.head.access import HeadAccess
 from sapwood.head.folder import find_head
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
+from sapwood.head.parts.sessions import Sessions
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ALL_RIGHTS
 
@@ -166,8 +166,9 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
         wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", user=user)
         shown = Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 1e9).text)
         with closing(HeadAccess("default", shown)) as access:
-            made = access.client.call(calls.CREATE_SESSION, {"name": "hers", "on": on}, PATIENCE)
-        return typed.convert(made, calls.SessionRecord)
+            return access.client.call_within(
+                PATIENCE, Sessions.create, calls.CreateSession(name="hers", on=on)
+            )
 
     for rights, on, said in (
         (("create", "spawn"), "slurm:2", "allocate"),

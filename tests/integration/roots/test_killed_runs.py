@@ -16,7 +16,8 @@ import sapwood
 from sapwood.activity.checkpoint import previous
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.main import app
-from sapwood.head import calls
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.runs import ANSWER, CHECKPOINT, PROGRESS, WORK
 
 from .conftest import PATIENCE, Until
@@ -73,7 +74,7 @@ class Detached:
         self.id, self.folder = run["id"], Path(run["folder"])
 
     def record(self) -> Any:
-        return asked_head("default", calls.FIND_RUN, self.id)
+        return asked_head("default", PATIENCE, Runs.find, self.id)
 
     def waits(self) -> None:
         """Wait until it is at the gate."""
@@ -83,9 +84,9 @@ class Detached:
     def ends_well(self) -> Any:
         """Let it go on; compare what it gives with a run that nobody disturbs."""
         self.gate.touch()
-        self.until(lambda: self.record()["state"] != "running")
+        self.until(lambda: self.record().state != "running")
         record = self.record()
-        assert record["state"] == "done", (record, (self.folder / "output.log").read_text())
+        assert record.state == "done", (record, (self.folder / "output.log").read_text())
         with sapwood.local(2) as cluster:
             wanted = cluster.run(self.program, parameters={"gate": str(self.gate)}).result(PATIENCE)
         with np.load(self.output) as found:
@@ -95,7 +96,7 @@ class Detached:
 
 
 def day() -> Any:
-    return asked_head("default", calls.FIND_SESSION, "day")
+    return asked_head("default", PATIENCE, Sessions.find, "day")
 
 
 def progress(folder: Path) -> Any:
@@ -185,7 +186,7 @@ def test_a_run_that_is_killed_too_often_fails(
         os.kill(before["pid"], signal.SIGKILL)
         until(lambda: run.record()["pid"] != before["pid"] or run.record()["state"] == "failed")  # noqa: B023
     record = run.record()
-    assert (record["state"], len(record["restarts"])) == ("failed", 1)
+    assert (record.state, len(record["restarts"])) == ("failed", 1)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
     assert "was begun again once" in shown.stderr
 

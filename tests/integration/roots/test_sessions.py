@@ -27,6 +27,7 @@ from sapwood.core.errors import (
 )
 from sapwood.head import calls, session_book
 from sapwood.head.head import Head
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.watched import started
 from sapwood.roots import root_calls
@@ -79,7 +80,9 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
 
 
 def places_of(head: Head, session: str) -> list[calls.SessionPlace]:
-    found = head._trees.changed(calls.KnownTrees(session=session), head.sessions.records())
+    found = head.part(Sessions).trees.changed(
+        calls.KnownTrees(session=session), head.sessions.records()
+    )
     return found.changed[0].places if found.changed else []
 
 

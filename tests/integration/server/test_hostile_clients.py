@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
-from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
+from sapwood.head.parts.cluster import WholeCluster
 from sapwood.server.api import PREFIX
 from sapwood.server.limits import HttpLimits
 
@@ -67,7 +67,7 @@ def beside(web: WebHead) -> Iterator[list[float]]:
                 began = time.monotonic()
                 if client.get(f"{PREFIX}/nodes").status_code != 200:
                     wrong.append("the good client got no answer")
-                front_end.call(calls.HELLO, None, PATIENCE)
+                front_end.call_within(PATIENCE, WholeCluster.facts)
                 took.append(time.monotonic() - began)
                 over.wait(0.05)
 

@@ -23,6 +23,10 @@ from sapwood.core.errors import ResourceError
 from sapwood.head import calls
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
+from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head.parts.components import Components
+from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.web import WebServer
 from sapwood.nodes.refusals import LOGGED_REFUSALS
 from sapwood.security.capabilities import HolderKey
 
@@ -115,7 +119,7 @@ def test_a_good_credential_does_not_fill_the_ledger_with_what_it_lacks(web: WebH
         assert client.get("/api/v1/logs").status_code == 403  # another thing is told of still
     found = [one.facts for one in web.events("credential.refused")]
     wanted = [facts["wanted"] for facts in found if facts.get("credential") == me]
-    assert wanted == [calls.LIST_RUNS] * LOGGED_REFUSALS + [calls.LOGS]
+    assert wanted == [Runs.every.name] * LOGGED_REFUSALS + [Components.logs.name]
 
 
 def test_another_ones_session_and_run_stay(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +355,7 @@ def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) ->
         process = web.head._web._process
         os.kill(process.pid, signal.SIGKILL)
         until(lambda: web.head._web._process not in {None, process} and web.head._web.listens)
-        assert front_end.call(calls.HELLO, None, PATIENCE)["name"] == "default"
+        assert front_end.call_within(PATIENCE, WholeCluster.facts).name == "default"
         front_end.close()
         web.listening()
         with web.client("connect") as client:
@@ -373,7 +377,7 @@ def test_who_asks_where_it_serves_is_told_why_it_cannot(tmp_path: Path) -> None:
         client = ServiceClient(UnixWay(find_head("default").socket))
         try:
             with pytest.raises(ResourceError, match="address already in use"):
-                client.call(calls.HTTP_URLS, None, PATIENCE)
+                client.call_within(PATIENCE, WebServer.urls)
         finally:
             client.close()
 

@@ -38,18 +38,14 @@ def sessions(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebHead]
         number: calls.RunRecord(id=number, program="x", session="", state="done", created=1.0)
         for number in IDS.values()
     }
-    monkeypatch.setattr(web.head, "records", lambda: nodes)
+    monkeypatch.setattr(web.head.nodes, "records", lambda: nodes)
     monkeypatch.setattr(web.head.runs, "find", runs.__getitem__)
     monkeypatch.setattr(web.head.runs, "records", lambda: list(runs.values()))
     deleted = book.records()[0]
-    monkeypatch.setattr(book, "end", lambda _: web.head._pool.submit(lambda: plain(deleted)))
+    monkeypatch.setattr(book, "end", lambda _: web.head._pool.submit(lambda: deleted))
     yield web
     for number in IDS.values():
         del book._records[number]
-
-
-def plain(record: calls.SessionRecord) -> object:
-    return {"id": record.id, "name": record.name, "state": "ended", "on": "head", "created": 1.0}
 
 
 def status_of(client: httpx.Client, one: Endpoint, part: str, query: str = "") -> int:

@@ -6,17 +6,18 @@ import json
 from concurrent.futures import Future
 from typing import Any
 
-import msgspec
 import pytest
 
 from sapwood.cli import cluster_logs
 from sapwood.cli.cluster_logs import folded
-from sapwood.core import typed
 from sapwood.core.errors import InputError
 from sapwood.environment.log_files import LogLine, Wanted
-from sapwood.environment.log_ring import LogRing
+from sapwood.environment.log_ring import LogPage, LogRing
 from sapwood.head import calls
-from sapwood.nodes import messages
+from sapwood.head.parts.components import Components
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.protocol.call import Call
+from sapwood.nodes.messages import ReadLogs
 
 
 def line(node: str, second: float, event: str, **fields: Any) -> LogLine:
@@ -53,18 +54,16 @@ class Head:
         self.rings = {0: LogRing(), 1: LogRing()}
         self.records = [calls.NodeRecord(host=1, name="n1", node="x", state="ready")]
 
-    def call(self, name: str, _value: Any, _timeout: float) -> Any:
-        if name == calls.NODES:
-            return msgspec.to_builtins(self.records)
+    def call_within(self, _timeout: float, call: Call[..., Any]) -> Any:
+        if call is Nodes.every:
+            return self.records
         nodes = [calls.NodeStatus(record=one, skew=100.0) for one in self.records]
-        return msgspec.to_builtins(calls.TreeStatus(time=0.0, nodes=nodes, refusals=[]))
+        return calls.TreeStatus(time=0.0, nodes=nodes, refusals=[])
 
-    def ask(self, name: str, value: Any) -> Future[Any]:
-        assert name == calls.LOGS
-        wanted = typed.convert(value, calls.LogsOf)
-        page = self.rings[wanted.host].read(wanted.read.after, wanted.read.level, limit=30)
-        answer: Future[Any] = Future()
-        answer.set_result(messages.to_value(page))
+    def ask(self, call: Call[..., Any], host: int, read: ReadLogs) -> Future[LogPage]:
+        assert call is Components.logs
+        answer: Future[LogPage] = Future()
+        answer.set_result(self.rings[host].read(read.after, read.level, limit=30))
         return answer
 
     def log(self, host: int, second: int, event: str, level: int = 20) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from sapwood.cli import run_driver
 from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.code.run_spec import RunSpec
 from sapwood.head import calls
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol.call import Call
 from sapwood.head.runs import ANSWER, CHECKPOINT, LOCK
 
 PROGRAM = """
@@ -59,10 +60,9 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def find(cluster: str, name: str, handle: str) -> Any:
-        asked.append((cluster, name, handle))
-        found = calls.SessionRecord(id="1", name="day", state="ready", on="head", created=0.0)
-        return msgspec.to_builtins(found)
+    def find(cluster: str, _seconds: float, call: Call[..., Any], handle: str) -> Any:
+        asked.append((cluster, call.name, handle))
+        return calls.SessionRecord(id="1", name="day", state="ready", on="head", created=0.0)
 
     @contextlib.contextmanager
     def attach(handle: str, *, cluster: str, **_options: Any) -> Iterator[None]:
@@ -73,7 +73,7 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
     monkeypatch.setattr(run_driver, "attach", attach)
     monkeypatch.setattr(run_driver, "run_once", lambda *_words: code)
     assert run_driver.drive(wanted, record) == code
-    assert asked == [("lab", calls.FIND_SESSION, "day"), ("lab", "attach", "day")]
+    assert asked == [("lab", Sessions.find.name, "day"), ("lab", "attach", "day")]
     left = sorted(one.name for one in record.iterdir())
     kept = [f".{CHECKPOINT}.half", CHECKPOINT, f"{CHECKPOINT}.previous"] if code else []
     assert left == [*kept, LOCK, "output.log"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +13,8 @@ from sapwood.cli.main import app
 from sapwood.comm.machine import machine_id
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.protocol.call import Call
 
 
 @pytest.mark.parametrize("machine", ["another", machine_id()])
@@ -31,11 +32,11 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
         machine=machine,
     )
 
-    def asked(_cluster: str, name: str, *_words: Any) -> Any:
-        head = calls.HeadFacts(
+    def asked(_cluster: str, _seconds: float, call: Call[..., Any], *_words: Any) -> Any:
+        head = HeadFacts(
             name="nw", cluster="c", version="1", pid=1, started=0.0, places=[], front_ends=1
         )
-        return msgspec.to_builtins(head if name == calls.HELLO else record)
+        return head if call is WholeCluster.facts else record
 
     monkeypatch.setattr(runs, "asked_head", asked)
     for verb in ("show", "attach"):

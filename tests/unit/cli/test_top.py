@@ -11,6 +11,7 @@ from rich.console import Console
 from sapwood.activity.progress import Progress, RunState
 from sapwood.cli.top import Snapshot, drawn
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 from sapwood.views.overview import RunAndProgress, overview
 
 NOW = 1_800_000_000.0
@@ -35,7 +36,7 @@ def snapshot(nodes: int) -> Snapshot:
     )
     progress = Progress(state=RunState.RUNNING, iteration=3, iterations=9, items_per_second=2e6)
     runs = [RunAndProgress(run, progress)]
-    head = calls.HeadFacts(
+    head = HeadFacts(
         name="lab", cluster="c", version="1", pid=1, started=NOW - 60, places=[], front_ends=0
     )
     connected = calls.ConnectedUser(

@@ -83,7 +83,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def client(library: Library, pool: ThreadPoolExecutor) -> Iterator[ServiceClient]:
     folder: Path = make_folder()
     thread = LoopThread("service")
-    server = ServiceServer({}, thread, pool=pool)
+    server = ServiceServer(thread, pool=pool)
     server.answer([library])
     thread.start()
     listener = thread.call(UnixTransport().listen, str(folder / "head.sock"), server, thread.loop)
@@ -124,7 +124,7 @@ def test_the_declaration_can_be_read() -> None:
 @pytest.mark.parametrize("value", [None, [], {}, {"title": 5}, {"title": "x", "days": 0}, b"\xff"])
 def test_a_malformed_call_is_refused(client: ServiceClient, library: Library, value: Any) -> None:
     with pytest.raises(ProtocolError, match=r"malformed call 'book\.lend'"):
-        client.call("book.lend", value, PATIENCE)
+        client.call_raw("book.lend", value, PATIENCE)
     assert not library.threads
 
 

@@ -18,10 +18,20 @@ from sapwood.environment.supervisor import Supervisor
 from sapwood.head.components import REFUSALS, FrontEndService, HeadStore
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head, head_folder
+from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.service import ServiceServer
+from sapwood.security.rights import CONNECT
 from sapwood.session.loop_thread import LoopThread
 
 T = TypeVar("T")
+
+
+class Echo(HeadPart):
+    """A call that says what it was given."""
+
+    @call("echo", right=CONNECT)
+    def echo(self, value: int) -> int:
+        return value
 
 
 def watched(part: Component) -> tuple[Supervisor, VirtualClock]:
@@ -66,7 +76,8 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     folder = head_folder(DEFAULT_CLUSTER)
     folder.mkdir(parents=True)
-    server = ServiceServer({"echo": lambda _caller, value: value}, thread)
+    server = ServiceServer(thread)
+    server.answer([Echo()])
     part = FrontEndService(folder, server, thread)
     supervisor, clock = watched(part)
 
@@ -87,7 +98,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     on_thread(supervisor.poll)
     second = client()
     for one in (first, second):  # who was there before goes on
-        assert one.call("echo", 1) == 1
+        assert one.call(Echo.echo, 1) == 1
         one.close()
     on_thread(supervisor.stop)
     on_thread(server.close)

@@ -20,14 +20,43 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
 from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.protocol import caller, framing
+from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.service import ServiceServer
+from sapwood.security.rights import CONNECT
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread
 
 PATIENCE = 20.0
+
+
+class Echo(HeadPart):
+    """Calls that say what they were given, or nothing yet, or much."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Future[Any]] = []
+        self.gone = threading.Event()
+
+    @call("echo", right=CONNECT)
+    def echo(self, caller: ServiceCaller, value: Any) -> Any:
+        caller.when_gone(self.gone.set)
+        return value
+
+    @call("odd", right=CONNECT)
+    def odd(self) -> Any:
+        return 2**70
+
+    @call("wait", right=CONNECT)
+    def wait(self) -> Future[Any]:
+        self.waiting.append(Future())
+        return self.waiting[-1]
+
+    @call("much", right=CONNECT)
+    def much(self, caller: ServiceCaller, size: int) -> bytes:
+        caller.when_gone(self.gone.set)
+        return bytes(size)
 
 
 class Served:
@@ -35,34 +64,16 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "head.sock")
-        self.waiting: list[Future[Any]] = []
-        self.gone = threading.Event()
+        self.part = Echo()
+        self.waiting, self.gone = self.part.waiting, self.part.gone
         self.thread = LoopThread("service")
         self.serves = True
-        self.server = ServiceServer(
-            {"echo": self._echo, "odd": self._odd, "wait": self._wait, "much": self._much},
-            self.thread,
-            serves=lambda: self.serves,
-        )
+        self.server = ServiceServer(self.thread, serves=lambda: self.serves)
+        self.server.answer([self.part])
         self.thread.start()
         self.listener = self.thread.call(
             UnixTransport().listen, self.path, self.server, self.thread.loop
         )
-
-    def _echo(self, caller: ServiceCaller, value: Any) -> Any:
-        caller.when_gone(self.gone.set)
-        return value
-
-    def _odd(self, _caller: ServiceCaller, _value: Any) -> Any:
-        return 2**70
-
-    def _wait(self, _caller: ServiceCaller, _value: Any) -> Future[Any]:
-        self.waiting.append(Future())
-        return self.waiting[-1]
-
-    def _much(self, caller: ServiceCaller, value: Any) -> Any:
-        caller.when_gone(self.gone.set)
-        return bytes(value)
 
     def raw(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX)
@@ -105,23 +116,23 @@ def message(name: str, value: Any = None, number: int = 1) -> bytes:
 
 
 def test_calls_are_answered(client: ServiceClient) -> None:
-    assert client.call("echo", [1, "two", b"three"], PATIENCE) == [1, "two", b"three"]
+    assert client.call_within(PATIENCE, Echo.echo, [1, "two", b"three"]) == [1, "two", b"three"]
     with pytest.raises(SapwoodError, match="knows no 'other'"):
-        client.call("other", None, PATIENCE)
+        client.call_raw("other", None, PATIENCE)
 
 
 def test_a_head_that_does_not_serve_answers_nobody(client: ServiceClient, served: Served) -> None:
-    assert client.call("echo", 1, PATIENCE) == 1
+    assert client.call_within(PATIENCE, Echo.echo, 1) == 1
     served.serves = False
     with pytest.raises(CommunicationError, match="gone"):
-        client.call("echo", 2, PATIENCE)
+        client.call_within(PATIENCE, Echo.echo, 2)
 
 
 def test_a_head_that_is_silent_can_be_left(served: Served) -> None:
     ended: list[str] = []
     client = ServiceClient(UnixWay(served.path), ended=ended.append)
     try:
-        waiting = client.ask("wait")
+        waiting = client.ask(Echo.wait)
         client.cut("another one serves")
         with pytest.raises(CommunicationError, match="another one serves"):
             waiting.result(PATIENCE)
@@ -132,16 +143,16 @@ def test_a_head_that_is_silent_can_be_left(served: Served) -> None:
 
 def test_an_answer_that_cannot_be_written_becomes_an_error(client: ServiceClient) -> None:
     with pytest.raises(SapwoodError, match="cannot be written"):
-        client.call("odd", None, PATIENCE)
+        client.call_within(PATIENCE, Echo.odd)
     with pytest.raises(SapwoodError, match="more than"):
-        client.call("much", framing.MAX_MESSAGE + 1, PATIENCE)
-    assert client.call("echo", 1, PATIENCE) == 1
+        client.call_within(PATIENCE, Echo.much, framing.MAX_MESSAGE + 1)
+    assert client.call_within(PATIENCE, Echo.echo, 1) == 1
 
 
 def test_a_call_that_the_head_ends_is_over(client: ServiceClient, served: Served) -> None:
     """A call that waits for its turn when the head ends gets an answer."""
-    answer = client.ask("wait")
-    client.call("echo", 1, PATIENCE)
+    answer = client.ask(Echo.wait)
+    client.call_within(PATIENCE, Echo.echo, 1)
     (waiting,) = served.waiting
     waiting.cancel()
     with pytest.raises(SapwoodError, match="the head ends"):
@@ -155,7 +166,7 @@ def test_a_front_end_that_does_not_read_is_cut_off(
     with served.raw() as raw:
         with contextlib.suppress(BrokenPipeError):  # it may be cut off before it has said all
             for number in range(8):
-                raw.sendall(message("much", 2**18, number))
+                raw.sendall(message("much", {"size": 2**18}, number))
         assert served.gone.wait(PATIENCE)
 
 
@@ -173,14 +184,14 @@ def test_a_front_end_that_breaks_the_protocol_is_cut_off(served: Served, said: b
         raw.sendall(said)
         assert raw.recv(1) == b""
     with served.raw() as other:
-        other.sendall(message("echo", 1))
+        other.sendall(message("echo", {"value": 1}))
         assert other.recv(4)
 
 
 def test_open_calls_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_CALLS", 10)
     with served.raw() as raw:
-        raw.sendall(b"".join(message("wait", None, number) for number in range(11)))
+        raw.sendall(b"".join(message("wait", {}, number) for number in range(11)))
         assert raw.recv(1) == b""
     assert len(served.waiting) == 10
 
@@ -188,7 +199,7 @@ def test_open_calls_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
 def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_FRONT_ENDS", 1)
     with served.raw() as first:
-        first.sendall(message("echo", 1))
+        first.sendall(message("echo", {"value": 1}))
         assert first.recv(4)
         with served.raw() as second:
             assert second.recv(1) == b""
@@ -196,7 +207,7 @@ def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_message_may_come_in_pieces() -> None:
     frames = framing.Frames()
-    whole = message("echo", "x" * 100) * 3
+    whole = message("echo", {"value": "x" * 100}) * 3
     found = [one for byte in whole for one in frames.add(bytes([byte]))]
     assert len(found) == 3
 
@@ -215,7 +226,7 @@ def silent(folder: Path) -> Iterator[str]:
 def test_a_head_that_does_not_answer_is_an_error_that_says_so(silent: str) -> None:
     client = ServiceClient(UnixWay(silent))
     with pytest.raises(CommunicationError, match="did not answer within"):
-        client.call("echo", 1, 0.05)
+        client.call_within(0.05, Echo.echo, 1)
     client.close()
 
 
@@ -228,14 +239,14 @@ def test_calls_end_with_the_connection(served: Served) -> None:
         told.set()
 
     client = ServiceClient(UnixWay(served.path), None, note)
-    waiting = client.ask("wait")
-    client.call("echo", 1, PATIENCE)
+    waiting = client.ask(Echo.wait)
+    client.call_within(PATIENCE, Echo.echo, 1)
     served.thread.call(served.server.close)
     with pytest.raises(CommunicationError, match="the head is gone"):
         waiting.result(PATIENCE)
     assert told.wait(PATIENCE)
     with pytest.raises(CommunicationError, match="the head is gone"):
-        client.call("echo", 1, PATIENCE)
+        client.call_within(PATIENCE, Echo.echo, 1)
     client.close()
 
 
@@ -246,7 +257,7 @@ def test_many_threads_may_call(client: ServiceClient) -> None:
     def work() -> None:
         for _ in range(50):
             number = next(numbers)
-            if client.call("echo", number, PATIENCE) != number:
+            if client.call_within(PATIENCE, Echo.echo, number) != number:
                 wrong.append(number)
 
     threads = [threading.Thread(target=work) for _ in range(8)]

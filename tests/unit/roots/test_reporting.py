@@ -14,6 +14,7 @@ from sapwood.core.errors import CommunicationError, ProtocolError
 from sapwood.head import calls
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import Call
 from sapwood.head.protocol.framing import plain
 from sapwood.roots import reporting
@@ -41,23 +42,17 @@ class StandIn:
         self.connections += 1
         return self
 
-    def call(self, name: str, value: Any, _timeout: float) -> Any:
-        with self.came:
-            self.asked.append((name, value))
-            self.came.notify_all()
-        if self.errors:
-            raise self.errors.pop(0)
-        return self.wants if name == calls.REPORT_SESSION else None
-
     def call_within(self, _timeout: float, call: Call[..., Any], *args: Any) -> Any:
         with self.came:
-            self.asked.append((call.name, args))
+            self.asked.append((call.name, args[0] if args else None))
             self.came.notify_all()
         if call is IssuedCredentials.denials:
             return self.denied
         if call is Policy.rows:
             return self.policy
-        raise AssertionError(call)
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.wants if call is Sessions.report else None
 
     def close(self) -> None:
         """Nothing is open."""
@@ -104,7 +99,7 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         head.tell("nodes", [])  # which is not for it
         head.tell(calls.DENIED, {"malformed": 1})
         reports.tell(REPORT)
-        head.wait_for(calls.REPORT_SESSION)
+        head.wait_for(Sessions.report.name)
         assert "aa" in denials
         head.tell(calls.DENIED, plain(update))
         assert "bb" in denials, "at once, by whoever hears it"
@@ -113,8 +108,8 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         assert "dd" in denials
         head.wait_for(IssuedCredentials.denials.name, 2)
         reports.refused(calls.FrontEndRefused(session="5b9a", reason="why", credential="dd"))
-        (told,) = head.wait_for(calls.REPORT_REFUSED)
-        assert (told["reason"], told["credential"]) == ("why", "dd")
+        (told,) = head.wait_for(Sessions.report_refused.name)
+        assert (told.reason, told.credential) == ("why", "dd")
         assert "cc" in denials
     finally:
         reports.close()
@@ -151,7 +146,7 @@ def test_whatever_goes_wrong_the_head_is_told_again_and_the_log_says_why(
         reports = begun(Denials())
         try:
             reports.tell(REPORT)
-            assert head.wait_for(calls.REPORT_SESSION, 2)[1]["state"] == "ready"
+            assert head.wait_for(Sessions.report.name, 2)[1].state == "ready"
         finally:
             reports.close()
     assert level in {one.levelno for one in caplog.records if one.name.endswith("session")}
@@ -168,6 +163,6 @@ def test_a_root_ends_when_its_head_has_its_session_as_ended(
     why: list[str] = []
     reports = begun(Denials(), why.append)
     reports.tell(REPORT)
-    head.wait_for(calls.REPORT_SESSION)
+    head.wait_for(Sessions.report.name)
     reports.close()
     assert why == (["its head has it as ended"] if wants is False else [])

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 from sapwood.server.metrics import (
     MAX_NODES,
     ClusterFigures,
@@ -43,7 +44,7 @@ def figures(nodes: int, **of_first: object) -> ClusterFigures:
         )
         for number in range(nodes)
     ]
-    head = calls.HeadFacts(
+    head = HeadFacts(
         name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], front_ends=3
     )
     return ClusterFigures(

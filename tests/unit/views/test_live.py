@@ -8,13 +8,15 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol.call import Call
 from sapwood.head.tree_book import TreeBook
-from sapwood.nodes import messages
 from sapwood.views import live
 from sapwood.views.live import Live, NodesFeed, SnapshotFeed, TreesFeed
 
@@ -28,24 +30,21 @@ class Head:
         self.sessions: list[calls.SessionRecord] = []
         self.asked: list[str] = []
 
-    async def ask(self, name: str, value: Any) -> Any:
-        self.asked.append(name)
-        if name == calls.HELLO:
-            return msgspec.to_builtins(
-                calls.HeadFacts(
-                    name="lab", cluster="c", version="1", pid=1, started=0, places=[], front_ends=0
-                )
+    async def ask(self, call: Call[..., Any], /, *args: Any, **_kwargs: Any) -> Any:
+        self.asked.append(call.name)
+        if call is WholeCluster.facts:
+            return HeadFacts(
+                name="lab", cluster="c", version="1", pid=1, started=0, places=[], front_ends=0
             )
-        if name == calls.GLANCE:
+        if call is Nodes.glance:
             nodes = [
                 calls.NodeGlance(host=host, name=f"n{host}", state="ready", load=load)
                 for host, load in self.loads.items()
             ]
-            return messages.to_value(calls.ClusterGlance(time=1.0, nodes=nodes))
-        if name == calls.SESSION_TREES:
-            known = msgspec.convert(value, calls.KnownTrees)
-            return msgspec.to_builtins(self.book.changed(known, self.sessions))
-        raise ConfigurationError(f"there is no {value}")
+            return calls.ClusterGlance(time=1.0, nodes=nodes)
+        if call is Sessions.changed_trees:
+            return self.book.changed(args[0], self.sessions)
+        raise ConfigurationError(f"there is no {args[0]}")
 
     def session(self, name: str, state: str = "ready") -> None:
         """A session and its root's word, or another one."""

@@ -6,14 +6,15 @@ import pytest
 
 from sapwood.activity.progress import Progress, RunState
 from sapwood.head import calls
+from sapwood.head.parts.cluster import HeadFacts
 from sapwood.nodes.refusals import RefusedMachine
 from sapwood.views.overview import MAX_ALERTS, Level, Overview, RunAndProgress, overview
 
 NOW = 1_800_000_000.0
 
 
-def head() -> calls.HeadFacts:
-    return calls.HeadFacts(
+def head() -> HeadFacts:
+    return HeadFacts(
         name="lab", cluster="sw", version="1", pid=1, started=NOW - 60, places=[], front_ends=0
     )
 

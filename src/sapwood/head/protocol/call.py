@@ -13,6 +13,7 @@ dispatch, the row of the documentation's table, and the typed call of a client
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 import typing
@@ -29,6 +30,7 @@ from sapwood.head.protocol.caller import ServiceCaller
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 CALLER: Final = "caller"
 """Name of the parameter that receives the caller; a method without it is not given the caller."""
@@ -65,7 +67,26 @@ def takes_caller(function: Callable[..., Any]) -> bool:
     return CALLER in inspect.getfullargspec(function).args[1:2]
 
 
-class Call(Generic[P, R]):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Http:
+    """The HTTP endpoint of a call.
+
+    Its summary and the meanings of its parameters are those of the method's docstring.
+
+    Attributes:
+        method: ``GET``, ``POST`` or ``DELETE``.
+        path: Its path below ``/api/v1``; a part in braces is the parameter of this name.
+        key: Name of the only member of the answer, for an answer that is a list.
+        query: Whether the other parameters may be given in the query.
+    """
+
+    method: str
+    path: str
+    key: str = ""
+    query: bool = True
+
+
+class Call(Generic[P, R_co]):
     """A declared call of a head.
 
     Attributes:
@@ -75,6 +96,8 @@ class Call(Generic[P, R]):
         reach: What it is about.
         slow: Whether it runs on a pool of threads, because it waits for something.
         in_order: Whether it runs after the caller's former calls of this name.
+        http: Its HTTP endpoint; None for none.
+        elsewhere: What callers elsewhere can do, for a call of the head's machine.
         takes_caller: Whether the method is given the caller.
     """
 
@@ -87,6 +110,8 @@ class Call(Generic[P, R]):
         *,
         slow: bool,
         in_order: bool,
+        http: Http | None,
+        elsewhere: str,
     ) -> None:
         self.function = function
         self.name = name
@@ -94,6 +119,8 @@ class Call(Generic[P, R]):
         self.reach = reach
         self.slow = slow
         self.in_order = in_order
+        self.http = http
+        self.elsewhere = elsewhere
         self.takes_caller = takes_caller(function)
         self.__doc__ = function.__doc__
 
@@ -138,14 +165,14 @@ class Call(Generic[P, R]):
         except WRONG as error:
             raise ProtocolError(f"malformed call '{self.name}': {error}") from error
 
-    def read_answer(self, data: msgspec.Raw) -> R:
+    def read_answer(self, data: msgspec.Raw) -> R_co:
         """Return the answer that a message carries.
 
         Raises:
             ProtocolError: It carries something else.
         """
         try:
-            found: R = typed.unpacker(self.answer)(memoryview(data))
+            found: R_co = typed.unpacker(self.answer)(memoryview(data))
         except WRONG as error:
             raise ProtocolError(
                 f"malformed answer to '{self.name}': {error}",
@@ -157,13 +184,13 @@ class Call(Generic[P, R]):
         return f"<call {self.name}>"
 
 
-class LocalCall(Call[P, R]):
+class LocalCall(Call[P, R_co]):
     """A call whose method does not need the caller, so that the head may use it as well."""
 
     @overload
-    def __get__(self, part: None, owner: type) -> LocalCall[P, R]: ...
+    def __get__(self, part: None, owner: type) -> LocalCall[P, R_co]: ...
     @overload
-    def __get__(self, part: HeadPart, owner: type) -> Callable[P, R]: ...
+    def __get__(self, part: HeadPart, owner: type) -> Callable[P, R_co]: ...
     def __get__(self, part: HeadPart | None, owner: type) -> Any:
         """Return the call itself, or the method of a part."""
         return self if part is None else self.function.__get__(part, owner)
@@ -195,6 +222,8 @@ def call(
     reach: Reach = Reach.CLUSTER,
     slow: bool = False,
     in_order: bool = False,
+    http: Http | None = None,
+    elsewhere: str = "",
 ) -> Declared:
     """Declare a method of a part of the head as a call.
 
@@ -208,11 +237,22 @@ def call(
         slow: Whether it waits for a disk, the store or other processes, so that it must not run on
             the event loop.
         in_order: Whether a slow call must run after the caller's former calls of this name.
+        http: Its HTTP endpoint, if it has one.
+        elsewhere: What callers elsewhere can do, for a call of the head's machine.
     """
 
     def declared(function: Callable[..., Any], /) -> Any:
         kind: type[Call[Any, Any]] = Call if takes_caller(function) else LocalCall
-        return kind(function, name, right, reach, slow=slow, in_order=in_order)
+        return kind(
+            function,
+            name,
+            right,
+            reach,
+            slow=slow,
+            in_order=in_order,
+            http=http,
+            elsewhere=elsewhere,
+        )
 
     return declared
 

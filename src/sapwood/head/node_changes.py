@@ -1,0 +1,184 @@
+"""What becomes of changes of nodes: clients are notified, and the ledger records them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from sapwood.core.errors import ClosedError, SapwoodError
+from sapwood.head.calls import NODES_CHANGED, NodesChanged
+from sapwood.head.ledger import Ledger
+from sapwood.head.node_table import NodeTable
+from sapwood.head.parts.components import Components
+from sapwood.head.parts.policy import Policy
+from sapwood.head.remote_commands import RemoteCommands
+from sapwood.head.removals import Removals
+from sapwood.head.service import ServiceServer
+from sapwood.head.status import link_ended
+from sapwood.nodes.control import ControlTree
+from sapwood.session.loop_thread import LoopThread
+from sapwood.session.options import PlacesChanged
+
+MAX_LOST: Final = 1000
+"""Nodes that joined and are lost that a head keeps; of more, the one lost longest is removed."""
+
+
+class LostNodes:
+    """The nodes that are lost at present; on the loop of the control tree.
+
+    Args:
+        table: The nodes.
+        control: The tree of nodes.
+        ledger: It records which nodes are lost, and which are back.
+        policy: It says what becomes of lost nodes.
+        removals: They remove those that stay away.
+        thread: Its loop removes them.
+    """
+
+    def __init__(
+        self,
+        table: NodeTable,
+        control: ControlTree,
+        ledger: Ledger,
+        policy: Policy,
+        removals: Removals,
+        thread: LoopThread,
+    ) -> None:
+        self._table = table
+        self._control = control
+        self._ledger = ledger
+        self._policy = policy
+        self._removals = removals
+        self._thread = thread
+        self._away: dict[int, None] = {}  # the one lost longest first
+
+    def note(self, rank: int, change: PlacesChanged) -> None:
+        """Note once that a node is gone, and that it is back if it need not join again for that."""
+        was_away = rank in self._away
+        if change.back or change.added or change.removed:
+            self._away.pop(rank, None)
+            if was_away and change.back and change.disconnected:
+                self._ledger.note(
+                    "node.back", "its link is there again", node=self._control.name_of(rank)
+                )
+        elif not was_away:
+            self._away[rank] = None
+            self._lost(rank, change.reason)
+
+    def _lost(self, rank: int, reason: str) -> None:
+        """Note that a node is gone; if the policy says so, it is removed when it stays away.
+
+        The list has a bound under any policy: machines that come under new names do not fill it.
+        """
+        self._ledger.note("node.lost", reason, node=self._control.name_of(rank))
+        recovery = self._policy.current.recovery
+        if recovery.lost_nodes == "remove" and not self._table.is_own(rank):
+            with contextlib.suppress(ClosedError):
+                self._thread.post(
+                    self._thread.loop.call_later, recovery.patience, self._remove, rank
+                )
+        lost = [one for one in self._away if not self._table.is_own(one)]
+        if len(lost) > MAX_LOST:
+            with contextlib.suppress(ClosedError):
+                self._thread.post(partial(self._remove, lost[0], always=True))
+
+    def _remove(self, rank: int, *, always: bool = False) -> None:
+        """Remove a node that is still lost, if the policy still says so.
+
+        Args:
+            rank: The node.
+            always: Remove it whatever the policy says.
+        """
+        found = self._table.of(rank)
+        if found is None or found.state not in {"lost", "disconnected"}:
+            return
+        if always or self._policy.current.recovery.lost_nodes == "remove":
+            with contextlib.suppress(SapwoodError):
+                self._removals.remove(found.name)
+
+
+class NodeChanges:
+    """Handles the changes of nodes; on the loop of the control tree.
+
+    Args:
+        table: The nodes.
+        control: The tree of nodes.
+        server: It notifies clients.
+        lost: The nodes that are lost.
+        commands: The commands of clients on nodes.
+        components: The components of the head and of nodes.
+        greet: Tells a node that came, or came back, what it has missed.
+    """
+
+    def __init__(
+        self,
+        table: NodeTable,
+        control: ControlTree,
+        server: ServiceServer,
+        lost: LostNodes,
+        commands: RemoteCommands,
+        components: Components,
+        greet: Callable[[int], None],
+    ) -> None:
+        self._table = table
+        self._control = control
+        self._server = server
+        self._lost = lost
+        self._commands = commands
+        self._components = components
+        self._greet = greet
+
+    def watch(self) -> None:
+        """Hear of changes from now on."""
+        self._control.session.subscribe(self._places_changed)
+        self._control.watch_components(self._components_changed)
+        self._control.watch_links(self._link_changed)
+
+    def _places_changed(self, change: PlacesChanged) -> None:
+        """Nodes have changed."""
+        self._table.causes.changed(change, time.time())
+        nodes = [self._table.of(rank) for rank in change.ranks]
+        told = NodesChanged(
+            [one for one in nodes if one is not None],
+            back=change.back,
+            gone=not change.back and not change.disconnected,
+            for_good=change.for_good or change.removed,
+            reason=change.reason,
+        )
+        if told.gone:
+            self._commands.nodes_gone(change.ranks)
+        self._server.tell_all(NODES_CHANGED, told)
+        for rank in change.ranks:
+            if change.back or change.added:
+                self._greet(rank)
+            self._lost.note(rank, change)
+        self._components.look_soon()
+
+    def _components_changed(self, host: int, turned: bool) -> None:  # noqa: FBT001 - as told
+        """Components of a node are not what they were."""
+        view = next((one for one in self._control.nodes if one.host == host), None)
+        if turned and view is not None:
+            self._table.causes.note([host], view.closed, time.time())
+            told = NodesChanged(
+                [self._table.record(view)],
+                back=not view.closed,
+                gone=bool(view.closed),
+                reason=view.closed,
+            )
+            self._server.tell_all(NODES_CHANGED, told)
+            if not view.closed:
+                self._greet(host)
+        self._components.look_soon()
+
+    def _link_changed(self, host: int, reason: str) -> None:
+        """The link to a node has no connection, or continues."""
+        cause = link_ended(reason) if reason else ""
+        self._table.causes.note([host], cause, time.time())
+        view = next((one for one in self._control.nodes if one.host == host), None)
+        if view is not None:
+            told = NodesChanged([self._table.record(view)], back=not reason, reason=cause)
+            self._server.tell_all(NODES_CHANGED, told)
+        self._components.look_soon()
