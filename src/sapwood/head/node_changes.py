@@ -1,4 +1,4 @@
-"""What becomes of changes of nodes: clients are notified, and the ledger records them."""
+"""Changes of nodes: clients are notified, and the ledger records them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LostNodes:
         table: The nodes.
         control: The tree of nodes.
         ledger: It records which nodes are lost, and which are back.
-        policy: It says what becomes of lost nodes.
+        policy: It says whether lost nodes are removed.
         removals: They remove those that stay away.
         thread: Its loop removes them.
     """

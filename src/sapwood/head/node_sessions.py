@@ -89,7 +89,7 @@ class NodeSessions:
     Args:
         control: The tree of nodes.
         server: It passes reports of nodes on.
-        ledger: It records what becomes of sessions and processes.
+        ledger: It records the start and end of sessions, and lost processes.
         agent_entry: The entry point of agents.
     """
 

@@ -23,7 +23,7 @@ def declared_endpoint(prefix: str, call: Call[..., Any], http: Http) -> Endpoint
     Args:
         prefix: The path of the API.
         call: The call.
-        http: Its endpoint, as it is declared.
+        http: The declared endpoint.
     """
     meanings = parameter_meanings(call)
     parts = {name: meanings[name] for name in _PART.findall(http.path)}

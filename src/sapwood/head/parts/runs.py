@@ -1,4 +1,4 @@
-"""The runs of a cluster: detached ones, and what clients report of their own."""
+"""The runs of a cluster: detached ones, and those that clients report."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def takes_caller(function: Callable[..., Any]) -> bool:
 class Http:
     """The HTTP endpoint of a call.
 
-    Its summary and the meanings of its parameters are those of the method's docstring.
+    The method's docstring has its summary and the meanings of its parameters.
 
     Attributes:
         method: ``GET``, ``POST`` or ``DELETE``.
