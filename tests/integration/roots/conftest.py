@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head.folder import head_folder
-from sapwood.head.head import Head
+from sapwood.head.head import SLOW_CALLS, Head
 from sapwood.roots.making import session_options
 
 PATIENCE = 60.0
@@ -48,6 +49,13 @@ def new_head(name: str = "default", *, nodes: int = 0) -> Head:
     )
 
 
+def warm_up(head: Head) -> None:
+    """Have the threads of a head there before the tests that would begin them."""
+    head.sessions._roots._restarts.submit(int).result()
+    everybody = threading.Barrier(SLOW_CALLS)
+    wait([head._pool.submit(everybody.wait, PATIENCE) for _ in range(SLOW_CALLS)])
+
+
 @pytest.fixture(scope="module")
 def head(
     nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
@@ -58,8 +66,7 @@ def head(
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         made = new_head()
         made.start()
-        for pool in (made._pool, made.sessions._roots._restarts):
-            pool.submit(int).result()  # its first thread is there before the tests
+        warm_up(made)
         yield made
         made.close()
 

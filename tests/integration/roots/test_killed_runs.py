@@ -16,6 +16,7 @@ import sapwood
 from sapwood.activity.checkpoint import previous
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.main import app
+from sapwood.head.calls import RunRecord, SessionRecord
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.runs import ANSWER, CHECKPOINT, PROGRESS, WORK
@@ -73,7 +74,7 @@ class Detached:
         run = asked("run", *self.words, *words, *share, "--output", str(self.output), "--detach")
         self.id, self.folder = run["id"], Path(run["folder"])
 
-    def record(self) -> Any:
+    def record(self) -> RunRecord:
         return asked_head("default", PATIENCE, Runs.find, self.id)
 
     def waits(self) -> None:
@@ -95,7 +96,7 @@ class Detached:
         return json.loads((self.folder / ANSWER).read_bytes())["statistics"]
 
 
-def day() -> Any:
+def day() -> SessionRecord:
     return asked_head("default", PATIENCE, Sessions.find, "day")
 
 
@@ -114,18 +115,18 @@ def test_root_head_and_driver_of_a_run_are_killed(
     run = Detached(tmp_path, until, "--session", "day")
     run.waits()
     kill(session["pid"])
-    until(lambda: day()["restarts"] and day()["state"] == "ready")
+    until(lambda: day().restarts and day().state == "ready")
     follower = CliRunner().invoke(app, ["session", "show", "day"], prog_name="sapwood")
     assert "begun again" in follower.stdout
-    root = day()["pid"]
+    root = day().pid
     kill(head)
     kill(root)
     up()
-    until(lambda: len(day()["restarts"]) == 2 and day()["state"] == "ready")
-    assert (day()["name"], day()["id"]) == ("day", session["id"])
-    assert len(run.record()["restarts"]) == 2
-    os.kill(run.record()["pid"], signal.SIGKILL)
-    until(lambda: len(run.record()["restarts"]) == 3)
+    until(lambda: len(day().restarts) == 2 and day().state == "ready")
+    assert (day().name, day().id) == ("day", session["id"])
+    assert len(run.record().restarts) == 2
+    os.kill(run.record().pid, signal.SIGKILL)
+    until(lambda: len(run.record().restarts) == 3)
     statistics = run.ends_well()
     assert (statistics["resumed_from"], statistics["iterations"]) == (20, 30)
     kinds = [one["kind"] for one in asked("events")["events"]]
@@ -150,7 +151,7 @@ def test_a_checkpoint_that_cannot_be_used(
     file = run.folder / CHECKPOINT
     if harm == "another program":
         run.program.write_text(PROGRAM.replace("0.75", "0.5"))
-    os.kill(run.record()["pid"], signal.SIGSTOP)  # it writes no other one
+    os.kill(run.record().pid, signal.SIGSTOP)  # it writes no other one
     if harm == "torn":
         file.write_bytes(file.read_bytes()[:-10])
         previous(file).write_bytes(b"")
@@ -162,12 +163,12 @@ def test_a_checkpoint_that_cannot_be_used(
         data[len(b"sapwood checkpoint\n")] += 1
         file.write_bytes(data)
         previous(file).write_bytes(data)
-    os.kill(run.record()["pid"], signal.SIGKILL)
+    os.kill(run.record().pid, signal.SIGKILL)
     if harm in {"torn", "gone"}:
         assert run.ends_well()["resumed_from"] is None
         return
-    until(lambda: run.record()["state"] != "running")
-    assert run.record()["state"] == "failed"
+    until(lambda: run.record().state != "running")
+    assert run.record().state == "failed"
     wrong = json.loads((run.folder / ANSWER).read_bytes())["error"]
     assert {"another program": "other sources", "another version": "format"}[harm] in wrong["what"]
     assert not run.output.exists()
@@ -183,10 +184,10 @@ def test_a_run_that_is_killed_too_often_fails(
     for _ in range(2):
         run.waits()
         before = run.record()
-        os.kill(before["pid"], signal.SIGKILL)
-        until(lambda: run.record()["pid"] != before["pid"] or run.record()["state"] == "failed")  # noqa: B023
+        os.kill(before.pid, signal.SIGKILL)
+        until(lambda: run.record().pid != before.pid or run.record().state == "failed")  # noqa: B023
     record = run.record()
-    assert (record.state, len(record["restarts"])) == ("failed", 1)
+    assert (record.state, len(record.restarts)) == ("failed", 1)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
     assert "was begun again once" in shown.stderr
 
@@ -200,10 +201,10 @@ def test_the_policy_says_that_nothing_begins_again(
     session = asked("session", "create", "day", "--on", "local", "--agents", "1")
     run = Detached(tmp_path, until, "--session", "day")
     run.waits()
-    os.kill(run.record()["pid"], signal.SIGKILL)
-    until(lambda: run.record()["state"] == "failed")
-    assert not run.record()["restarts"]
+    os.kill(run.record().pid, signal.SIGKILL)
+    until(lambda: run.record().state == "failed")
+    assert not run.record().restarts
     asked("policy", "set", "restarts.root", "end")
     kill(session["pid"])
-    until(lambda: day()["state"] == "failed")
-    assert not day()["restarts"]
+    until(lambda: day().state == "failed")
+    assert not day().restarts

@@ -24,7 +24,7 @@ from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
 from sapwood.security.rights import ALL_RIGHTS
 
-from .conftest import PATIENCE, Until, new_head
+from .conftest import PATIENCE, Until, new_head, warm_up
 
 pytestmark = pytest.mark.row("C3-SESS-4")
 
@@ -43,6 +43,7 @@ def far(head: Head) -> Iterator[Head]:
     del head  # it has chosen the folder
     made = new_head("far")
     made.start()
+    warm_up(made)
     yield made
     made.close()
 
