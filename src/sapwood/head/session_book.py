@@ -777,7 +777,9 @@ class SessionBook:
                 part_of=[],
             )
             after = msgspec.structs.replace(after, report=told)
-            self._records[record.id] = after
+            self._note_merges(record, told)
+            self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
+            self._records[record.id] = after  # now: who sees that finds the events
             over = [one for one in self.records() if SessionState(one.state).is_over]
             over.sort(key=lambda one: one.report.since if one.report is not None else 0.0)
             old = [one.id for one in over[:-MAX_ENDED]]
@@ -797,9 +799,7 @@ class SessionBook:
                 _log.warning("end not written down", session=record.handle, reason=error.what)
         for waiting in self._ending.pop(record.id, ()):
             waiting.set_result(after)
-        self._note_merges(record, told)
         _log.info("session over", session=record.handle, reason=reason)
-        self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
 
     # --- what is kept --------------------------------------------------------------------------
 
