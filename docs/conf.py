@@ -29,6 +29,14 @@ html_static_path = ["_static"]
 html_show_sphinx = False
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+nitpicky = True
+nitpick_ignore_regex = [
+    # Annotations name objects of other packages, of packages inside Sapwood that are not public, and
+    # type variables. References to public objects, such as sapwood.Cluster, must exist.
+    (r"py:.*", r"(?:collections|concurrent|msgspec|numpy|os|pathlib)\..*"),
+    (r"py:.*", r"sapwood\.[a-z_]+\..*"),
+    (r"py:class", r"_?[A-Z]\w*"),
+]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"

@@ -50,7 +50,7 @@ class TaskFuture(RequestFuture):
         """Take the task back; a call that runs is ended, and with it the agent's runner.
 
         Returns:
-            Whether that was in time: False only if the task was done.
+            True if that was in time; False only if the task was done.
         """
         if not super().cancel():
             return False

@@ -95,8 +95,7 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
         environment: Environment variables for the agents, in addition to their own;
             the head keeps them with the session.
         on_wait: Receives what a session waits for whose machines are not available yet, and since
-        how many
-            seconds; :func:`request_session` does not wait for them.
+            how many seconds; :func:`sapwood.request_session` does not wait for them.
 
     Raises:
         ConfigurationError: It cannot be called so, or there is one of this name, or there cannot

@@ -61,7 +61,7 @@ class ExecResult(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> int:
-        """The largest exit code of all nodes: 0 if the command succeeded everywhere."""
+        """The largest exit code of all nodes; 0 if the command succeeded everywhere."""
         return max(one.status for one in self.nodes.values())
 
 

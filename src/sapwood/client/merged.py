@@ -93,7 +93,7 @@ class Merged(StaysHere):
 
     @property
     def handle(self) -> str:
-        """What names the other session for ever: ``name#id``."""
+        """The permanent name of the other session, ``name#id``."""
         return self._there.handle
 
     @property
@@ -103,7 +103,7 @@ class Merged(StaysHere):
 
     @property
     def first(self) -> int:
-        """Offset of the ranks of the other session: its agent 3 is ``first + 3`` here."""
+        """Offset of the ranks of the other session; its agent 3 is ``first + 3`` here."""
         return self._there.first
 
     @property

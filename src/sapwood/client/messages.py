@@ -34,7 +34,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 
     @property
     def missing(self) -> str:
-        """The agents without an answer, as people write it: ``agent[2-4,7]``; empty if none."""
+        """The agents without an answer, such as ``agent[2-4,7]``; empty if none."""
         return fold("agent", self.reasons) if self.reasons else ""
 
     @property

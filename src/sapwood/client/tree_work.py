@@ -243,7 +243,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     @property
     def target(self) -> Target:
-        """What programs are built for: what the agents' interpreter said it runs on."""
+        """The target of builds, as the agents' interpreter reported it."""
         return self.targets[0]
 
     @property
@@ -253,7 +253,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     @property
     def session(self) -> SessionPort:
-        """The tree underneath: streams and requests, for tools."""
+        """The tree underneath, with streams and requests for tools."""
         return self._session
 
     @property

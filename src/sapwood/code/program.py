@@ -35,7 +35,7 @@ class Program:
         sources: C and C++ files, relative to the folder of the file that defines the class.
         inputs: Fields of the dataset that ``map`` wants, in order.
         reduce: Each field of the map's result, and how it is reduced: by name, ``sum``, ``min``,
-            ``max``, ``mean``, ``concat``, ``count`` and others (:mod:`sapwood.comm.reductions`);
+            ``max``, ``mean``, ``concat``, ``count`` and others (``sapwood.comm.reductions``);
             or by an associative function of two values, a :class:`sapwood.Filter`, or a native
             function ``native("combine")`` that adds one array to another.
         data_columns: Columns that are used of a table that :meth:`default_data` names; None: all.

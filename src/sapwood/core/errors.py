@@ -141,7 +141,7 @@ class SapwoodError(Exception):
         return SapwoodError.from_record, (self.to_record(),)
 
     def to_record(self, limit: int = MAX_RECORD_TEXT) -> ErrorRecord:
-        """Return this error as plain data of at most about :data:`MAX_RECORD` bytes.
+        """Return this error as plain data of at most about ``MAX_RECORD`` bytes.
 
         Args:
             limit: Characters of each text at most; less where all texts together are too long.

@@ -22,7 +22,7 @@ from sapwood.data.publish import Published, in_shared_memory
 
 
 class Dataset:
-    """Items that a run works on; made by :func:`sapwood.data.load`.
+    """Items that a run works on; made by :func:`sapwood.load`.
 
     Args:
         columns: The fields by name, all of one length; none for a range of indices.

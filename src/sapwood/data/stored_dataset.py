@@ -30,7 +30,7 @@ SNAP = 1 / 50
 
 
 class StoredDataset(Dataset):
-    """Rows in files; made by :func:`sapwood.data.load`.
+    """Rows in files; made by :func:`sapwood.load`.
 
     This process knows which rows are where. It reads them only when it is asked for their values:
     ``data["x"]`` reads a whole field, :meth:`rows` some rows, :meth:`sample` random ones.

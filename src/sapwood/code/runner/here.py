@@ -68,7 +68,7 @@ class Here:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What this process keeps by name: see :class:`sapwood.AgentGroup`."""
+        """The values that this process keeps by name (see :class:`sapwood.AgentGroup`)."""
         from sapwood.code.runner.process_state import kept  # noqa: PLC0415 - few runners need it
 
         return kept
