@@ -31,7 +31,7 @@ from pathlib import Path
 import sapwood
 from floors import measure_floor
 from report import Figure, Report, read_options
-from sapwood.head.staging import best_fan_out, sources_of
+from sapwood.head_client.staging import best_fan_out, sources_of
 from sessions import head
 
 SIZE = 256 << 20

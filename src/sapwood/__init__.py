@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from sapwood.data.dataset import Dataset
     from sapwood.data.sources import load
     from sapwood.environment.settings import Settings
-    from sapwood.head.stage_reports import (
+    from sapwood.head_client.stage_reports import (
         CollectReport,
         EnvironmentReport,
         StagedFiles,
@@ -224,7 +224,7 @@ _HOMES = {
     "sapwood.data.dataset": "Dataset",
     "sapwood.data.sources": "load",
     "sapwood.environment.settings": "Settings",
-    "sapwood.head.stage_reports": "CollectReport EnvironmentReport StageReport StagedFiles",
+    "sapwood.head_client.stage_reports": "CollectReport EnvironmentReport StageReport StagedFiles",
     "sapwood.session.port": "InvitationView WaveResult",
 }
 

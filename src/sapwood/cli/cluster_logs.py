@@ -19,9 +19,9 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.environment.log_files import LogLine, Wanted, parsed, seconds_of
 from sapwood.environment.log_ring import LogPage
 from sapwood.environment.logs import LEVELS
-from sapwood.head.access import CALL_TIMEOUT, HeadAccess
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.nodes import Nodes
+from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
 from sapwood.nodes import messages
 
 FOLLOW_PAUSE = 0.5

@@ -14,8 +14,8 @@ from sapwood.core.errors import InputError, NodeLostError, SapwoodError
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.component import ComponentAction, ComponentView
 from sapwood.head import calls
-from sapwood.head.access import CALL_TIMEOUT, HeadAccess
 from sapwood.head.parts.components import Components
+from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
 from sapwood.nodes import messages
 from sapwood.views.words import moment_shown
 

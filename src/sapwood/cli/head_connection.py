@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
-from sapwood.head.access import HeadAccess
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.protocol.call import Call
-from sapwood.head.remote import SCHEME
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import ServiceClient, UnixWay
+from sapwood.head_client.remote import SCHEME
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
 

@@ -28,7 +28,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.remote import SCHEME
+from sapwood.head_client.remote import SCHEME
 from sapwood.roots.remote import credential_text
 from sapwood.session.invited import InvitationView
 from sapwood.session.session_life import SessionState

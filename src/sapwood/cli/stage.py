@@ -20,8 +20,8 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
-from sapwood.head.stage_reports import StageReport
-from sapwood.head.staging import Staging, folded, staged_files
+from sapwood.head_client.stage_reports import StageReport
+from sapwood.head_client.staging import Staging, folded, staged_files
 from sapwood.views.words import moment_shown
 
 app = typer.Typer(

@@ -24,11 +24,11 @@ from sapwood.core.errors import CommunicationError
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
-from sapwood.head.access import CALL_TIMEOUT, HeadAccess
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
+from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
 from sapwood.views.live import with_progress
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.words import moment_shown

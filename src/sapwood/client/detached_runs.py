@@ -84,7 +84,7 @@ def runs(
     holder = None if key is None else find_holder_key(key)
 
     def ask(seconds: float, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
+        from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as above
 
         head = HeadAccess(cluster, shown, holder)
         try:

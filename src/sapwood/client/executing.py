@@ -23,7 +23,7 @@ from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import look, seam, traced
 
 if TYPE_CHECKING:
-    from sapwood.head.access import HeadAccess
+    from sapwood.head_client.access import HeadAccess
     from sapwood.nodes.commands import CommandCarrier, Commands, RunningCommand
 
 FIND_TIMEOUT = 30.0
@@ -185,8 +185,8 @@ def commands_on(
         ready = kind in {"local", "head", "session"}
         control = None if ready else new_control_tree(spec, settings, on_wait)
         if kind == "head":
-            from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as above
-            from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as above
+            from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as above
+            from sapwood.head_client.commands import HeadCarrier  # noqa: PLC0415 - as above
             from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
                 find_credential,
                 find_holder_key,
@@ -227,9 +227,9 @@ def _carrier_of_session(
         ClosedError: It has ended.
     """
     from sapwood.comm.machine import machine_id  # noqa: PLC0415 - as in commands_on
-    from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as in commands_on
-    from sapwood.head.commands import HeadCarrier  # noqa: PLC0415 - as in commands_on
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as in commands_on
+    from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as in commands_on
+    from sapwood.head_client.commands import HeadCarrier  # noqa: PLC0415 - as in commands_on
     from sapwood.nodes.commands import LocalCarrier  # noqa: PLC0415 - as in commands_on
     from sapwood.session.port import SessionState  # noqa: PLC0415 - as in commands_on
 

@@ -134,11 +134,11 @@ def asked(cluster: str, seconds: float, call: Call[P, R], *args: P.args, **kwarg
         NodeLostError: No such head is up here.
         SapwoodError: What the head says.
     """
-    from sapwood.head.connection import (  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
+    from sapwood.head_client.connection import (  # noqa: PLC0415 - cryptography is not needed on one machine
         ServiceClient,
         UnixWay,
     )
-    from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
 
     client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
     try:

@@ -11,7 +11,7 @@ from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
 
 if TYPE_CHECKING:
-    from sapwood.head.access import HeadAccess
+    from sapwood.head_client.access import HeadAccess
 
 READ_TIME: Final = 2.0
 """Seconds that a run waits for it at most before it begins without."""

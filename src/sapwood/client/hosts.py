@@ -44,7 +44,7 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
-    from sapwood.head.access import HeadAccess
+    from sapwood.head_client.access import HeadAccess
     from sapwood.nodes.control import ControlTree
     from sapwood.nodes.processes import NodePool
 
@@ -191,7 +191,7 @@ def connect(
             with sapwood.connect(agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    from sapwood.head.access import (  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head_client.access import (  # noqa: PLC0415 - cryptography is not needed on one machine
         HeadAccess,
     )
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above

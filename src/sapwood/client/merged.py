@@ -256,9 +256,9 @@ def merge_order(
     if credential is None and not places:
         socket, number, name = find_root(session, cluster)
         return MergeOrder(socket=socket, session=number, name=name)
-    from sapwood.head.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
-    from sapwood.head.remote import SCHEME  # noqa: PLC0415 - as above
+    from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
+    from sapwood.head_client.remote import SCHEME  # noqa: PLC0415 - as above
     from sapwood.roots.remote import credential_text  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
         find_credential,

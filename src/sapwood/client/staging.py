@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
-from sapwood.head.stage_reports import (
+from sapwood.head_client.stage_reports import (
     CollectReport,
     EnvironmentReport,
     StagedFiles,
@@ -59,8 +59,8 @@ class Stage:
         credential: str | Path | None = None,
         key: str | Path | None = None,
     ) -> None:
-        from sapwood.head.access import HeadAccess  # noqa: PLC0415 - as in connect()
-        from sapwood.head.staging import Staging  # noqa: PLC0415 - as above
+        from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as in connect()
+        from sapwood.head_client.staging import Staging  # noqa: PLC0415 - as above
         from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
             find_credential,
             find_holder_key,
@@ -144,7 +144,7 @@ class Stage:
         Raises:
             SapwoodError: Some nodes do not answer; the error names them.
         """
-        from sapwood.head.staging import staged_files  # noqa: PLC0415 - as above
+        from sapwood.head_client.staging import staged_files  # noqa: PLC0415 - as above
 
         facts, failed = self._staging.facts(nodes)
         _raise(failed)
@@ -177,7 +177,7 @@ class Stage:
 
 
 def _raise(failed: dict[str, SapwoodError]) -> None:
-    from sapwood.head.staging import folded  # noqa: PLC0415 - as above
+    from sapwood.head_client.staging import folded  # noqa: PLC0415 - as above
 
     if failed:
         raise folded(failed)

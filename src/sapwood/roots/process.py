@@ -31,12 +31,12 @@ from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
-from sapwood.head.connection import ServiceClient
 from sapwood.head.parts.policy import PolicyRow
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import ServiceClient
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.roots.allocating import SessionMachines

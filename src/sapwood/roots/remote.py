@@ -22,10 +22,10 @@ from sapwood.core import typed
 from sapwood.core.errors import ClosedError, CommunicationError, InputError
 from sapwood.core.failures import new_thread
 from sapwood.head import calls
-from sapwood.head.access import take_sockets
-from sapwood.head.connection import ServiceClient
 from sapwood.head.parts.links import Links
 from sapwood.head.parts.sessions import Sessions
+from sapwood.head_client.access import take_sockets
+from sapwood.head_client.connection import ServiceClient
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.port import session_protocol
 from sapwood.nodes.refusals import log_refusals

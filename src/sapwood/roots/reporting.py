@@ -15,12 +15,12 @@ from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import Call
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.denials import Denials, DenialUpdate
 
 PAUSE = 1.0

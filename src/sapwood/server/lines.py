@@ -17,13 +17,13 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.events import Events
 from sapwood.head.parts.web import WebServer
 from sapwood.head.protocol.call import Call
-from sapwood.head.remote import show
+from sapwood.head_client.connection import ServiceClient, UnixWay
+from sapwood.head_client.remote import show
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ADMIN
 

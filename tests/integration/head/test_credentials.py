@@ -37,9 +37,7 @@ from sapwood.core.errors import (
 from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
-from sapwood.head import calls, node_table, remote, service
-from sapwood.head.access import HeadAccess
-from sapwood.head.connection import ServiceClient
+from sapwood.head import calls, node_table, service
 from sapwood.head.folder import head_folder
 from sapwood.head.gate import context
 from sapwood.head.head import SLOW_CALLS, Head
@@ -58,9 +56,12 @@ from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall, plain
 from sapwood.head.protocol.framing import raw as raw_value
-from sapwood.head.remote import TlsWay
 from sapwood.head.role_table import CALLS
-from sapwood.head.staging import Staging
+from sapwood.head_client import remote
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.remote import TlsWay
+from sapwood.head_client.staging import Staging
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest, NodeFacts
 from sapwood.roots.making import session_options, site_variables

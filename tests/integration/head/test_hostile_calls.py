@@ -10,10 +10,10 @@ import msgspec
 
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.role_table import CALLS
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood_simulation.hostile import HostilePeer
 
 from .conftest import PATIENCE, Cli

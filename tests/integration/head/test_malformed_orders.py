@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from sapwood.core.errors import InternalError, SapwoodError
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.orders import RIGHT_OF_ORDER, Orders
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.file_trees import FileEntry, FileTree

@@ -29,7 +29,7 @@ from sapwood.comm.transport.tls import (
 )
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
+from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import joining
 from sapwood.nodes.port import session_protocol
 from sapwood.nodes.stage_messages import MissingPart

@@ -22,7 +22,7 @@ from tests.integration.head.conftest import Cli, Until
 import sapwood
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
-from sapwood.head.access import HeadAccess
+from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import messages, stage_messages
 from sapwood.security.capabilities import Capability
 from sapwood.session.port import NewAgent

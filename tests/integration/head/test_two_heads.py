@@ -19,12 +19,12 @@ from tests.integration.store.members import Member, address, members, wait_for, 
 import sapwood
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.environment.configuration import load_configuration
-from sapwood.head.access import CALL_TIMEOUT, HeadAccess
-from sapwood.head.connection import ServiceClient
 from sapwood.head.folder import remove_left_sockets
 from sapwood.head.leadership import LEASE
 from sapwood.head.parts.tokens import JoinTokens
-from sapwood.head.remote import TlsWay, show
+from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.remote import TlsWay, show
 from sapwood.security.capabilities import Capability
 
 from .conftest import Cli, Until

@@ -19,11 +19,11 @@ from sapwood.core.errors import (
     SecurityError,
 )
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
 from sapwood.head.folder import find_head
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.sessions import Sessions
+from sapwood.head_client.access import HeadAccess
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ALL_RIGHTS
 

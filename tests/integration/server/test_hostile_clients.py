@@ -25,9 +25,9 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.server.api import PREFIX
 from sapwood.server.limits import HttpLimits
 

@@ -21,12 +21,12 @@ from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 from sapwood.cli.dashboard import ticket
 from sapwood.core.errors import ResourceError
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.web import WebServer
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.nodes.refusals import LOGGED_REFUSALS
 from sapwood.security.capabilities import HolderKey
 

@@ -13,11 +13,11 @@ import pytest
 
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import raw
 from sapwood.head.service import ServiceServer
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.rights import ADMIN, CONNECT
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread

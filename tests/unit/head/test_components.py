@@ -16,10 +16,10 @@ from sapwood.environment.component import Component, ComponentAction
 from sapwood.environment.lifecycle import State
 from sapwood.environment.supervisor import Supervisor
 from sapwood.head.components import REFUSALS, FrontEndService, HeadStore
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.folder import find_head, head_folder
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.service import ServiceServer
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.rights import CONNECT
 from sapwood.session.loop_thread import LoopThread
 

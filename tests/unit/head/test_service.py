@@ -18,13 +18,13 @@ import pytest
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
-from sapwood.head.connection import ServiceClient, UnixWay
 from sapwood.head.protocol import caller, framing
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.service import ServiceServer
+from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.rights import CONNECT
 from sapwood.session.folder import make_folder
 from sapwood.session.loop_thread import LoopThread

@@ -33,9 +33,7 @@ from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.head.folder import find_head
-from sapwood.head.numbers import NodeNumbers
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.links import Links
@@ -44,8 +42,10 @@ from sapwood.head.parts.orders import Orders
 from sapwood.head.parts.rates import Rates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.remote import SCHEME, TlsWay, places_of, show
 from sapwood.head.reserved import refused
+from sapwood.head_client.connection import ServiceClient, UnixWay, WayToHead
+from sapwood.head_client.numbers import NodeNumbers
+from sapwood.head_client.remote import SCHEME, TlsWay, places_of, show
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import HeadPort, SessionRootPort, interface_of

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.head.calls import NodeRecord
-from sapwood.head.numbers import NodeNumbers
+from sapwood.head_client.numbers import NodeNumbers
 
 
 def record(host: int, node: str) -> NodeRecord:

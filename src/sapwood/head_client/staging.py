@@ -41,8 +41,8 @@ from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.core.shown import shown
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
-from sapwood.head.stage_reports import (
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.stage_reports import (
     CollectReport,
     EnvironmentReport,
     StagedFiles,

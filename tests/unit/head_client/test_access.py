@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sapwood.core.errors import CommunicationError
-from sapwood.head.access import HeadAccess
+from sapwood.head_client.access import HeadAccess
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from sapwood.head.access import HeadAccess
 def test_a_head_of_another_version_does_not_end_the_search(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapwood.head.access.LOOK_PAUSE", 0.001)
+    monkeypatch.setattr("sapwood.head_client.access.LOOK_PAUSE", 0.001)
     answers: list[Any] = [problem, problem, ("client", SimpleNamespace(cluster="c"))]
     found: list[tuple[Any, Any]] = []
 

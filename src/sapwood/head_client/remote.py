@@ -20,9 +20,9 @@ from sapwood.core.errors import CommunicationError, ConfigurationError, Security
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.head import calls
-from sapwood.head.connection import ServiceClient
 from sapwood.head.gate import context
 from sapwood.head.protocol.framing import plain
+from sapwood.head_client.connection import ServiceClient
 from sapwood.security.authority import HEAD, is_head, pin_of
 from sapwood.security.capabilities import Capability, HolderKey
 

@@ -24,8 +24,8 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
-from sapwood.head.staging import UNDER_WAY, WINDOW, Staging, folded, sources_of, staged_files
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.staging import UNDER_WAY, WINDOW, Staging, folded, sources_of, staged_files
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.file_trees import FileTree, read_tree

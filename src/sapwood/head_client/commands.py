@@ -11,8 +11,8 @@ import msgspec
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
-from sapwood.head.access import HeadAccess
 from sapwood.head.parts.orders import Orders
+from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import messages
 from sapwood.nodes.commands import Commands
 

@@ -1,0 +1,1 @@
+"""How processes call the head of a long-lived cluster, and reach its nodes through it."""
