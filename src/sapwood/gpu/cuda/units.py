@@ -87,9 +87,8 @@ class Units:
         compiler = _compiler(reading.environment)
         folders = _system_folders(compiler)
         self._headers = _precompiled(self._library, folders, reading.environment)
+        self._language = ("-x", "c++", *_FLAGS, *(f"-isystem{folder}" for folder in folders))
         self._arguments = [
-            *("-x", "c++", *_FLAGS, *(f"-isystem{folder}" for folder in folders)),
-            *("-include-pch", os.fspath(self._headers.path("shim.pch"))),
             *(f"-D{name}={value}" for name, value in reading.macros.items()),
             *_own_flags(reading.environment),
             *(f"-I{reading.path(str(folder))}" for folder in (*reading.include, reading.folder)),
@@ -111,12 +110,21 @@ class Units:
         self._headers.close()
 
     def _parse(self, path: str) -> None:
-        index = self._library.Index.create(excludeDecls=True)
-        try:
-            unit = index.parse(path, self._arguments, unsaved_files=self._files)
-        except self._library.TranslationUnitLoadError as error:
-            raise UnitsMissingError(f"libclang does not read {path}: {error}") from None
-        self.parsed.append((path, unit))
+        failure = ""
+        for headers in (
+            ("-include-pch", os.fspath(self._headers.path("shim.pch"))),
+            ("-include", str(SHIM / "cuda_runtime.h")),  # a header of the system has changed since
+        ):
+            index = self._library.Index.create(excludeDecls=True)
+            arguments = [*self._language, *headers, *self._arguments]
+            try:
+                unit = index.parse(path, arguments, unsaved_files=self._files)
+            except self._library.TranslationUnitLoadError as error:
+                failure = f"libclang does not read {path}: {error}"
+            else:
+                self.parsed.append((path, unit))
+                return
+        raise UnitsMissingError(failure)
 
     def _holds(self, unit: Any, name: str) -> bool:
         return any(
@@ -189,7 +197,10 @@ def _precompiled(
 ) -> CacheEntry:
     """Return the headers for libclang, compiled once."""
     words = "\0".join((*_FLAGS, *folders, str(library.__file__), str(SHIM)))
-    key = digest([("semantics", words.encode()), ("shim", shim_hash().encode())])
+    # libclang refuses precompiled headers of files that have another time than then.
+    times = "\0".join(str(each.stat().st_mtime_ns) for each in sorted(SHIM.rglob("*.h")))
+    parts = [("semantics", words), ("shim", shim_hash()), ("times", times)]
+    key = digest([(name, text.encode()) for name, text in parts])
 
     def fill(output: Path, scratch: Path) -> dict[str, str]:
         del scratch

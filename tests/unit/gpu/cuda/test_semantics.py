@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,16 @@ def test_what_is_not_resolved_has_stacks(body: str, reason: str) -> None:
     (kernel,) = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"].kernels
     assert kernel.mode is Mode.FIBER
     assert reason in kernel.reason
+
+
+def test_precompiled_headers_that_libclang_refuses_are_read_again(tmp_path: Path) -> None:
+    reading = Reading(environment={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[threadIdx.x] = 1; }"})
+    (found,) = read_meanings(sources, reading).values()
+    assert found.problem == ""
+    for headers in tmp_path.rglob("shim.pch"):
+        headers.chmod(0o600)
+        headers.write_bytes(b"of another time")
+    (found,) = read_meanings(sources, reading).values()
+    assert found.problem == ""
+    assert [each.name for each in found.variables] == ["x"]
