@@ -55,6 +55,10 @@ def _declarators(node: Any) -> list[Any]:
 
 
 def _has_brackets(declarator: Any) -> bool:
+    """Whether brackets stand behind the name, not in the first value behind a ``=``."""
+    value = declarator.child_by_field_name("value")
+    if value is not None and value.type != "argument_list":
+        declarator = declarator.child_by_field_name("declarator")
     return any(each.type in {"function_declarator", "argument_list"} for each in walk(declarator))
 
 

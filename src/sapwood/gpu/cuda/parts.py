@@ -27,7 +27,7 @@ from sapwood.gpu.cuda.part import Part
 from sapwood.gpu.cuda.semantics import CallEffect
 from sapwood.gpu.cuda.stride import StrideLoop
 from sapwood.gpu.cuda.variables import Variable, Variables, used_words
-from sapwood.gpu.cuda.vectorising import independence, keep_sums_rolled
+from sapwood.gpu.cuda.vectorising import can_be_vectors, keep_sums_rolled
 
 _ROWS: Final = (
     "for (int sapwood_z = 0; sapwood_z < sapwood_b.sz; sapwood_z++) "
@@ -361,10 +361,10 @@ class PartWriter:
         return text + f"{name} = {self._text(value)}; "
 
     def _pragma(self, part: Part) -> str:
-        pragma = "" if self._placed else independence(part.nodes, self._graph, self._own)
-        if not pragma:
-            keep_sums_rolled(part.nodes, self._graph, self._edits)
-        return pragma
+        if not self._placed and can_be_vectors(part.nodes, self._graph, self._own):
+            return "SAPWOOD_VECTORS "
+        keep_sums_rolled(part.nodes, self._graph, self._edits)
+        return ""
 
     def _hidden(self, part: Part) -> set[str]:
         """Return the names whose values are not known before the part."""

@@ -16,11 +16,11 @@ _MOST_STEPS: Final = 4
 """How often the text of a macro is looked up."""
 
 
-def independence(nodes: Iterable[Any], graph: CallGraph, own: Collection[int]) -> str:
-    """Return the word that the threads are independent, where the compiler may take it so.
+def can_be_vectors(nodes: Iterable[Any], graph: CallGraph, own: Collection[int]) -> bool:
+    """Whether compilers may make vectors of what neighbouring threads do.
 
-    Never with atomics, nor with memory that the threads of the loop would share although
-    each should have its own: arrays and variables whose address is taken.
+    They do not with atomics, nor with memory that each thread has in turn: arrays, and variables
+    whose address is taken.
 
     Args:
         nodes: What the threads do.
@@ -29,16 +29,16 @@ def independence(nodes: Iterable[Any], graph: CallGraph, own: Collection[int]) -
     """
     for node in nodes:
         if node.start_byte in own:
-            return ""
+            return False
         if node.type == "array_declarator" or (
             node.type == "pointer_expression" and node.children[0].type == "&"
         ):
-            return ""
+            return False
         if node.type == "identifier":
             word = plain(node.text)
             if is_atomic(word) or word in graph.atomic:
-                return ""
-    return "SAPWOOD_INDEPENDENT "
+                return False
+    return True
 
 
 def keep_sums_rolled(nodes: Iterable[Any], graph: CallGraph, edits: Edits) -> None:

@@ -57,14 +57,14 @@ def test_kernels_that_need_a_stack_per_thread(body: str, reason: str) -> None:
     assert "run_fibers" in text
 
 
-def test_independence_is_never_promised_with_atomics_or_own_arrays() -> None:
-    assert "SAPWOOD_INDEPENDENT" in kernel("x[threadIdx.x] = 1;")[1]
-    assert "SAPWOOD_INDEPENDENT" not in kernel("atomicAdd(&x[threadIdx.x % 2], 1);")[1]
-    assert "SAPWOOD_INDEPENDENT" not in kernel("float a[2]; a[0] = 1; x[threadIdx.x] = a[0];")[1]
+def test_vectors_are_not_asked_for_with_atomics_or_own_arrays() -> None:
+    assert "SAPWOOD_VECTORS" in kernel("x[threadIdx.x] = 1;")[1]
+    assert "SAPWOOD_VECTORS" not in kernel("atomicAdd(&x[threadIdx.x % 2], 1);")[1]
+    assert "SAPWOOD_VECTORS" not in kernel("float a[2]; a[0] = 1; x[threadIdx.x] = a[0];")[1]
     hidden = "__device__ void add(float *x) { atomicAdd(x, 1.0f); }"
-    assert "SAPWOOD_INDEPENDENT" not in kernel("add(x);", hidden)[1]
+    assert "SAPWOOD_VECTORS" not in kernel("add(x);", hidden)[1]
     macro = "#define ADD(p) atomicAdd(p, 1.0f)"
-    assert "SAPWOOD_INDEPENDENT" not in kernel("ADD(x);", macro)[1]
+    assert "SAPWOOD_VECTORS" not in kernel("ADD(x);", macro)[1]
 
 
 def test_values_live_in_arrays_only_where_they_must() -> None:

@@ -12,6 +12,8 @@ from sapwood.gpu.cuda.rewriting import rewritten
         ("__shared__ static int s;", "__shared__        int s;"),
         ("__shared__ alignas(8) T s[4];", "__shared__ __attribute__((aligned(8))) T s[4];"),
         ("thread_block_tile<32> t = f();", "auto                  t = f();"),
+        ("(unsigned(n) >> 4)", "(+unsigned(n) >> 4)"),
+        ("void f(unsigned (*g)(int), long (&h)[2]);", "void f(unsigned (*g)(int), long (&h)[2]);"),
         ("int a = b;", "int a = b;"),
         ('#include <cudnn.h>\n# include "nvml.h"\nint a;', "int a;"),
         ("#include <mma.h>\n#include <my_mma.h>", "#include <my_mma.h>"),

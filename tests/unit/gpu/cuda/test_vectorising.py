@@ -42,7 +42,7 @@ def test_loops_of_threads_that_are_vectorised_are_left_alone() -> None:
     code = f"__global__ void k(float *x) {{ float s = 0; {LONG} x[threadIdx.x] = s; }}"
     code = code.replace("DIMS", "32")
     text = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"].text.decode()
-    assert "SAPWOOD_INDEPENDENT" in text
+    assert "SAPWOOD_VECTORS" in text
     assert "SAPWOOD_ROLLED" not in text
 
 
