@@ -2,11 +2,11 @@
 
 Sums and other atomic operations go to different numbers: their order is not defined together.
 
-Each kernel gets ``out``, an element per thread, ``in``, 64 numbers, ``total``, 16 numbers for atomic
-operations, numbers ``n`` and ``limit``, an object ``view``, a functor ``f``, and two elements of
-``own`` and three of ``wide`` per thread. ``pairs`` is ``own`` again, under another type. Threads
-share memory by the array ``s``: each writes its own element, and reads those of others after a
-barrier.
+Each kernel gets ``out``, an element per thread, ``in``, 64 numbers, ``total``, 16 numbers for
+atomic operations, numbers ``n`` and ``limit``, an object ``view``, a functor ``f``, and two
+elements of ``own`` and three of ``wide`` per thread. ``pairs`` is ``own`` again, under another
+type. Threads share memory by the array ``s``: each writes its own element, and reads those of
+others after a barrier.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ __device__ unsigned early(unsigned v) {
   return v ^ threadIdx.x;
 }
 __device__ unsigned optional(unsigned v, unsigned t = threadIdx.x) { return v + 2 * t; }
-__device__ unsigned again(unsigned v, unsigned depth) { return depth ? again(v * 3 + 1, depth - 1) : v; }
+__device__ unsigned again(unsigned v, unsigned depth) {
+  return depth ? again(v * 3 + 1, depth - 1) : v;
+}
 __device__ void change(unsigned &v, unsigned by) { v += by; }
 __device__ void set(unsigned *v, unsigned to) { *v ^= to; }
 __device__ unsigned local(unsigned v) {
@@ -96,7 +98,9 @@ template <class F> __device__ unsigned applied(F f, unsigned v) { return f(v) + 
 template <unsigned K> __device__ unsigned times(unsigned v) { return v * K + K; }
 template <unsigned (*F)(unsigned)> __device__ unsigned through(unsigned v) { return F(v) ^ 6; }
 __device__ unsigned summed() { return threadIdx.x; }
-template <class... V> __device__ unsigned summed(unsigned v, V... more) { return v + 3 * summed(more...); }
+template <class... V> __device__ unsigned summed(unsigned v, V... more) {
+  return v + 3 * summed(more...);
+}
 __device__ unsigned spread(unsigned *s, unsigned t, unsigned v) {
   s[t] = v;
   __syncthreads();
@@ -139,6 +143,7 @@ class Kernel:
         self._is_flat = kind == "flat"
         self._is_short = kind in {"short", "flat"}  # what compilers make vectors of
         self._may_exchange = kind == "exchange"
+        self._may_leave = not self._may_exchange and self._chance(0.4)
         self._has_lambdas = not self._is_short and self._chance(0.15)
         self._has_own = self._chance(0.8 if self._is_short else 0.3)
         self._can_read_shared = False
@@ -202,7 +207,7 @@ class Kernel:
                 f"({self._condition(a, b)} ? {a} : {b})",
                 f"{self._one(['min', 'max'])}({a}, {b})",
                 f"{self._one(['(unsigned)', '~', '-'])}({a})",
-                f"(({self._one(['unsigned char', 'unsigned short'])})({a}) * 1u)",
+                f"(static_cast<{self._one(['unsigned char', 'unsigned short'])}>({a}) * 1u)",
                 f"unsigned(int({a} & 63) - int({b} & 63))",
                 self._read(a),
                 self._call(a, b),
@@ -355,7 +360,9 @@ class Kernel:
         if others and not self._is_short:
             choices += [f"Pair {name}({self._one(others)});", f"Pair {name} = {self._one(others)};"]
         if not self._is_short:
-            choices.append(f"Pair {name}y[2] = {{{{{a}, 1}}, {{2, {b}}}}}, {name} = {name}y[t & 1];")
+            choices.append(
+                f"Pair {name}y[2] = {{{{{a}, 1}}, {{2, {b}}}}}, {name} = {name}y[t & 1];"
+            )
         return self._one(choices)
 
     def _fixed(self, name: str) -> str:
@@ -475,7 +482,10 @@ class Kernel:
         kind = self._random.random()
         if kind < 0.12:
             name = self._fresh()
-            call = self._one([f"spread(s, t, {self._value(1)})", f"tiled(t, {self._value(1)})"])
+            value = self._value(1)
+            call = f"spread(s, t, {value})"
+            if not self._may_leave:  # a thread that has returned gives no value
+                call = self._one([call, f"tiled(t, {value})"])
             self._readable.append(name)
             return f"unsigned {name} = {call}; __syncthreads();"
         if kind < 0.24:
@@ -587,11 +597,10 @@ class Kernel:
             "__shared__ Pair sp[64];",
             f"unsigned t = {RANK};",
             f"unsigned at = ({BLOCK}) * 64 + t;",
-            "s[t] = t * n; __syncthreads();",
+            "s[t] = t * n; c[t & 7] = n; q[t / 16][t % 16] = t; sp[t].a = n; __syncthreads();",
         ]
         lines += [self._declare() for _ in range(self._random.randrange(1, 4))]
-        leaves = not self._may_exchange and self._chance(0.4)
-        leave = self._below(4) if leaves else 9
+        leave = self._below(4) if self._may_leave else 9
         if self._chance(0.3):
             lines.append(f"view.data += ({BLOCK}) * 64; view.data[t] ^= n;")
         barriers = self._chance(0.5 if self._is_short else 0.8)

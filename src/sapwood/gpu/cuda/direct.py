@@ -30,13 +30,11 @@ def with_plain_values(sources: Mapping[str, CudaSource], reading: Reading) -> di
         >>> found["a.cu"].data
         b'__global__ void k(int n) { dim3 at = dim3(n, n); int v = int(n); }'
     """
-    if not any(_is_unclear(kernel) for each in sources.values() for kernel in each.kernels):
-        return dict(sources)
-    meanings = read_meanings(sources, reading)
+    meanings = read_meanings(sources, reading, _is_unclear)
     found = {}
     for name, source in sources.items():
         edits = Edits(source.data)
-        for kernel in source.kernels:
+        for kernel in filter(_is_unclear, source.kernels):
             for variable in meaning_of(kernel, meanings).variables:
                 _edit(variable, source.data, kernel, edits)
         found[name] = source.changed(edits) if edits else source

@@ -31,8 +31,8 @@ _REWRITTEN = (
         lambda m: b"auto" + b" " * (len(m[0]) - 4),
     ),
     (  # the grammar reads ``(unsigned(`` as the beginning of a cast
-        re.compile(rb"\((\s*)(unsigned|long)(\s*\()(?!\s*[*&)])"),
-        lambda m: b"(" + m[1] + b"+" + m[2] + m[3],
+        re.compile(rb"([({]\s*)(unsigned|long)(\s*\()(?!\s*[*&)])"),
+        lambda m: m[1] + b"+" + m[2] + m[3],
     ),
 )
 

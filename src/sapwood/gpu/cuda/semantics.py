@@ -10,7 +10,7 @@ import bisect
 import enum
 import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -183,13 +183,16 @@ Meanings = Mapping[tuple[str, int], Meaning]
 
 
 def read_meanings(
-    sources: Mapping[str, CudaSource], reading: Reading
+    sources: Mapping[str, CudaSource],
+    reading: Reading,
+    chosen: Callable[[Function], bool] = lambda _kernel: True,
 ) -> dict[tuple[str, int], Meaning]:
     """Return what is known of the kernels of some sources.
 
     Args:
         sources: Sources and headers that are built together.
         reading: How their files are read.
+        chosen: Whether a kernel is looked at.
 
     Example:
         >>> from sapwood.gpu.cuda.parse import read_sources
@@ -198,7 +201,8 @@ def read_meanings(
         >>> [(each.name, each.kind.name) for each in meaning.variables]
         [('x', 'NUMBER'), ('v', 'NUMBER')]
     """
-    kernels = [kernel for source in sources.values() for kernel in source.kernels]
+    every = [kernel for source in sources.values() for kernel in source.kernels]
+    kernels = [kernel for kernel in every if chosen(kernel)]
     if not kernels:
         return {}
     try:
@@ -206,7 +210,7 @@ def read_meanings(
     except UnitsMissingError as error:
         return {_place(kernel): Meaning(str(error)) for kernel in kernels}
     try:
-        bodies = {(reading.path(each.source.name), int(each.body.start_byte)) for each in kernels}
+        bodies = {(reading.path(each.source.name), int(each.body.start_byte)) for each in every}
         read = [_Unit(unit, path, units.names, bodies) for path, unit in units.parsed]
         found: dict[tuple[str, int], Meaning] = {}
         for kernel in kernels:
