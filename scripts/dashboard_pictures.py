@@ -26,18 +26,12 @@ from sapwood_simulation.seen_cluster import SimulatedHead, served  # noqa: E402 
 
 AGENTS, ITERATIONS, ITEMS = 8, 30, 1_000_000
 SHOTS = [
-    ("overview", 1100, 640, "light"),
-    ("tree", 1100, 880, "light"),
-    ("tree", 380, 620, "dark"),
-    ("nodes", 1100, 330, "light"),
-    ("nodes/n2", 1100, 640, "light"),
-    ("runs", 1100, 300, "light"),
-    ("runs/aa11bb22", 1100, 700, "light"),
-    ("sessions/00000000", 1100, 700, "light"),
-    ("events", 1100, 420, "light"),
-    ("logs", 1100, 300, "light"),
+    ("overview", 1100, 640),
+    ("tree", 1100, 880),
+    ("nodes/n2", 1100, 640),
+    ("runs/aa11bb22", 1100, 700),
 ]
-"""Page, width, height and scheme of each picture."""
+"""Page, width and height of each picture."""
 
 
 def record() -> dict[str, Any]:
@@ -115,10 +109,10 @@ def record() -> dict[str, Any]:
     }
 
 
-def simulated(nodes: int, folder: Path) -> SimulatedHead:
+def simulated(folder: Path) -> SimulatedHead:
     """Return a cluster with something to see."""
-    head = SimulatedHead(nodes)
-    head.session("day", AGENTS if nodes < 100 else nodes, fanout=4 if nodes < 100 else 32)
+    head = SimulatedHead(24)
+    head.session("day", AGENTS, fanout=4)
     for host in range(1, 5):
         head.note("node.joined", f"n{host} joined", f"n{host}")
     head.lost = {"n3", "n4"}
@@ -168,21 +162,17 @@ def main() -> None:
     assert chromium, "install Debian's package chromium"
     with (
         tempfile.TemporaryDirectory() as folder,
-        served(simulated(24, Path(folder))) as few,
-        served(simulated(1000, Path(folder))) as many,
+        served(simulated(Path(folder))) as cluster,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, width, height, scheme in SHOTS:
-            cluster = many if width < 600 else few
-            page = browser.new_page(
-                viewport={"width": width, "height": height}, color_scheme=scheme
-            )
+        for name, width, height in SHOTS:
+            page = browser.new_page(viewport={"width": width, "height": height})
             page.goto(f"{cluster.url}#/{name}")
             page.locator("main .card").first.wait_for()
             page.wait_for_timeout(6000 if "/" not in name else 3000)  # something to draw over time
             file = f"dashboard-{name.split('/')[0]}{'-one' if '/' in name else ''}"
-            path = ROOT / "docs" / "_static" / f"{file}{'-phone' if width < 600 else ''}.png"
+            path = ROOT / "docs" / "_static" / f"{file}.png"
             page.screenshot(path=path)
             print(path.name, path.stat().st_size)
             page.close()
