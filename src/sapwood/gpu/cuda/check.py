@@ -66,9 +66,9 @@ def unsupported(source: CudaSource) -> list[Finding]:
 
     Example:
         >>> from sapwood.gpu.cuda.parse import CudaSource
-        >>> for each in unsupported(CudaSource("a.cu", b"\ncudaTextureObject_t t;\n")):
+        >>> for each in unsupported(CudaSource("a.cu", b"\ncudaGraph_t g;\n")):
         ...     print(each)
-        a.cu:2: not supported on a CPU node: textures: cudaTextureObject_t t;
+        a.cu:2: not supported on a CPU node: CUDA graphs: cudaGraph_t g;
     """
     found: list[Finding] = []
     own = {function.name for function in source.functions} | source.macros.keys()
@@ -139,7 +139,7 @@ def _trouble(source: CudaSource, found: Trouble) -> Finding:
 def _match(word: str, node: Any) -> tuple[str, str] | None:
     for pattern, what, advice in REFUSED:
         if pattern.match(word):
-            ambiguous = word in {"surface", "texture", "cuda", "cute"}
+            ambiguous = word in {"cuda", "cute"}
             if ambiguous and not _is_type_or_scope(node):
                 continue
             return what, advice

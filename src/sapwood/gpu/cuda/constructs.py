@@ -13,20 +13,9 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     (re.compile(pattern), what, advice)
     for pattern, what, advice in (
         (
-            (
-                r"tex[123]D\w*$|texture$|cudaTextureObject_t$|cudaBindTexture\w*$|texCubemap\w*$"
-                r"|cudaCreateTextureObject$|tex1Dfetch$"
-            ),
-            "textures",
+            r"texCubemap\w*$|tex2Dgather$|tex[123]D\w*Grad$|surfCubemap\w*$|cudaMallocMipmappedArray$",
+            "cube maps, gathers and mipmaps",
             "read the array itself",
-        ),
-        (
-            (
-                r"surf[123]D\w*$|cudaSurfaceObject_t$|surface$|cudaCreateSurfaceObject$|cudaArray(?:_t)?$"
-                r"|cudaMallocArray$|cudaMalloc3DArray$"
-            ),
-            "surfaces and CUDA arrays",
-            "use an array",
         ),
         (r"wmma$|nvcuda$|__hmma\w*$|mma_sync$|load_matrix_sync$", "tensor cores", PLAIN),
         (
@@ -83,9 +72,9 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "use cudaMalloc, and copy between processes",
         ),
         (
-            r"cudaMemcpy3DPeer\w*$|cudaMemcpy(?:2D)?(?:To|From)Array\w*$|cudaMemcpy(?:2D)?ArrayToArray$",
-            "copies of CUDA arrays",
-            "copy plane by plane with cudaMemcpy2D",
+            r"cudaMemcpy3DPeer\w*$",
+            "copies between devices",
+            "use cudaMemcpy3D",
         ),
         (
             r"memcpy_async$|__pipeline_\w+$|cuda_pipeline$|__mbarrier_\w+$",

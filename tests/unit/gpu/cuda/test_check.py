@@ -12,10 +12,7 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("texture<float, 2> image;", "textures"),
-        ("cudaTextureObject_t image;", "textures"),
-        (KERNEL.format("x[0] = tex2D<float>(t, 1, 2);"), "textures"),
-        (KERNEL.format("surf2Dwrite(1.0f, s, 1, 2);"), "surfaces and CUDA arrays"),
+        (KERNEL.format("x[0] = texCubemap<float>(t, 1, 2, 3);"), "cube maps, gathers and mipmaps"),
         (KERNEL.format('asm("bar.sync 1, 64;");'), "inline PTX"),
         (KERNEL.format('asm volatile("mov.u32 %0, 1;" : "=r"(y));'), "inline PTX"),
         ("using namespace nvcuda;", "tensor cores"),
@@ -35,7 +32,6 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("cuda::std::tuple<int> x;", "libcu++"),
         (KERNEL.format("cg::block_tile_memory<4, 64> m;"), "tiles of more than one warp"),
         ("cudaMemPoolPtrExportData data;", "memory pools of several processes"),
-        ("cudaArray *image;", "surfaces and CUDA arrays"),
         (KERNEL.format("wmma::load_matrix_sync(a, x, 16);"), "tensor cores"),
         (KERNEL.format("cuda::barrier<cuda::thread_scope_block> b;"), "libcu++"),
         ("cusparseHandle_t h;", "an NVIDIA library"),
@@ -43,8 +39,6 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("CUdeviceptr p;", "the driver API"),
         ("void f() { cuLaunchKernel(f); }", "the driver API"),
         ("void f() { cudaStreamBeginCapture(s, m); }", "CUDA graphs"),
-        ("void f() { cudaMallocArray(&a, &d, 1, 1); }", "surfaces and CUDA arrays"),
-        ("void f() { cudaMemcpy2DToArray(a, 0, 0, x, 4, 4, 1, k); }", "copies of CUDA arrays"),
         (KERNEL.format("cooperative_groups::memcpy_async(b, s, x, 4);"), "asynchronous copies"),
         (
             KERNEL.format("auto c = cooperative_groups::this_cluster();"),
@@ -88,6 +82,7 @@ def test_each_construct_is_refused_with_its_line(text: str, what: str) -> None:
         KERNEL.format("auto g = cg::this_grid(); x[g.thread_rank()] = 1; b.sync(); w.sync();"),
         "void f() { cudaDeviceCanAccessPeer(&can, 0, 1); cudaLaunchHostFunc(s, f, 0); }",
         "void f() { int optixity = 1, nvmls = optixity; f(nvmls); }",
+        "texture<float, 2> image; cudaTextureObject_t t; cudaArray *a;",
         "void f() { int texture = 1, half = texture / 2; cudaMalloc(&half, 4); }",
         "int cuMemory(int x) { return cuMemory(x); }",
         "// thrust::sort and asm are only talked about",

@@ -8,6 +8,7 @@
 #include "sapwood/types.h"
 
 #include "sapwood/api.h"
+#include "sapwood/arrays.h"
 #include "sapwood/atomics.h"
 #include "sapwood/block_mode.h"
 #include "sapwood/device_math.h"
@@ -16,7 +17,6 @@
 #include "sapwood/memory_pools.h"
 #include "sapwood/shifts.h"
 #include "sapwood/simd.h"
-#include "sapwood/volumes.h"
 #include "sapwood/warp.h"
 
 #endif

@@ -27,6 +27,12 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->managedMemory = p->concurrentManagedAccess = p->cooperativeLaunch = 1;
     p->memoryPoolsSupported = p->hostRegisterSupported = p->unifiedFunctionPointers = 1;
     p->memPitch = 0x7fffffff, p->textureAlignment = 512;
+    p->maxTexture1D = p->maxTexture2D[0] = 131072, p->maxTexture2D[1] = 65536, p->maxTexture1DLinear = 1 << 28;
+    p->maxTexture3D[0] = p->maxTexture3D[1] = p->maxTexture3D[2] = 16384, p->maxTexture2DLinear[0] = 131072;
+    p->maxTexture2DLinear[1] = 65000, p->maxTexture2DLinear[2] = 1 << 21, p->texturePitchAlignment = 32;
+    p->maxTexture1DLayered[0] = p->maxTexture2DLayered[0] = p->maxTexture2DLayered[1] = 32768;
+    p->maxTexture1DLayered[1] = p->maxTexture2DLayered[2] = 2048;
+    p->maxSurface1D = p->maxSurface2D[0] = p->maxSurface2D[1] = 32768, p->surfaceAlignment = 512;
     p->asyncEngineCount = p->deviceOverlap = 1; // copies in streams work; programs ask before they use any
     return cudaSuccess;
 }

@@ -18,7 +18,7 @@ enum cudaDeviceAttr {
     cudaDevAttrHostNativeAtomicSupported = 86,
     cudaDevAttrManagedMemory = 83, cudaDevAttrConcurrentManagedAccess = 89,
     cudaDevAttrCooperativeLaunch = 95, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-    // most of these are 0: there are no textures, one device, no clusters
+    // most of these are 0: there is one device, and there are no clusters
     cudaDevAttrMaxPitch = 11, cudaDevAttrTextureAlignment = 14, cudaDevAttrGpuOverlap = 15,
     cudaDevAttrKernelExecTimeout = 17, cudaDevAttrMaxTexture1DWidth = 21, cudaDevAttrMaxTexture2DWidth = 22,
     cudaDevAttrMaxTexture2DHeight = 23, cudaDevAttrMaxTexture3DWidth = 24, cudaDevAttrMaxTexture3DHeight = 25,

@@ -7,7 +7,7 @@ struct cudaPitchedPtr { void *ptr; size_t pitch, xsize, ysize; };
 struct cudaExtent { size_t width, height, depth; };
 struct cudaPos { size_t x, y, z; };
 struct cudaMemcpy3DParms {
-    struct cudaArray *srcArray; // none here: what makes one is refused
+    struct cudaArray *srcArray;
     cudaPos srcPos;
     cudaPitchedPtr srcPtr;
     struct cudaArray *dstArray;
@@ -33,20 +33,6 @@ inline cudaError_t cudaMalloc3D(cudaPitchedPtr *p, cudaExtent box, SAPWOOD_PLACE
     p->pitch = (box.width + 511) & ~size_t(511), p->xsize = box.width, p->ysize = box.height;
     return sapwood_cuda::allocate(&p->ptr, p->pitch * box.height * box.depth, "cudaMalloc3D", file, line);
 }
-inline cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *p) {
-    const cudaExtent &box = p->extent;
-    if (p->srcArray || p->dstArray) return sapwood_cuda::fail(cudaErrorNotSupported);
-    if (!box.width || !box.height || !box.depth) return cudaSuccess;
-    if (!sapwood_cuda::fits(p->srcPtr, p->srcPos, box) || !sapwood_cuda::fits(p->dstPtr, p->dstPos, box))
-        return sapwood_cuda::fail(cudaErrorInvalidValue);
-    for (size_t z = 0; z < box.depth; z++)
-        for (size_t y = 0; y < box.height; y++)
-            if (auto error = sapwood_cuda::copy(sapwood_cuda::row_of(p->dstPtr, p->dstPos, y, z),
-                                                sapwood_cuda::row_of(p->srcPtr, p->srcPos, y, z), box.width))
-                return error;
-    return cudaSuccess;
-}
-inline cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *p, cudaStream_t = 0) { return cudaMemcpy3D(p); }
 inline cudaError_t cudaMemset3D(cudaPitchedPtr memory, int value, cudaExtent box) {
     if (!box.width || !box.height || !box.depth) return cudaSuccess;
     if (!sapwood_cuda::fits(memory, {0, 0, 0}, box)) return sapwood_cuda::fail(cudaErrorInvalidValue);
