@@ -95,10 +95,10 @@ def test_a_mistake_is_named_with_its_line(folder: Path) -> None:
 
 
 def test_what_a_cpu_cannot_do_is_refused_before_compiling(folder: Path) -> None:
-    (folder / "squares.cu").write_text(SOURCE + "\ncudaTextureObject_t image;\n")
+    (folder / "squares.cu").write_text(SOURCE + "\ncudaGraph_t graph;\n")
     with pytest.raises(BuildError) as caught:
         build(load_program(folder / "squares.py"), environment={"PATH": "/usr/bin:/bin"})
-    assert caught.value.what == "not supported on a CPU node: textures: cudaTextureObject_t image;"
+    assert caught.value.what == "not supported on a CPU node: CUDA graphs: cudaGraph_t graph;"
     assert caught.value.where == f"squares.cu:{SOURCE.count(chr(10)) + 2}"
 
 

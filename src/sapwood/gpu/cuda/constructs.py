@@ -47,11 +47,15 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "there is one memory here: tell the function by an argument",
         ),
         (r"cudaIpc\w+$", "CUDA IPC", GPU_ONLY),
-        (r"cublas\w+$|cublasLt\w+$", "cuBLAS", GPU_ONLY),
+        (r"cublas(?:Lt|Xt)\w+$", "cuBLASLt", GPU_ONLY),
         (r"cufft\w+$", "cuFFT", GPU_ONLY),
-        (r"curand\w*$", "cuRAND", "draw numbers on the host, or by a generator of your own"),
+        (
+            r"curand(?:State(?:Mtgp32|Sobol|ScrambledSobol)\w*|DirectionVectors\w*|_mtgp32\w*)$",
+            "generators other than XORWOW and Philox",
+            "use curandState",
+        ),
         (r"cudnn\w+$", "cuDNN", GPU_ONLY),
-        (r"cusparse\w+$|cusolver\w+$|npp[is]\w+$", "an NVIDIA library", GPU_ONLY),
+        (r"cusparseLt\w+$|cusolver\w+$|npp[is]\w+$", "an NVIDIA library", GPU_ONLY),
         (r"nccl[A-Z]\w+$", "NCCL", "let Sapwood reduce the results"),
         (r"cutlass$|cute$", "CUTLASS", GPU_ONLY),
         (

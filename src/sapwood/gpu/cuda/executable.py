@@ -139,7 +139,15 @@ def _make(
         )
         objects = [_compile(file, root, request, folders, macros) for file in files]
         compiler = find_compiler("c++", request.environment)
-        link = [*compiler.command, *objects, "-pthread", "-lm", "-o", str(output.absolute())]
+        link = [
+            *compiler.command,
+            *objects,
+            "-pthread",
+            "-lm",
+            "-ldl",
+            "-o",
+            str(output.absolute()),
+        ]
         for flags in ("CXXFLAGS", "LDFLAGS"):  # -fopenmp and its like are for both steps
             link += shlex.split(request.environment.get(flags, ""))
         run_compiler(link, request, what=f"{output.name} cannot be linked")

@@ -49,6 +49,9 @@ from sapwood.gpu.discovery import visible_gpus
 MODE: Final = "SAPWOOD_CUDA_MODE"
 """Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
 
+BLAS: Final = "SAPWOOD_CUDA_BLAS"
+"""Environment variable of a run: the BLAS that cuBLAS calls on a CPU."""
+
 _log = logger("cuda")
 _FOR_C: Final = f"sapwood_{FOR_C.name}"
 _PROBLEM: Final = "sapwood_cuda_problem"
@@ -118,7 +121,7 @@ class _PatchedCuda(CompiledLanguage):
 
     def link_flags(self, request: BuildRequest) -> tuple[str, ...]:
         """Return the flags of linking; workers are threads."""
-        return (*super().link_flags(request), "-pthread")
+        return (*super().link_flags(request), "-pthread", "-ldl")
 
 
 class Cuda(CompiledLanguage):
@@ -193,6 +196,7 @@ class Cuda(CompiledLanguage):
             return load_kernels(path, interface)
         library = super().load(path, interface)
         counts.watch(library)
+        os.environ.setdefault(BLAS, bundled_blas())
         if isinstance(library, SharedLibrary):
             problem = library.symbol(_PROBLEM)
             if problem is not None:  # it was patched for the CPU
@@ -259,6 +263,14 @@ def take_own_gpu(environment: MutableMapping[str, str]) -> None:
         environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         environment["CUDA_VISIBLE_DEVICES"] = visible_gpus(seen, count, int(environment[ORDINAL]))
         environment[_OWN_GPU] = "1"
+
+
+def bundled_blas() -> str:
+    """Return the path of the BLAS that numpy brings, or of the system's where it has none."""
+    import numpy as np  # noqa: PLC0415 - what loads libraries has it already
+
+    folder = Path(np.__file__).parent.parent / "numpy.libs"
+    return next((str(each) for each in sorted(folder.glob("*openblas*"))), "libblas.so.3")
 
 
 def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> bool:

@@ -24,9 +24,9 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("void f() { cudaIpcGetMemHandle(&h, p); }", "CUDA IPC"),
         (KERNEL.format("if (__isShared(x)) x[0] = 1;"), "asking in which memory a pointer is"),
         (KERNEL.format("__builtin_assume(__isGlobal(x));"), "asking in which memory a pointer is"),
-        ("cublasHandle_t h;", "cuBLAS"),
+        ("cublasLtHandle_t h;", "cuBLASLt"),
         ("void f() { cufftExecC2C(p, a, b, 1); }", "cuFFT"),
-        ("curandState_t s;", "cuRAND"),
+        ("curandStateMtgp32_t s;", "generators other than XORWOW and Philox"),
         ("cudnnHandle_t h;", "cuDNN"),
         ("void f() { ncclAllReduce(); }", "NCCL"),
         ("cuda::std::tuple<int> x;", "libcu++"),
@@ -34,7 +34,7 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("cudaMemPoolPtrExportData data;", "memory pools of several processes"),
         (KERNEL.format("wmma::load_matrix_sync(a, x, 16);"), "tensor cores"),
         (KERNEL.format("cuda::barrier<cuda::thread_scope_block> b;"), "libcu++"),
-        ("cusparseHandle_t h;", "an NVIDIA library"),
+        ("cusparseLtHandle_t h;", "an NVIDIA library"),
         ("cusolverDnHandle_t h;", "an NVIDIA library"),
         ("CUdeviceptr p;", "the driver API"),
         ("void f() { cuLaunchKernel(f); }", "the driver API"),
@@ -79,6 +79,7 @@ def test_each_construct_is_refused_with_its_line(text: str, what: str) -> None:
         "__half x; half2 y; __nv_bfloat16 z;",
         "void f() { thrust::sort(thrust::cuda::par.on(s), a, b); cub::DeviceScan::Sum(); }",
         "namespace cuda { int x; }",
+        "curandState s; cublasHandle_t h; cusparseHandle_t p;",
         KERNEL.format("auto g = cg::this_grid(); x[g.thread_rank()] = 1; b.sync(); w.sync();"),
         "void f() { cudaDeviceCanAccessPeer(&can, 0, 1); cudaLaunchHostFunc(s, f, 0); }",
         "void f() { int optixity = 1, nvmls = optixity; f(nvmls); }",
@@ -110,7 +111,7 @@ def test_texts_that_only_talk_about_it_are_no_sources() -> None:
 
 
 def test_what_a_condition_leaves_out_is_not_refused() -> None:
-    code = b"#ifdef USE_BLAS\ncublasHandle_t h;\n#endif\n"
+    code = b"#ifdef USE_FFT\ncufftHandle h;\n#endif\n"
     assert unsupported(CudaSource("a.cu", code)) == []
 
 

@@ -1,0 +1,136 @@
+// cuBLAS and cuSPARSE, called with what a test gives.
+#include <cublas_v2.h>
+#include <cuda_fp16.h>
+#include <cusparse.h>
+
+static cublasOperation_t operation(long how) { return how == 2 ? CUBLAS_OP_C : how ? CUBLAS_OP_T : CUBLAS_OP_N; }
+template <class F> int with_blas(F function) {
+  cublasHandle_t handle;
+  if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) return 1;
+  const int status = function(handle);
+  cublasDestroy(handle);
+  return status;
+}
+#define GEMM(X, T)                                                                               \
+  extern "C" int gemm_##X(long ta, long tb, long m, long n, long k, const T *alpha, const T *a, const T *b, const T *beta, \
+                          T *c, long batch) {                                                    \
+    const int lda = max(1L, ta ? k : m), ldb = max(1L, tb ? n : k);                                             \
+    return with_blas([&](cublasHandle_t h) {                                                     \
+      return cublas##X##gemmStridedBatched(h, operation(ta), operation(tb), m, n, k, alpha, a, lda, m * k, b, ldb, k * n, \
+                                           beta, c, m, m * n, batch);                            \
+    });                                                                                          \
+  }                                                                                              \
+  extern "C" int others_##X(long n, T *a, T *b, T *c, T *x, T *y) {                              \
+    const T one = *c, zero = T();\
+    return with_blas([&](cublasHandle_t h) {                                                     \
+      int bad = cublas##X##gemv(h, CUBLAS_OP_T, n, n, &one, a, n, x, 1, &zero, y, 1);            \
+      bad |= cublas##X##trsm(h, CUBLAS_SIDE_RIGHT, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_N, CUBLAS_DIAG_NON_UNIT, n, n, &one, a, \
+                             n, b, n);                                                           \
+      bad |= cublas##X##geam(h, CUBLAS_OP_T, CUBLAS_OP_N, n, n, &one, a, n, &one, a, n, c, n);   \
+      return bad;                                                                                \
+    });                                                                                          \
+  }
+GEMM(S, float)
+GEMM(D, double)
+GEMM(C, cuComplex)
+GEMM(Z, cuDoubleComplex)
+
+extern "C" int gemm_mixed(long m, long n, long k, const float *scale, const __half *a, const __half *b, __half *half, float *single,
+                          const signed char *ai, const signed char *bi, int *whole) {
+  return with_blas([&](cublasHandle_t h) {
+    const int one = 1, none = 0;
+    int bad = cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &scale[0], a, CUDA_R_16F, m, b, CUDA_R_16F, k, &scale[1], half,
+                           CUDA_R_16F, m, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    bad |= cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &scale[0], a, CUDA_R_16F, m, b, CUDA_R_16F, k, &scale[1], single,
+                        CUDA_R_32F, m, CUDA_R_32F, CUBLAS_GEMM_DEFAULT_TENSOR_OP);
+    bad |= cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, m, n, k, &one, ai, CUDA_R_8I, m, bi, CUDA_R_8I, k, &none, whole, CUDA_R_32I, m,
+                        CUBLAS_COMPUTE_32I, CUBLAS_GEMM_DEFAULT);
+    return bad;
+  });
+}
+extern "C" int vectors(long n, double *x, double *y, double *out, int *where) {
+  return with_blas([&](cublasHandle_t h) {
+    const double two = 2;
+    int bad = cublasDdot(h, n, x, 1, y, 1, out) | cublasDnrm2(h, n, x, 1, out + 1) | cublasDasum(h, n, x, 1, out + 2);
+    bad |= cublasIdamax(h, n, x, 1, where) | cublasIdamin(h, n, x, 1, where + 1) | cublasDaxpy(h, n, &two, x, 1, y, 1);
+    return bad | cublasDscal(h, n / 2, &two, x, 2);
+  });
+}
+// The inverse and a solution by LU, of each matrix of a batch.
+extern "C" int batched(long n, long count, double *a, double *inverse, double *b) {
+  return with_blas([&](cublasHandle_t h) {
+    double *from[8], *to[8], *right[8];
+    int pivots[8 * 16], info[8];
+    for (int i = 0; i < count; i++) from[i] = a + i * n * n, to[i] = inverse + i * n * n, right[i] = b + i * n;
+    int bad = cublasDgetrfBatched(h, n, from, n, pivots, info, count);
+    bad |= cublasDgetriBatched(h, n, from, n, pivots, to, n, info, count);
+    return bad | cublasDgetrsBatched(h, CUBLAS_OP_N, n, 1, from, n, pivots, right, n, info, count);
+  });
+}
+extern "C" int wrong_sizes(float *a) {
+  return with_blas([&](cublasHandle_t h) {
+    const float one = 1;
+    return cublasSgemm(h, CUBLAS_OP_N, CUBLAS_OP_N, 4, 4, 4, &one, a, 3, a, 4, &one, a, 4) == CUBLAS_STATUS_INVALID_VALUE ? 0 : 1;
+  });
+}
+
+extern "C" int sparse(long m, long k, long n, long entries, int *offsets, int *indices, float *values, float *x, float *y, float *b,
+                      float *c, float *turned) {
+  cusparseHandle_t handle;
+  cusparseSpMatDescr_t a;
+  cusparseDnVecDescr_t in, out, other;
+  cusparseDnMatDescr_t db, dc;
+  const float alpha = 2, beta = 0.5f, none = 0;
+  size_t bytes = 0;
+  int bad = cusparseCreate(&handle);
+  bad |= cusparseCreateCsr(&a, m, k, entries, offsets, indices, values, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F);
+  bad |= cusparseCreateDnVec(&in, k, x, CUDA_R_32F) | cusparseCreateDnVec(&out, m, y, CUDA_R_32F) | cusparseCreateDnVec(&other, k, turned, CUDA_R_32F);
+  bad |= cusparseCreateDnMat(&db, k, n, n, b, CUDA_R_32F, CUSPARSE_ORDER_ROW) | cusparseCreateDnMat(&dc, m, n, m, c, CUDA_R_32F, CUSPARSE_ORDER_COL);
+  bad |= cusparseSpMV_bufferSize(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &alpha, a, in, &beta, out, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, &bytes);
+  bad |= cusparseSpMV(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &alpha, a, in, &beta, out, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, nullptr);
+  bad |= cusparseSpMV(handle, CUSPARSE_OPERATION_TRANSPOSE, &alpha, a, out, &none, other, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, nullptr);
+  bad |= cusparseSpMM(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_NON_TRANSPOSE, &alpha, a, db, &none, dc, CUDA_R_32F, CUSPARSE_SPMM_ALG_DEFAULT, nullptr);
+  bad |= cusparseDestroySpMat(a) | cusparseDestroyDnVec(in) | cusparseDestroyDnVec(out) | cusparseDestroyDnVec(other);
+  return bad | cusparseDestroyDnMat(db) | cusparseDestroyDnMat(dc) | cusparseDestroy(handle);
+}
+// A dense matrix as a sparse one, its square, its transposed form, and a triangle that is solved.
+extern "C" int sparse_forms(long n, double *dense, int *offsets, int *indices, double *values, int *square_offsets, int *square_indices,
+                            double *square_values, long *square_entries, int *csc_offsets, int *csc_indices, double *csc_values,
+                            double *b, double *x) {
+  cusparseHandle_t handle;
+  cusparseSpMatDescr_t a, c;
+  cusparseDnMatDescr_t d;
+  cusparseDnVecDescr_t vb, vx;
+  cusparseSpGEMMDescr_t work;
+  cusparseSpSVDescr_t solver;
+  const double one = 1, none = 0;
+  size_t bytes = 0;
+  int64_t rows, columns, entries;
+  char buffer[8];
+  const auto plain = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  int bad = cusparseCreate(&handle) | cusparseCreateDnMat(&d, n, n, n, dense, CUDA_R_64F, CUSPARSE_ORDER_ROW);
+  bad |= cusparseCreateCsr(&a, n, n, 0, offsets, nullptr, nullptr, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F);
+  bad |= cusparseDenseToSparse_bufferSize(handle, d, a, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, &bytes);
+  bad |= cusparseDenseToSparse_analysis(handle, d, a, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, buffer);
+  bad |= cusparseSpMatGetSize(a, &rows, &columns, &entries) | cusparseCsrSetPointers(a, offsets, indices, values);
+  bad |= cusparseDenseToSparse_convert(handle, d, a, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, buffer);
+  bad |= cusparseCreateCsr(&c, n, n, 0, square_offsets, nullptr, nullptr, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_64F);
+  bad |= cusparseSpGEMM_createDescr(&work);
+  bad |= cusparseSpGEMM_workEstimation(handle, plain, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work, &bytes, nullptr);
+  bad |= cusparseSpGEMM_compute(handle, plain, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work, &bytes, nullptr);
+  bad |= cusparseSpGEMM_compute(handle, plain, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work, &bytes, buffer);
+  int64_t found;
+  bad |= cusparseSpMatGetSize(c, &rows, &columns, &found) | cusparseCsrSetPointers(c, square_offsets, square_indices, square_values);
+  bad |= cusparseSpGEMM_copy(handle, plain, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work);
+  *square_entries = found;
+  bad |= cusparseCsr2cscEx2(handle, n, n, entries, values, offsets, indices, csc_values, csc_offsets, csc_indices, CUDA_R_64F,
+                            CUSPARSE_ACTION_NUMERIC, CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_CSR2CSC_ALG1, buffer);
+  const cusparseFillMode_t lower = CUSPARSE_FILL_MODE_LOWER;
+  bad |= cusparseSpMatSetAttribute(a, CUSPARSE_SPMAT_FILL_MODE, &lower, sizeof lower);
+  bad |= cusparseCreateDnVec(&vb, n, b, CUDA_R_64F) | cusparseCreateDnVec(&vx, n, x, CUDA_R_64F) | cusparseSpSV_createDescr(&solver);
+  bad |= cusparseSpSV_analysis(handle, plain, &one, a, vb, vx, CUDA_R_64F, CUSPARSE_SPSV_ALG_DEFAULT, solver, buffer);
+  bad |= cusparseSpSV_solve(handle, plain, &one, a, vb, vx, CUDA_R_64F, CUSPARSE_SPSV_ALG_DEFAULT, solver);
+  cusparseSpSV_destroyDescr(solver), cusparseSpGEMM_destroyDescr(work), cusparseDestroySpMat(a), cusparseDestroySpMat(c);
+  cusparseDestroyDnMat(d), cusparseDestroyDnVec(vb), cusparseDestroyDnVec(vx), cusparseDestroy(handle);
+  return bad;
+}

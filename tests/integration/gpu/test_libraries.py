@@ -1,0 +1,190 @@
+"""cuBLAS and cuSPARSE give what numpy and scipy give, with the machine's BLAS and without one."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from sapwood.gpu.cuda.language import BLAS, bundled_blas
+
+Array = npt.NDArray[Any]
+
+KINDS = {"S": np.float32, "D": np.float64, "C": np.complex64, "Z": np.complex128}
+
+
+@pytest.fixture(params=["numpy's", "none"])
+def libraries(
+    request: pytest.FixtureRequest,
+    load_kernels: Callable[..., ctypes.CDLL],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> ctypes.CDLL:
+    """The functions, loaded; a library keeps the BLAS that it has found first."""
+    path = str(shutil.copy(str(load_kernels("libraries.cu")._name), tmp_path))
+    monkeypatch.setenv(BLAS, bundled_blas() if request.param == "numpy's" else "none")
+    return ctypes.CDLL(path)
+
+
+def run(function: Any, *arguments: Any) -> None:
+    given = [
+        ctypes.c_void_p(each.ctypes.data) if isinstance(each, np.ndarray) else ctypes.c_long(each)
+        for each in arguments
+    ]
+    assert function(*given) == 0
+
+
+def numbers(generator: np.random.Generator, kind: Any, *shape: int) -> Array:
+    found = generator.uniform(-1, 1, shape).astype(kind)
+    if np.issubdtype(kind, np.complexfloating):
+        found = found + 1j * generator.uniform(-1, 1, shape).astype(kind)
+    made: Array = found.astype(kind)
+    return made
+
+
+def turned(a: Array, how: int) -> Array:
+    return a if how == 0 else a.swapaxes(1, 2) if how == 1 else a.conj().swapaxes(1, 2)
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 2), (2, 1)])
+@pytest.mark.parametrize("size", [(3, 4, 5), (40, 31, 52), (7, 1, 0)])
+def test_products(
+    libraries: ctypes.CDLL, name: str, transposed: tuple[int, int], size: tuple[int, int, int]
+) -> None:
+    kind, (m, n, k) = KINDS[name], size
+    generator, batch = np.random.default_rng(1), 2
+    left = numbers(generator, kind, batch, *((k, m) if transposed[0] else (m, k)))
+    right = numbers(generator, kind, batch, *((n, k) if transposed[1] else (k, n)))
+    scale = numbers(generator, kind, 2)
+    c = numbers(generator, kind, batch, m, n)
+    wanted = scale[0] * turned(left, transposed[0]) @ turned(right, transposed[1]) + scale[1] * c
+    columns = [np.ascontiguousarray(each.swapaxes(1, 2)) for each in (left, right, c)]
+    a, b, out = columns
+    function = getattr(libraries, f"gemm_{name}")
+    run(function, *transposed, m, n, k, scale[:1], a, b, scale[1:].copy(), out, batch)
+    within = 1e-5 if kind in {np.float32, np.complex64} else 1e-13
+    np.testing.assert_allclose(out.swapaxes(1, 2), wanted, rtol=within, atol=within)
+
+
+def test_a_beta_of_zero_does_not_read(libraries: ctypes.CDLL) -> None:
+    a, out = np.eye(3), np.full((3, 3), np.nan)
+    run(libraries.gemm_D, 0, 0, 3, 3, 3, np.ones(1), a, a, np.zeros(1), out, 1)
+    np.testing.assert_array_equal(out, np.eye(3))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_vectors_and_triangles(libraries: ctypes.CDLL, name: str) -> None:
+    kind, n, generator = KINDS[name], 9, np.random.default_rng(2)
+    a = numbers(generator, kind, n, n) + 3 * np.eye(n, dtype=kind)
+    b, c = numbers(generator, kind, n, n), np.zeros((n, n), kind)
+    x, y = numbers(generator, kind, n), np.full(n, np.nan).astype(kind)
+    c[0, 0] = 1
+    rows = [np.ascontiguousarray(each.T) for each in (a, b, c)]
+    run(getattr(libraries, f"others_{name}"), n, rows[0], rows[1], rows[2], x, y)
+    within = 1e-4 if kind in {np.float32, np.complex64} else 1e-12
+    np.testing.assert_allclose(y, a.T @ x, rtol=within, atol=within)
+    np.testing.assert_allclose(rows[1].T @ np.triu(a), b, rtol=within, atol=within)
+    np.testing.assert_allclose(rows[2].T, a + a.T, rtol=within, atol=within)
+
+
+def test_lengths_and_places(libraries: ctypes.CDLL) -> None:
+    x = np.array([3.0, -7, 2, 1e-3, 5, 0.5])
+    y, out, where = np.arange(6.0), np.zeros(3), np.zeros(2, np.int32)
+    wanted, doubled = y + 2 * x, x.copy()
+    doubled[::2] *= 2
+    length = [x @ y, np.linalg.norm(x), np.abs(x).sum()]
+    run(libraries.vectors, 6, x, y, out, where)
+    np.testing.assert_allclose(out, length, rtol=1e-14)
+    assert where.tolist() == [2, 4]
+    np.testing.assert_allclose(y, wanted)
+    np.testing.assert_array_equal(x, doubled)
+
+
+def test_batches_of_small_systems(libraries: ctypes.CDLL) -> None:
+    n, count, generator = 6, 3, np.random.default_rng(4)
+    a, b = generator.normal(size=(count, n, n)), generator.normal(size=(count, n))
+    inverse = np.zeros_like(a)
+    factors, solution = np.ascontiguousarray(a.swapaxes(1, 2)), b.copy()
+    run(libraries.batched, n, count, factors, inverse, solution)
+    np.testing.assert_allclose(inverse.swapaxes(1, 2), np.linalg.inv(a), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(solution, np.linalg.solve(a, b[..., None])[..., 0], rtol=1e-9)
+
+
+def test_mixed_types(libraries: ctypes.CDLL) -> None:
+    m, n, k, generator = 33, 20, 40, np.random.default_rng(3)
+    a, b = (generator.uniform(-1, 1, s).astype(np.float16) for s in ((m, k), (k, n)))
+    half, single = np.zeros((n, m), np.float16), np.zeros((n, m), np.float32)
+    ai, bi = (generator.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, n)))
+    whole = np.zeros((n, m), np.int32)
+    columns = [np.ascontiguousarray(each.T) for each in (a, b, ai, bi)]
+    scale = np.array([2, 0], np.float32)
+    run(libraries.gemm_mixed, m, n, k, scale, *columns[:2], half, single, *columns[2:], whole)
+    wanted = 2 * a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(single.T, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(half.T, wanted, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(whole.T, ai.astype(np.int64) @ bi.astype(np.int64))
+
+
+def test_sizes_are_checked(libraries: ctypes.CDLL) -> None:
+    run(libraries.wrong_sizes, np.zeros((4, 4), np.float32))
+
+
+def a_sparse_matrix(m: int, n: int) -> Array:
+    generator = np.random.default_rng(6)
+    dense: Array = generator.normal(size=(m, n)) * (generator.uniform(size=(m, n)) < 0.2)
+    return dense
+
+
+def rows_of(dense: Array, kind: Any) -> tuple[Array, Array, Array]:
+    offsets = np.concatenate([[0], (dense != 0).sum(axis=1).cumsum()]).astype(np.int32)
+    return offsets, np.nonzero(dense)[1].astype(np.int32), dense[dense != 0].astype(kind)
+
+
+def test_sparse_products(libraries: ctypes.CDLL) -> None:
+    m, k, n, generator = 30, 23, 7, np.random.default_rng(5)
+    dense = a_sparse_matrix(m, k)
+    offsets, indices, values = rows_of(dense, np.float32)
+    x, y = (generator.normal(size=s).astype(np.float32) for s in (k, m))
+    b, c = generator.normal(size=(k, n)).astype(np.float32), np.full((n, m), np.nan, np.float32)
+    other, start = np.full(k, np.nan, np.float32), y.copy()
+    run(libraries.sparse, m, k, n, len(values), offsets, indices, values, x, y, b, c, other)
+    np.testing.assert_allclose(y, 2 * dense @ x + 0.5 * start, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(c.T, 2 * dense @ b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(other, 2 * dense.T @ y, rtol=1e-4, atol=1e-4)
+
+
+def test_forms_of_sparse_matrices(libraries: ctypes.CDLL) -> None:
+    n = 17
+    dense = a_sparse_matrix(n, n) + 2 * np.eye(n)
+    room = n * n
+    offsets, indices, values = np.zeros(n + 1, np.int32), np.zeros(room, np.int32), np.zeros(room)
+    counts, columns, results = (
+        np.zeros(n + 1, np.int32),
+        np.zeros(room, np.int32),
+        np.zeros(room),
+    )
+    csc: tuple[Array, ...] = np.zeros(n + 1, np.int32), np.zeros(room, np.int32), np.zeros(room)
+    entries, b, x = np.zeros(1, np.int64), np.arange(1.0, n + 1), np.zeros(n)
+    run(
+        libraries.sparse_forms,
+        *(n, dense, offsets, indices, values, counts, columns, results, entries, *csc, b, x),
+    )
+    ours: tuple[Array, ...] = offsets, indices, values
+    for found, wanted in zip(ours, rows_of(dense, float), strict=True):
+        np.testing.assert_array_equal(found[: len(wanted)], wanted)
+    for found, wanted in zip(csc, rows_of(dense.T, float), strict=True):
+        np.testing.assert_array_equal(found[: len(wanted)], wanted)
+    made = np.zeros((n, n))
+    for row in range(n):
+        part = slice(counts[row], counts[row + 1])
+        made[row, columns[part]] = results[part]
+    np.testing.assert_allclose(made, dense @ dense, rtol=1e-12, atol=1e-12)
+    assert int(entries[0]) == int(counts[-1])
+    np.testing.assert_allclose(np.tril(dense) @ x, b, rtol=1e-10)
