@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sapwood.head.runs import ANSWER
+import msgspec
+
+from sapwood.head.runs import ANSWER, PROGRESS
 
 ANSWER_PATIENCE = 600.0
 """Seconds for which a file that cannot be written is tried again."""
@@ -58,8 +60,19 @@ class AnswerFile(io.BytesIO):
 def answering(record: Path) -> Iterator[None]:
     """Write answers of the block to the file of a detached run."""
     stream = AnswerFile(record / ANSWER)
-    with contextlib.redirect_stdout(stream):  # type: ignore[type-var]  # answers are bytes
-        yield
+    try:
+        with contextlib.redirect_stdout(stream):  # type: ignore[type-var]  # answers are bytes
+            yield
+    finally:
+        _record_progress(record)
+
+
+def _record_progress(record: Path) -> None:
+    """Write the progress that the answer has: the disk may have been full until then."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        answer = msgspec.json.decode((record / ANSWER).read_bytes())
+        if isinstance(answer, dict) and answer.get("progress"):
+            replace_file(record / PROGRESS, msgspec.json.encode(answer["progress"]))
 
 
 def replace_file(file: Path, data: bytes) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sapwood.cli import answer_file
 from sapwood.cli.answer_file import AnswerFile, answering, replace_file
 from sapwood.cli.present import print_json
-from sapwood.head.runs import ANSWER
+from sapwood.head.runs import ANSWER, PROGRESS
 
 
 def fail_first(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -37,6 +37,17 @@ def test_an_answer_is_written_again_until_there_is_room(
     assert sys.stdout is before
     assert (tmp_path / ANSWER).read_bytes() == b'{"n":1}\n'
     assert len(attempts) == 4
+
+
+def test_the_progress_of_an_answer_replaces_what_a_full_disk_has_left(tmp_path: Path) -> None:
+    (tmp_path / PROGRESS).write_bytes(b'{"state":"running","iteration":3}')
+    with pytest.raises(SystemExit), answering(tmp_path):
+        print_json({"progress": {"state": "done", "iteration": 14}}, one_line=True)
+        raise SystemExit(0)
+    assert (tmp_path / PROGRESS).read_bytes() == b'{"state":"done","iteration":14}'
+    with answering(tmp_path):
+        print_json({"error": {"code": "SW1"}}, one_line=True)
+    assert (tmp_path / PROGRESS).read_bytes() == b'{"state":"done","iteration":14}'
 
 
 def test_after_its_patience_each_attempt_fails_at_once(
