@@ -41,9 +41,14 @@ def test_an_answer_is_written_again_until_there_is_room(
 
 def test_the_progress_of_an_answer_replaces_what_a_full_disk_has_left(tmp_path: Path) -> None:
     (tmp_path / PROGRESS).write_bytes(b'{"state":"running","iteration":3}')
-    with pytest.raises(SystemExit), answering(tmp_path):
-        print_json({"progress": {"state": "done", "iteration": 14}}, one_line=True)
-        raise SystemExit(0)
+
+    def drive() -> None:
+        with answering(tmp_path):
+            print_json({"progress": {"state": "done", "iteration": 14}}, one_line=True)
+            raise SystemExit(0)
+
+    with pytest.raises(SystemExit):
+        drive()
     assert (tmp_path / PROGRESS).read_bytes() == b'{"state":"done","iteration":14}'
     with answering(tmp_path):
         print_json({"error": {"code": "SW1"}}, one_line=True)
