@@ -89,8 +89,9 @@ class CredentialOffice:
         }
         epoch = store().get(_EPOCH)
         self._epoch = 0 if epoch is None else int(epoch.value)
+        self._whole = self._as_update()
         self.denials = Denials()
-        self.denials.take(self.whole_list())
+        self.denials.take(self._whole)
 
     def _kept_issuer(self) -> Issuer:
         entry = self._opened().get(_ISSUER)
@@ -106,14 +107,16 @@ class CredentialOffice:
         return self._issuer.public
 
     def whole_list(self) -> DenialUpdate:
-        """Return all that was revoked and could be used still."""
-        with self._lock:
-            return DenialUpdate(
-                since=0,
-                epoch=self._epoch,
-                ids=sorted(self._revoked),
-                generation=self._generation,
-            )
+        """Return all that was revoked and could be used still; it does not wait for the store."""
+        return self._whole
+
+    def _as_update(self) -> DenialUpdate:
+        return DenialUpdate(
+            since=0,
+            epoch=self._epoch,
+            ids=sorted(self._revoked),
+            generation=self._generation,
+        )
 
     def issue(
         self, wanted: calls.IssueCredential, by: Rights, places: list[str], longest: float
@@ -231,6 +234,7 @@ class CredentialOffice:
                 since = self._epoch
                 self._epoch += 1
                 self._revoked[block] = until
+                self._whole = self._as_update()
                 if facts is not None:
                     self._issued[block] = facts
             update = DenialUpdate(
@@ -260,6 +264,8 @@ class CredentialOffice:
             del self._issued[one]
         for one in gone:
             del self._revoked[one]
+        if gone:
+            self._whole = self._as_update()
 
 
 class DenialFeed:

@@ -383,14 +383,14 @@ class ControlTree:
             names: Pattern of the names that they may call themselves, as of a shell.
             host: The node that a machine is to be again, whose daemon has ended; 0 for a new one.
         """
-        with self._lock:
-            return self._tokens.create(uses=uses, lifetime=lifetime, names=names, slot=host)
+        return self._tokens.create(uses=uses, lifetime=lifetime, names=names, slot=host)
 
     @property
     def tokens(self) -> list[TokenRecord]:
         """The tokens that can be used, but for those of daemons on their way; from any thread."""
+        tokens = self._tokens.list()
         with self._lock:
-            return [one for one in self._tokens.list() if one.id not in self._expected]
+            return [one for one in tokens if one.id not in self._expected]
 
     @property
     def cluster(self) -> str:
@@ -399,8 +399,7 @@ class ControlTree:
 
     def revoke_token(self, token_id: str) -> bool:
         """Revoke a join token; return whether it existed."""
-        with self._lock:
-            return self._tokens.revoke(token_id)
+        return self._tokens.revoke(token_id)
 
     def remove_node(
         self, host: int, seconds: float = DRAINING, reason: str = "it was removed"
@@ -706,8 +705,8 @@ class ControlTree:
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return the configuration of the daemon of a place; called on its starting thread."""
+        token = self._tokens.create(slot=rank)
         with self._lock:
-            token = self._tokens.create(slot=rank)
             self._expected[token.id] = incarnation
         return DaemonOrder(token.text, list(self.places))
 
@@ -801,11 +800,10 @@ class ControlTree:
     def _by_token(self, request: JoinRequest) -> tuple[int, int, str]:
         """Return place, incarnation and name in certificates of a machine that has a token."""
         token = JoinToken.parse(request.token)
-        with self._lock:
-            checked = self._tokens.check(token, request.facts.name)
+        checked = self._tokens.check(token, request.facts.name)
         former = 0 if checked.slot else self._place_of_lost(request.facts.name)
+        record = self._tokens.redeem(token, request.facts.name)
         with self._lock:
-            record = self._tokens.redeem(token, request.facts.name)
             users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
             users.append(_printable(request.facts.name))
             if len(self._token_users) > MAX_TOKEN_USERS:

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -91,7 +92,7 @@ class TokenRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens:
-    """The tokens of a cluster.
+    """The tokens of a cluster; any thread may use them.
 
     Args:
         pin: Of the cluster's authority.
@@ -120,6 +121,7 @@ class Tokens:
         self._pin = pin
         self._time = time
         self._keep = keep or _keep_nothing
+        self._lock = threading.RLock()  # held while a change is kept, which may take long
         self._records = {record.id: record for record in records}
 
     def create(
@@ -136,11 +138,6 @@ class Tokens:
         Raises:
             SecurityError: There are too many.
         """
-        self._forget_expired()
-        if len(self._records) >= MAX_TOKENS:
-            raise SecurityError(
-                f"there are {MAX_TOKENS} join tokens already", hint="revoke some of them"
-            )
         token = JoinToken(_random(8), _random(52), self._pin)
         record = TokenRecord(
             id=token.id,
@@ -151,8 +148,14 @@ class Tokens:
             names=names,
             slot=slot,
         )
-        self._keep(token.id, record)
-        self._records[token.id] = record
+        with self._lock:
+            self._forget_expired()
+            if len(self._records) >= MAX_TOKENS:
+                raise SecurityError(
+                    f"there are {MAX_TOKENS} join tokens already", hint="revoke some of them"
+                )
+            self._keep(token.id, record)
+            self._records[token.id] = record
         return token
 
     def check(self, token: JoinToken, name: str, role: str = "node") -> TokenRecord:
@@ -181,27 +184,30 @@ class Tokens:
         Raises:
             SecurityError: It is unknown, expired, used up, or for something else.
         """
-        record = self.check(token, name, role)
-        left = msgspec.structs.replace(record, uses=record.uses - 1)
-        self._keep(token.id, left if left.uses > 0 else None)  # first: what fails changes nothing
-        if left.uses > 0:
-            self._records[token.id] = left
-        else:
-            del self._records[token.id]
+        with self._lock:
+            record = self.check(token, name, role)
+            left = msgspec.structs.replace(record, uses=record.uses - 1)
+            self._keep(token.id, left if left.uses > 0 else None)  # what fails changes nothing
+            if left.uses > 0:
+                self._records[token.id] = left
+            else:
+                del self._records[token.id]
         return left
 
     def revoke(self, token_id: str) -> bool:
         """Revoke a join token; return whether it existed."""
-        if token_id not in self._records:
-            return False
-        self._keep(token_id, None)
-        del self._records[token_id]
+        with self._lock:
+            if token_id not in self._records:
+                return False
+            self._keep(token_id, None)
+            del self._records[token_id]
         return True
 
     def list(self) -> list[TokenRecord]:
         """Return the tokens that can be used."""
-        self._forget_expired()
-        return list(self._records.values())
+        with self._lock:
+            self._forget_expired()
+            return list(self._records.values())
 
     def _forget_expired(self) -> None:
         now = self._time()

@@ -288,9 +288,8 @@ class Policy(HeadPart):
 
     @call("policy.history", right=ADMIN)
     def history(self) -> list[PolicyChange]:
-        """Return who changed what, the oldest change first."""
-        with self._lock:
-            return [change for _, change in self._history]
+        """Return who changed what, the oldest change first; it does not wait for the store."""
+        return [change for _, change in self._history]
 
     def watch(self, watcher: Callable[[list[PolicyRow]], None]) -> None:
         """Have a function told of lines that change, on the thread that changes them."""
