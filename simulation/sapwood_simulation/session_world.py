@@ -26,7 +26,7 @@ from sapwood.head.gate import merge_secret_for, secret_for
 from sapwood.head.office import CredentialOffice
 from sapwood.head.session_book import RootPlan, RootReady, SessionBook
 from sapwood.head.session_notices import SessionNotice
-from sapwood.nodes.control import note_nothing
+from sapwood.nodes.note_event import note_nothing
 from sapwood.roots.joint_routes import JointRoutes
 from sapwood.roots.rights import same_user, secret_holder
 from sapwood.roots.root import RemoteDoor, RootServer

@@ -17,7 +17,7 @@ from sapwood.head import calls
 from sapwood.head.protocol.call import Call, Reach
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import may_use_reserved, refused
-from sapwood.nodes.control import NoteEvent, note_nothing
+from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.nodes.refusals import Refusals, RefusalsByKind
 from sapwood.security import rights as r
 from sapwood.security.capabilities import Shown, new_challenge, verify

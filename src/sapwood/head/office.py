@@ -23,7 +23,7 @@ from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.gate import limited
 from sapwood.nodes import messages
-from sapwood.nodes.control import NoteEvent, note_nothing
+from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.security.capabilities import Issuer, check_id
 from sapwood.security.denials import MAX_DENIED, Denials, DenialUpdate
 from sapwood.security.rights import Rights, read_rights

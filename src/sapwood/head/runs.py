@@ -33,7 +33,7 @@ from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls
 from sapwood.head.run_ends import how_ended, restarts_after
 from sapwood.head.watched import WatchedProcess, end_all, started
-from sapwood.nodes.control import NoteEvent
+from sapwood.nodes.note_event import NoteEvent
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
 

@@ -36,7 +36,7 @@ from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import calls
 from sapwood.head.restarts import begun_again
 from sapwood.head.session_notices import SessionNotice
-from sapwood.nodes.control import NoteEvent
+from sapwood.nodes.note_event import NoteEvent
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep, may_report
 from sapwood.store.base import Delete, Put, Store
 

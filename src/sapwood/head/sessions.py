@@ -30,7 +30,7 @@ from sapwood.environment.settings import PolicySettings
 from sapwood.head.session_book import RootPlan, RootReady, RootWatch, SessionBook
 from sapwood.head.session_notices import SessionNotice, notices, remove_notice
 from sapwood.head.watched import KILL_TIMEOUT, WatchedProcess, started
-from sapwood.nodes.control import NoteEvent
+from sapwood.nodes.note_event import NoteEvent
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store

@@ -12,11 +12,11 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from threading import Lock, Semaphore
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -54,6 +54,7 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
+from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.nodes.refusals import (
@@ -107,32 +108,6 @@ MAX_NAME = 64
 
 
 _log = logger("nodes")
-
-
-class NoteEvent(Protocol):
-    """A receiver of events; like a ledger, it does not block."""
-
-    def __call__(
-        self,
-        kind: str,
-        text: str,
-        *,
-        node: str = "",
-        session: str = "",
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
-        """Note that something happened."""
-
-
-def note_nothing(
-    kind: str,
-    text: str,
-    *,
-    node: str = "",
-    session: str = "",
-    facts: Mapping[str, str] | None = None,
-) -> None:
-    """Note nothing: a cluster that ends with its program has no ledger."""
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from sapwood.environment.settings import PolicySettings, Settings
 from sapwood.environment.toml_text import format_key
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
-from sapwood.nodes.control import NoteEvent, note_nothing
+from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.security.rights import ADMIN, CONNECT, ROLES, read_rights
 from sapwood.store.base import Delete, Put, Store
 
