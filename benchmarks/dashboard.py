@@ -29,7 +29,7 @@ from sapwood.head import calls
 from sapwood.head.glance import NodeGlances, cluster_glance
 from sapwood.nodes import messages
 from sapwood.nodes.control import NodeView
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 

@@ -37,7 +37,8 @@ from sapwood.core.errors import (
 from sapwood.core.topology import ROOT, Tree, flat
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes.control import ControlTree
-from sapwood.nodes.joining import MAX_PAUSE, JoinAnswer, JoinRequest, NodeFacts
+from sapwood.nodes.joining import MAX_PAUSE, JoinAnswer, JoinRequest
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.starting import AwaitedDaemon
 from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import EmbeddedSession

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 import typer
 
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.log_lines import described
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError, SapwoodError

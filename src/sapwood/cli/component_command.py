@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from rich.console import RenderableType
 
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.present import table
 from sapwood.cli.status_tables import chosen
 from sapwood.core.errors import InputError, NodeLostError, SapwoodError

@@ -10,9 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_connection import (
-    connected,
-)
+from sapwood.cli.head_access import connected
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json
 from sapwood.core import typed

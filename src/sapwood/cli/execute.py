@@ -17,7 +17,7 @@ from sapwood.cli import starting
 from sapwood.cli.credential_variables import files_for
 from sapwood.cli.failures import reporting
 from sapwood.cli.folding import LineFolder, LineSplitter
-from sapwood.cli.head_connection import open_head
+from sapwood.cli.head_access import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from sapwood.cli.declared import words_of
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.present import print_json
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.core import typed
@@ -51,7 +51,7 @@ from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HttpListen
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.port import listen_address, places_of_port
 from sapwood.roots.making import session_options, site_variables
 from sapwood.store.opening import is_shared

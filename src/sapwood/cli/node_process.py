@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import typer
 
 from sapwood.cli import starting
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core.errors import SapwoodError
 from sapwood.environment import background

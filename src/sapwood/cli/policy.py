@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_connection import (
-    connected,
-)
+from sapwood.cli.head_access import connected
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError

@@ -18,7 +18,7 @@ from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Env, Json, Set, assignments, variables
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.finding import CREATE_TIMEOUT, must_be_there, once_there
-from sapwood.contexts.launchers.choice import absolute, is_launched
+from sapwood.contexts.launchers.specs import absolute, is_launched
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import fold_hosts
@@ -29,7 +29,7 @@ from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head_client.remote import SCHEME
-from sapwood.roots.remote import credential_text
+from sapwood.roots.session_credential import credential_text
 from sapwood.session.invited import InvitationView
 from sapwood.session.session_life import SessionState
 

@@ -11,7 +11,7 @@ import typer
 
 from sapwood.cli import starting
 from sapwood.cli.failures import remember_cluster, reporting
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
 from sapwood.code.cache import BuildCache

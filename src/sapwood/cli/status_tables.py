@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.present import FittingTable, seconds, shortened, table
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import expand_hosts, fold_hosts

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sapwood.cli import present
 from sapwood.cli.failures import of_cluster, reporting
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.interrupts import noted_interrupts
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import output_console, print_json, table

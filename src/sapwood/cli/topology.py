@@ -15,7 +15,7 @@ from sapwood.cli.options import Debug, Json
 from sapwood.cli.present import FittingTable, print_json, seconds, shortened, write
 from sapwood.cli.status_tables import status_of
 from sapwood.client.link_measurement import measure_links
-from sapwood.contexts.launchers.choice import machines
+from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
 from sapwood.core.hostset import split_hosts

@@ -24,7 +24,7 @@ from sapwood.client.stream import Stream
 from sapwood.comm.messages import FilterAt
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.contexts.launchers.choice import absolute
+from sapwood.contexts.launchers.specs import absolute
 from sapwood.core import typed
 from sapwood.core.arguments import text
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
@@ -332,8 +332,8 @@ def attach(
         )
     chosen = chosen_settings(settings)
     if text(handle, "handle").startswith("sws1."):
-        from sapwood.roots.remote import (  # noqa: PLC0415 - cryptography is not needed here
-            connect_by,
+        from sapwood.roots.remote import connect_by  # noqa: PLC0415 - cryptography is seldom needed
+        from sapwood.roots.session_credential import (  # noqa: PLC0415 - as above
             read_credential,
         )
 

@@ -13,7 +13,7 @@ import msgspec
 from sapwood.client.hosts import new_control_tree
 from sapwood.code.runner.packages import packages_variables
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.contexts.launchers.choice import machines
+from sapwood.contexts.launchers.specs import machines
 from sapwood.core.errors import ArgumentError, ClosedError, ConfigurationError
 from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration

@@ -18,12 +18,13 @@ from sapwood.client.head_history import HeadHistory
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import AllocatingLauncher, Launcher, LimitedLauncher
-from sapwood.contexts.launchers.choice import cores_per_node, machines, new_launcher
+from sapwood.contexts.launchers.choice import cores_per_node, new_launcher
 from sapwood.contexts.launchers.dask import DaskLauncher
 from sapwood.contexts.launchers.kubernetes import IMAGE, KubernetesLauncher, PodOptions
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
+from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, SapwoodError

@@ -259,7 +259,7 @@ def merge_order(
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
     from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
     from sapwood.head_client.remote import SCHEME  # noqa: PLC0415 - as above
-    from sapwood.roots.remote import credential_text  # noqa: PLC0415 - as above
+    from sapwood.roots.session_credential import credential_text  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
         find_credential,
         find_holder_key,

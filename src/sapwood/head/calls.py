@@ -11,8 +11,8 @@ from sapwood.code.run_spec import RunSpec
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.component import ComponentView
-from sapwood.nodes.joining import NodeFacts
 from sapwood.nodes.messages import NodeActivity, NodeComponents
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.refusals import RefusedMachine
 from sapwood.security.rights import Rights
 from sapwood.session.invited import AgentEvent, InvitationView
@@ -57,6 +57,11 @@ COMMAND_ENDED = "command.ended"
 
 HEAD_GONE = "gone"
 """What a front end tells itself when the head is gone. Value: why."""
+
+
+def context(cluster: str) -> str:
+    """Return what a credential is shown for at a head."""
+    return f"{SERVICE_PROTOCOL} {cluster}"
 
 
 class Greeting(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,11 +28,6 @@ from sapwood.security.session_secrets import limited_secret
 _log = logger("head")
 
 
-def context(cluster: str) -> str:
-    """Return what a credential is shown for at a head."""
-    return f"{calls.SERVICE_PROTOCOL} {cluster}"
-
-
 class Visitor(Protocol):
     """A front end, as the gate sees it.
 
@@ -104,7 +99,7 @@ class Gate:
                 self._issuer,
                 self._cluster,
                 challenge,
-                context(self._cluster),
+                calls.context(self._cluster),
                 now=self._clock(),
                 denied=self._denials.__contains__,
             )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.core.errors import SapwoodError
@@ -19,7 +19,9 @@ from sapwood.core.futures import when_done
 from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
-from sapwood.nodes.control import NodeView
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import NodeView
 
 MAX_ASKED: Final = 32
 """Nodes that are asked at most for one glance."""

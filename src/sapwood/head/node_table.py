@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from sapwood.head.calls import NodeRecord
 from sapwood.head.reserved import is_reserved
 from sapwood.head.status import NodeCauses
-from sapwood.nodes.control import ControlTree, NodeView
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree, NodeView
 
 MAX_REMOVED = 100
 """The most removed nodes that are still listed, the last ones."""

@@ -25,9 +25,9 @@ import pwd
 from typing import Final
 
 from sapwood.comm.machine import boot_id
-from sapwood.contexts.launchers.choice import is_launched
+from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import SecurityError
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.rights import ADMIN, Rights
 
 _ROOT: Final = 0

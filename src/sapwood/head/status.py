@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,9 +15,11 @@ from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.component import ComponentView
 from sapwood.head import calls
 from sapwood.nodes import messages
-from sapwood.nodes.control import ControlTree
 from sapwood.nodes.port import interface_of
 from sapwood.session.options import PlacesChanged
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
 
 MAX_CAUSES = 10_000
 """Nodes of which a head remembers since when they are as they are, and why."""

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -34,9 +34,11 @@ from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import wanted
 from sapwood.head import calls
-from sapwood.nodes.control import ControlTree
 from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
 
 HTTP: Final = "http/1.1"
 """The protocol that browsers and scripts name (ALPN). Many proxies and libraries name none."""

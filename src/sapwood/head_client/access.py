@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -43,9 +43,9 @@ from sapwood.head.parts.rates import Rates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.reserved import refused
-from sapwood.head_client.connection import ServiceClient, UnixWay, WayToHead
+from sapwood.head_client.connection import ServiceClient
 from sapwood.head_client.numbers import NodeNumbers
-from sapwood.head_client.remote import SCHEME, TlsWay, places_of, show
+from sapwood.head_client.remote import SCHEME, TlsWay, show, way_to
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE
 from sapwood.nodes.port import HeadPort, SessionRootPort, interface_of
@@ -144,7 +144,7 @@ class HeadAccess:
 
     def _connected(self, number: int) -> tuple[ServiceClient, HeadFacts]:
         """Connect to the head that is there now; connections are counted."""
-        way, where, hint = _way_to(self._name, self._credential, self._heads)
+        way, where, hint = way_to(self._name, self._credential, self._heads)
         try:
             client = ServiceClient(way, self._noticed, partial(self._head_gone, number))
         except CommunicationError as error:
@@ -604,7 +604,7 @@ class HeadAccess:
 
     def _another_serves(self) -> bool:
         try:
-            way, _, _ = _way_to(self._name, self._credential, self._heads)
+            way, _, _ = way_to(self._name, self._credential, self._heads)
             client = ServiceClient(way)
         except SapwoodError:
             return False
@@ -676,35 +676,6 @@ class HeadAccess:
         for session in sessions:
             session.way_back()
         return True
-
-
-def _way_to(
-    name: str, credential: Capability | None, heads: Sequence[str]
-) -> tuple[WayToHead, str, str]:
-    """Return the way to a head, where it is, and what to do if it does not answer.
-
-    Args:
-        name: As users give it.
-        credential: What this side may do.
-        heads: Where else it may be, as the head of before said.
-
-    Raises:
-        NodeLostError: No head runs on this machine.
-        CommunicationError: The head of another machine is not reached.
-        SecurityError: It is on another machine, and no credential is given.
-    """
-    if name.startswith(SCHEME):
-        if credential is None:
-            raise SecurityError(
-                "a head on another machine wants to see a credential",
-                where=name,
-                hint="`sapwood credential issue --cluster NAME` on the head's machine makes one",
-            )
-        places = list(dict.fromkeys([*places_of(name), *heads]))
-        return TlsWay(places, credential.authority, name), name, "see whether it is up"
-    info = find_head(name)
-    hint = f"it may have been killed: {command('up', cluster=name)} starts it again"
-    return UnixWay(info.socket, name), f"process {info.pid}", hint
 
 
 def take_sockets(listening: socket.socket, take: TakeSocket) -> None:

@@ -17,12 +17,12 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsConnection, parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
-from sapwood.core.hints import DEFAULT_CLUSTER
+from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
 from sapwood.head import calls
-from sapwood.head.gate import context
+from sapwood.head.folder import find_head
 from sapwood.head.protocol.framing import plain
-from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.security.authority import HEAD, is_head, pin_of
 from sapwood.security.capabilities import Capability, HolderKey
 
@@ -159,6 +159,67 @@ def show(
     greeting = typed.convert(client.call_raw(calls.GREET, None, timeout), calls.Greeting)
     if way is not None:
         way.check(greeting)
-    shown = credential.show(greeting.challenge, context(greeting.cluster), holder)
+    shown = credential.show(greeting.challenge, calls.context(greeting.cluster), holder)
     answer = client.call_raw(calls.PRESENT, plain(shown), timeout)
     return typed.convert(answer, calls.RightsFacts)
+
+
+def way_to(
+    name: str, credential: Capability | None, heads: Sequence[str]
+) -> tuple[WayToHead, str, str]:
+    """Return the way to a head, where it is, and what to do if it does not answer.
+
+    Args:
+        name: As users give it.
+        credential: What this side may do.
+        heads: Where else it may be, as the head of before said.
+
+    Raises:
+        NodeLostError: No head runs on this machine.
+        CommunicationError: The head of another machine is not reached.
+        SecurityError: It is on another machine, and no credential is given.
+    """
+    if name.startswith(SCHEME):
+        if credential is None:
+            raise SecurityError(
+                "a head on another machine wants to see a credential",
+                where=name,
+                hint="`sapwood credential issue --cluster NAME` on the head's machine makes one",
+            )
+        places = list(dict.fromkeys([*places_of(name), *heads]))
+        return TlsWay(places, credential.authority, name), name, "see whether it is up"
+    info = find_head(name)
+    hint = f"it may have been killed: {command('up', cluster=name)} starts it again"
+    return UnixWay(info.socket, name), f"process {info.pid}", hint
+
+
+def open_client(
+    name: str, credential: Capability | None, holder: HolderKey | None, timeout: float
+) -> ServiceClient:
+    """Connect to a head for some calls.
+
+    Args:
+        name: As users give it.
+        credential: What this side may do.
+        holder: The key of its holder, if it names one.
+        timeout: Seconds that the head may take for each answer.
+
+    Raises:
+        NodeLostError: No head runs on this machine.
+        CommunicationError: It does not answer.
+        SecurityError: It refuses the credential.
+    """
+    way, where, hint = way_to(name, credential, [])
+    try:
+        client = ServiceClient(way)
+    except CommunicationError as error:
+        raise CommunicationError(
+            f"the head of the cluster '{name}' does not answer", where=where, hint=hint
+        ) from error
+    if credential is not None:
+        try:
+            show(client, credential, holder, way if isinstance(way, TlsWay) else None, timeout)
+        except BaseException:
+            client.close()
+            raise
+    return client

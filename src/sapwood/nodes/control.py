@@ -49,11 +49,11 @@ from sapwood.nodes.joining import (
     JoinAnswer,
     JoinRequest,
     JoinServer,
-    NodeFacts,
     check_clock,
     check_facts,
     check_python,
 )
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.nodes.port import HeadPort, SessionRootPort
 from sapwood.nodes.processes import SessionNodes, SessionOnNode

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import platform
 import re
 import socket
 import ssl
@@ -32,7 +30,6 @@ from typing import TypeVar
 import msgspec
 
 from sapwood.comm.loop import Loop, Timer
-from sapwood.comm.machine import boot_id
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import (
     TlsConnection,
@@ -41,7 +38,6 @@ from sapwood.comm.transport.tls import (
     parse_address,
 )
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.contexts.process import c_library
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -51,9 +47,8 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.core.failures import start_thread
-from sapwood.environment.cores import usable_cores
-from sapwood.environment.folders import heads_folder
 from sapwood.environment.settings import RestartSettings
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation
@@ -117,52 +112,6 @@ T = TypeVar("T")
 
 _SIZE = struct.Struct("<I")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a machine says of itself.
-
-    Attributes:
-        name: What it calls itself; a label, not an identity.
-        pid: Of its daemon.
-        user: Who runs it.
-        python: Version of its Python.
-        architecture: Of its processor.
-        cores: How many processes may run at once.
-        clock: Its time, seconds since 1970.
-        addresses: Where it could be reached.
-        c_library: Name and version of its C library.
-        boot: Its :func:`~sapwood.comm.machine.boot_id`.
-        has_head: Whether its user runs a head, whose folder processes of a node can read.
-    """
-
-    name: str
-    pid: int
-    user: str
-    python: str
-    architecture: str
-    cores: int
-    clock: float
-    addresses: list[str] = []
-    c_library: str = ""
-    boot: str = ""
-    has_head: bool = False
-
-    @classmethod
-    def here(cls, name: str = "") -> NodeFacts:
-        """Return those of this machine, which is called as it calls itself without a name."""
-        return cls(
-            name=name or socket.gethostname(),
-            pid=os.getpid(),
-            user=str(os.geteuid()),
-            python=platform.python_version(),
-            architecture=platform.machine(),
-            cores=usable_cores(),
-            clock=time.time(),
-            c_library=c_library(),
-            boot=boot_id(),
-            has_head=any(heads_folder().glob("*/head.json")),
-        )
 
 
 def check_label(name: str) -> None:

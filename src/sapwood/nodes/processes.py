@@ -18,7 +18,7 @@ from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.nodes import messages
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter, RootPort
 

@@ -14,8 +14,9 @@ from queue import SimpleQueue
 import msgspec
 
 from sapwood.contexts.launchers.base import AllocatingLauncher, LimitedLauncher
-from sapwood.contexts.launchers.choice import machines, new_launcher
+from sapwood.contexts.launchers.choice import new_launcher
 from sapwood.contexts.launchers.held import HeldLauncher
+from sapwood.contexts.launchers.specs import machines
 from sapwood.core.errors import CancelledError, ResourceError, SapwoodError
 from sapwood.core.failures import new_thread, start_thread
 from sapwood.core.shown import shown

@@ -39,7 +39,8 @@ from sapwood.roots.attached import Connect, RootAddress
 from sapwood.roots.joint_stream import JointStream, StreamPart, filters_of_part
 from sapwood.roots.merge_line import MergeLine
 from sapwood.roots.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
-from sapwood.roots.remote import connect_by, read_credential
+from sapwood.roots.remote import connect_by
+from sapwood.roots.session_credential import read_credential
 
 LONGEST_SPLIT = 86_400.0
 """Seconds for which a split waits for open waves at most."""

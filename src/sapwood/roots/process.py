@@ -20,7 +20,7 @@ import msgspec
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
-from sapwood.contexts.launchers.choice import is_launched
+from sapwood.contexts.launchers.specs import is_launched
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError

@@ -7,19 +7,15 @@ proves by a secret that it may attach. All of this is in a credential, one line 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsPort, connect_unnamed, is_another
-from sapwood.core import typed
-from sapwood.core.errors import ClosedError, CommunicationError, InputError
+from sapwood.core.errors import ClosedError, CommunicationError
 from sapwood.core.failures import new_thread
 from sapwood.head import calls
 from sapwood.head.parts.links import Links
@@ -33,39 +29,8 @@ from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.shared_reactor import SharedReactor
 
-PREFIX = "sws1."
-"""How the text of a credential begins."""
-
 CALL_TIMEOUT = 10.0
 """Seconds that a head may take for what it does at once."""
-
-_read: Callable[[bytes], calls.SessionCredential] = typed.unpacker(calls.SessionCredential)
-
-
-def credential_text(credential: calls.SessionCredential) -> str:
-    """Return a credential as one line of text, which is a secret.
-
-    Example:
-        >>> made = calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"])
-        >>> read_credential(credential_text(made)) == made
-        True
-    """
-    return PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(credential)).decode("ascii")
-
-
-def read_credential(text: str) -> calls.SessionCredential:
-    """Return the credential that a text is.
-
-    Raises:
-        InputError: It is none.
-    """
-    try:
-        return _read(base64.urlsafe_b64decode(text.strip().removeprefix(PREFIX)))
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise InputError(
-            "this is no credential of a session",
-            hint="copy the whole line that `sapwood session credential SESSION` shows",
-        ) from error
 
 
 def connect_by(

@@ -52,6 +52,18 @@ def test_help_loads_no_command() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "most"), [(("session", "list"), 120), (("node", "join", "no-token"), 40)]
+)
+def test_a_command_loads_little(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], most: int
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    loaded = modules_of(*words)
+    assert len([name for name in loaded if name.startswith("sapwood.")]) < most
+    assert "numpy" not in loaded
+
+
+@pytest.mark.parametrize(
     "words", [*((name,) for name in COMMANDS), *(("node", name) for name in node_commands.COMMANDS)]
 )
 def test_a_command_can_be_loaded_and_says_what_the_list_says(words: tuple[str, ...]) -> None:

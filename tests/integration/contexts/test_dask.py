@@ -17,9 +17,9 @@ from tests.system.hosts.network import until
 
 import sapwood
 from sapwood.contexts.launchers.allocation import AllocationState
-from sapwood.contexts.launchers.choice import machines
 from sapwood.contexts.launchers.dask import DaskLauncher
 from sapwood.contexts.launchers.dask_holder import machines_of
+from sapwood.contexts.launchers.specs import machines
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.environment.settings import CommSettings, NodeSettings, Settings
 from sapwood.testing.launchers import CHECKS

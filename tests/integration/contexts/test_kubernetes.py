@@ -16,7 +16,6 @@ from tests.system.hosts.network import until
 
 import sapwood
 from sapwood.contexts.launchers.allocation import AllocationState
-from sapwood.contexts.launchers.choice import machines
 from sapwood.contexts.launchers.kubernetes import (
     IMAGE,
     KubernetesLauncher,
@@ -24,6 +23,7 @@ from sapwood.contexts.launchers.kubernetes import (
     PodView,
     job_of,
 )
+from sapwood.contexts.launchers.specs import machines
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.environment.settings import CommSettings, NodeSettings, Settings
 from sapwood.testing.launchers import CHECKS

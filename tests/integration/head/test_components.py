@@ -16,7 +16,7 @@ import pytest
 
 import sapwood
 from sapwood.cli import component_command
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import ConfigurationError, InputError
 from sapwood.environment.component import ComponentAction, ComponentView

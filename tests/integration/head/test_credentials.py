@@ -38,8 +38,8 @@ from sapwood.core.topology import ROOT
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, node_table, service
+from sapwood.head.calls import context
 from sapwood.head.folder import head_folder
-from sapwood.head.gate import context
 from sapwood.head.head import SLOW_CALLS, Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.parts import orders
@@ -63,9 +63,10 @@ from sapwood.head_client.connection import ServiceClient
 from sapwood.head_client.remote import TlsWay
 from sapwood.head_client.staging import Staging
 from sapwood.nodes import messages
-from sapwood.nodes.joining import JoinRequest, NodeFacts
+from sapwood.nodes.joining import JoinRequest
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.roots.making import session_options, site_variables
-from sapwood.roots.remote import credential_text
+from sapwood.roots.session_credential import credential_text
 from sapwood.security.authority import make_request, places_id
 from sapwood.security.capabilities import (
     Capability,

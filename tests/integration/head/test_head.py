@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood.cli.head_connection import connected
+from sapwood.cli.head_access import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import CommunicationError, NodeLostError
 from sapwood.environment.settings import NodeSettings, Settings

@@ -24,7 +24,7 @@ from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.roots.attached import AttachedSession
-from sapwood.roots.remote import credential_text, read_credential
+from sapwood.roots.session_credential import credential_text, read_credential
 from sapwood.security.authority import Authority
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ALL_RIGHTS

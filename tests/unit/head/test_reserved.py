@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sapwood.head.reserved import is_reserved, may_use_reserved, runs_as_head_user
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.rights import ALL_RIGHTS, ROLES, Rights
 
 OTHER = next(one for one in pwd.getpwall() if one.pw_uid not in {0, os.geteuid()})

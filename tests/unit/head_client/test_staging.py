@@ -29,7 +29,7 @@ from sapwood.head_client.staging import UNDER_WAY, WINDOW, Staging, folded, sour
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.file_trees import FileTree, read_tree
-from sapwood.nodes.joining import NodeFacts
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.stage_store import StageStore
 
 Refuse = Callable[[int, str], SapwoodError | None]

@@ -30,12 +30,12 @@ from sapwood.nodes.joining import (
     JoinGreeting,
     JoinRefused,
     JoinRequest,
-    NodeFacts,
     check_clock,
     check_facts,
     check_python,
     join,
 )
+from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request
 from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import JoinToken

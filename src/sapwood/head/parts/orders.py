@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sapwood.contexts.launchers.choice import is_launched
+from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import ConfigurationError, ProtocolError
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.head.calls import NodeOrder

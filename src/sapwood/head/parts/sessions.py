@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.contexts.launchers.choice import is_launched, names_machines
+from sapwood.contexts.launchers.specs import is_launched, names_machines
 from sapwood.core.errors import SecurityError
 from sapwood.head.calls import (
     CreateSession,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head.protocol.call import HeadPart, call
-from sapwood.nodes.control import ControlTree
 from sapwood.security.rights import ADMIN
 from sapwood.security.tokens import LIFETIME
+
+if TYPE_CHECKING:
+    from sapwood.nodes.control import ControlTree
 
 SHORTEST_LIFE: Final = 1.0
 LONGEST_LIFE: Final = 30 * 24 * 3600.0

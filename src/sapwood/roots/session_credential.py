@@ -1,0 +1,43 @@
+"""The credential of a session as a line of text: all that a client on another machine needs."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import msgspec
+
+from sapwood.core import typed
+from sapwood.core.errors import InputError
+from sapwood.head import calls
+
+PREFIX = "sws1."
+"""How the text of a credential begins."""
+
+_read: Callable[[bytes], calls.SessionCredential] = typed.unpacker(calls.SessionCredential)
+
+
+def credential_text(credential: calls.SessionCredential) -> str:
+    """Return a credential as one line of text, which is a secret.
+
+    Example:
+        >>> made = calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"])
+        >>> read_credential(credential_text(made)) == made
+        True
+    """
+    return PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(credential)).decode("ascii")
+
+
+def read_credential(text: str) -> calls.SessionCredential:
+    """Return the credential that a text is.
+
+    Raises:
+        InputError: It is none.
+    """
+    try:
+        return _read(base64.urlsafe_b64decode(text.strip().removeprefix(PREFIX)))
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InputError(
+            "this is no credential of a session",
+            hint="copy the whole line that `sapwood session credential SESSION` shows",
+        ) from error
