@@ -46,7 +46,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def here(cls, name: str = "") -> NodeFacts:
-        """Return those of this machine, which is called as it calls itself without a name."""
+        """Return the facts of this machine; without a name it is called by its host name."""
         return cls(
             name=name or socket.gethostname(),
             pid=os.getpid(),

@@ -38,6 +38,6 @@ def read_credential(text: str) -> calls.SessionCredential:
         return _read(base64.urlsafe_b64decode(text.strip().removeprefix(PREFIX)))
     except (ValueError, msgspec.MsgspecError) as error:
         raise InputError(
-            "this is no credential of a session",
+            "this is not a credential of a session",
             hint="copy the whole line that `sapwood session credential SESSION` shows",
         ) from error
