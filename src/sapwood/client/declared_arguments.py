@@ -46,11 +46,11 @@ def with_fields(
 def _documented(text: str, kind: Any) -> str:
     """Return a docstring with the descriptions of arguments in place of the struct's."""
     before, line, rest = inspect.cleandoc(text).partition(ARGUMENTS)
-    after = rest[rest.index("\n\n") :]
+    _, blank, after = rest.partition("\n\n")
     described = [
         textwrap.fill(
             f"{one.name}: {one.described()}", 96, initial_indent=" " * 4, subsequent_indent=" " * 8
         )
         for one in option_fields(kind)
     ]
-    return "\n".join([before + line, *described]) + after
+    return "\n".join([before + line, *described]) + blank + after
