@@ -19,6 +19,7 @@ from tests.system.hosts.network import until
 
 import sapwood
 from sapwood.code.cache import BuildCache
+from sapwood.compat.lizard import events
 from sapwood.compat.lizard.client import LizardClient
 from sapwood.compat.lizard.directory import read_directory
 from sapwood.compat.lizard.gate import ApiGate
@@ -311,6 +312,96 @@ def test_a_state_that_is_never_updated_fails_its_run_only(
         assert "update_global_state did not return within 2 s" in event["result"]["error"]
         checksum = api.register(EXAMPLES / "column_sums")["result"]["checksum"]
         assert api.event(f"/runtimes/{checksum}", **inputs)["status"] == "success"
+
+
+ENDLESS = {**SUMS, "max_iterations": 10**9}
+"""Settings with which a program never sets ``done``."""
+
+
+class Runs:
+    """Runs of a program that never end, and of the same program that do."""
+
+    def __init__(self, api: Asked, folder: Path = EXAMPLES / "column_sums") -> None:
+        self.api = api
+        self.checksum = api.register(folder)["result"]["checksum"]
+
+    def begin(self, settings: dict[str, Any]) -> str:
+        _, inputs = prepared("column_sums", settings)
+        event_id: str = self.api.post(f"/runtimes/{self.checksum}", **inputs).json()["event_id"]
+        return event_id
+
+    def status(self, event_id: str) -> str:
+        return str(self.api.get(f"/events/{event_id}").json()["status"])
+
+    def running(self) -> str:
+        """Begin a run that never ends, and return its event when it runs."""
+        event_id = self.begin(ENDLESS)
+        until(lambda: self.status(event_id) == "running")
+        return event_id
+
+    def error(self, event_id: str) -> str:
+        """Wait until a run has failed, and return why."""
+        until(lambda: self.status(event_id) in {"success", "failure"})
+        found = self.api.get(f"/events/{event_id}").json()
+        return str(found["result"].get("error"))
+
+
+def test_one_run_can_be_cancelled(server: Asked) -> None:
+    runs = Runs(server)
+    first, second, third = runs.running(), runs.begin(ENDLESS), runs.begin(SUMS)
+    assert [runs.status(each) for each in (second, third)] == ["pending", "pending"]
+    assert server.http.delete(f"/events/{second}").text == "ok"
+    assert runs.error(second) == "CancelledError: the event was cancelled before its turn came"
+    assert server.http.delete(f"/events/{first}").text == "ok"
+    assert runs.error(first) == "CancelledError: the event was cancelled while it ran"
+    assert runs.error(third) == "None", "and what waited behind it is done"
+    answer = server.http.delete(f"/events/{first}")
+    assert (answer.status_code, "this event is over" in answer.text) == (400, True)
+    assert server.http.delete(f"/events/{'0' * 32}").status_code == 404
+
+
+def test_runs_of_a_removed_program_are_cancelled(server: Asked) -> None:
+    runs = Runs(server)
+    running, waiting = runs.running(), runs.begin(ENDLESS)
+    assert server.http.delete(f"/programs/{runs.checksum}").text == "ok"
+    assert "while it ran" in runs.error(running)
+    assert "before its turn came" in runs.error(waiting)
+
+
+def test_a_call_that_does_not_return_is_cancelled(
+    server: Asked, copy_of: Callable[..., Path]
+) -> None:
+    begin = "def update_global_state(global_params, aggregation_result, global_state):"
+    stuck = copy_of(
+        "column_sums", {"python_funcs.py": [(begin, f"{begin}\n    while True:\n        pass\n")]}
+    )
+    runs = Runs(server, stuck)
+    running = runs.running()
+    assert server.http.delete(f"/events/{running}").text == "ok"
+    assert "while it ran" in runs.error(running)
+    assert Runs(server).error(running) == runs.error(running), "other programs are registered"
+
+
+def test_a_second_request_to_end_ends_what_runs(server: Asked) -> None:
+    runs = Runs(server)
+    running, waiting = runs.running(), runs.begin(ENDLESS)
+    ending = server.get("/shutdown").json()["event_id"]
+    assert runs.status(running) == "running", "earlier events are done first"
+    assert server.get("/shutdown").json()["event_id"] == ending
+    assert "while it ran" in runs.error(running)
+    assert "before its turn came" in runs.error(waiting)
+    until(lambda: runs.status(ending) == "success")
+
+
+def test_a_request_to_end_waits_for_a_limited_time(
+    server: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "SHUTDOWN_LIMIT", 0.1)
+    runs = Runs(server)
+    running = runs.running()
+    ending = server.get("/shutdown").json()["event_id"]
+    assert "while it ran" in runs.error(running)
+    until(lambda: runs.status(ending) == "success")
 
 
 def test_bodies_that_are_no_objects_are_refused(server: Asked) -> None:

@@ -130,10 +130,14 @@ def common_routes(worker: EventWorker) -> list[BaseRoute]:
         return answer_text("imok")
 
     async def shutdown(_request: Request) -> Response:
-        return event_created(worker, "req_shutdown")
+        return answer_json({"event_id": (await run_in_threadpool(worker.shut_down)).id})
 
     async def event(request: Request) -> Response:
-        found = worker.get(request.path_params["event_id"])
+        event_id = request.path_params["event_id"]
+        if request.method == "DELETE":
+            known = await run_in_threadpool(worker.cancel, event_id)
+            return answer_text("ok") if known else answer_error(404)
+        found = worker.get(event_id)
         if found is None:
             return answer_error(404)
         return Response(found, media_type="application/json")
@@ -141,7 +145,7 @@ def common_routes(worker: EventWorker) -> list[BaseRoute]:
     return [
         Route("/ruok", ruok),
         Route("/shutdown", shutdown),
-        Route("/events/{event_id}", event),
+        Route("/events/{event_id}", event, methods=["GET", "DELETE"]),
     ]
 
 

@@ -25,7 +25,7 @@ from sapwood.compat.lizard.api import (
     common_routes,
     event_created,
 )
-from sapwood.compat.lizard.events import ApiEvent, EventWorker
+from sapwood.compat.lizard.events import SHUTDOWN, ApiEvent, EventWorker
 from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.programs import RegisteredPrograms
 from sapwood.compat.lizard.remote import RemoteServer
@@ -75,7 +75,7 @@ class LizardClient:
             "init_runtime": self._init_runtime,
             "run_iteration": self._run_iteration,
             "delete_runtime": self._delete_runtime,
-            "req_shutdown": self._end,
+            SHUTDOWN: self._end,
         }
         self.worker = EventWorker(handlers, self._teller.changed, on_end)
         runtime = "/runtimes/{checksum}/{runtime}"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sapwood.compat.lizard.patience import CALL_LIMIT, overseen
-from sapwood.core.errors import ClosedError, ResourceError, SapwoodError
-from sapwood.core.failures import new_thread
+from sapwood.core.errors import ClosedError, InputError, ResourceError, SapwoodError
+from sapwood.core.failures import new_thread, start_thread
 from sapwood.core.shown import shown
 from sapwood.core.states import StateTable
 from sapwood.environment.logs import logger
@@ -36,6 +36,12 @@ MAX_FINAL_BYTES: Final = 2**30
 
 CLOSING: Final = 10.0
 """Seconds that the event which is done now gets to end."""
+
+SHUTDOWN: Final = "req_shutdown"
+"""The kind of the request to end."""
+
+SHUTDOWN_LIMIT: Final = 60.0
+"""Seconds that earlier events may still take after a request to end."""
 
 
 class EventStatus(enum.Enum):
@@ -65,6 +71,9 @@ TRANSITIONS: StateTable[EventStatus, EventChange] = StateTable(
     },
 )
 """A pending event fails when the server ends before its turn comes."""
+
+CANCELLED: Final = "CancelledError: the event was cancelled"
+"""How the error of an event begins that was cancelled."""
 
 FINAL: Final = frozenset({EventStatus.SUCCESS.value, EventStatus.FAILURE.value})
 """The statuses after which nothing more happens."""
@@ -135,6 +144,7 @@ class EventWorker:
         handlers: What to do, by kind.
         on_change: Told of events that are new, and of those that are final.
         on_end: Told that nothing more is done.
+        on_cancel: Ends what a running event does, and returns whether that is possible.
         call_limit: Seconds that each call of a program's own function may take in this process.
     """
 
@@ -143,9 +153,15 @@ class EventWorker:
         handlers: Mapping[str, Handler],
         on_change: Callable[[ApiEvent], object] | None = None,
         on_end: Callable[[], object] | None = None,
+        on_cancel: Callable[[ApiEvent], bool] = lambda _event: False,
         call_limit: float = CALL_LIMIT,
     ) -> None:
         self._handlers = handlers
+        self._on_cancel = on_cancel
+        self._running: ApiEvent | None = None
+        self._cancelled: ApiEvent | None = None
+        self._shutdown: ApiEvent | None = None
+        self._ended = False
         self._call_limit = call_limit
         self._on_change = on_change or (lambda _event: None)
         self._on_end = on_end or (lambda: None)
@@ -187,6 +203,67 @@ class EventWorker:
         event = self._events.get(event_id)
         return None if event is None else event.text
 
+    def cancel(self, event_id: str) -> bool:
+        """Let an event fail that waits or runs; return whether there is such an event.
+
+        Raises:
+            InputError: It is over, or what it does cannot be ended.
+        """
+        event = self._events.get(event_id)
+        if event is None:
+            return False
+        if not self.cancel_where(lambda each: each is event):
+            what = (
+                "is over" if event.is_final else f"cannot be cancelled while it runs: {event.kind}"
+            )
+            raise InputError(f"this event {what}", where=event_id)
+        return True
+
+    def cancel_where(self, chosen: Callable[[ApiEvent], bool]) -> int:
+        """Let those of some events fail that wait or run; return how many these are."""
+        with self._changed:
+            waiting = [each for each in self._waiting if chosen(each)]
+            for event in waiting:
+                self._waiting.remove(event)
+            running = self._running
+            if running is not None and not chosen(running):
+                running = None
+        for event in waiting:
+            event.change(EventChange.FAIL, {"error": f"{CANCELLED} before its turn came"})
+            self._keep(event)
+        if running is None or not self._on_cancel(running):
+            return len(waiting)
+        self._cancelled = running
+        return len(waiting) + 1
+
+    def shut_down(self) -> ApiEvent:
+        """Have the worker end after all earlier events, or in ``SHUTDOWN_LIMIT`` seconds.
+
+        A second request ends it as soon as the running event is cancelled.
+
+        Raises:
+            ResourceError: Too much waits already.
+            ClosedError: Nothing more is done.
+        """
+        with self._changed:
+            asked = self._shutdown
+            if asked is None:
+                self._shutdown = self.submit(SHUTDOWN, {})
+        if asked is None:
+            start_thread("sapwood-shutdown", self._shut_down_in_time)
+        else:
+            self._hurry()
+        return asked or self._shutdown
+
+    def _shut_down_in_time(self) -> None:
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._ended, SHUTDOWN_LIMIT)
+        if not ended:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self.cancel_where(lambda each: each.kind != SHUTDOWN)
+
     def finish(self) -> None:
         """Take no more events; those that wait are done."""
         with self._changed:
@@ -211,29 +288,39 @@ class EventWorker:
         while (event := self._next()) is not None:
             self._do(event)
             self._keep(event)
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
         self._on_end()
 
     def _next(self) -> ApiEvent | None:
         """Wait for an event; None when there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            return self._waiting.popleft() if self._waiting else None
+            self._running = self._waiting.popleft() if self._waiting else None
+            return self._running
 
     def _do(self, event: ApiEvent) -> None:
         event.change(EventChange.BEGIN)
         began = time.perf_counter()
         try:
             handler = self._handlers[event.kind]
-            result = overseen(lambda: handler(event.data), self._call_limit)
+            result = overseen(
+                lambda: handler(event.data),
+                lambda: 0.0 if self._cancelled is event else self._call_limit,
+            )
             event.change(EventChange.SUCCEED, result, time.perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - the client gets it
-            _log.warning("event failed", type=event.kind, id=event.id, error=shown(error))
-            event.change(EventChange.FAIL, {"error": describe(error)}, time.perf_counter() - began)
+            text = f"{CANCELLED} while it ran" if self._cancelled is event else describe(error)
+            _log.warning("event failed", type=event.kind, id=event.id, error=text)
+            event.change(EventChange.FAIL, {"error": text}, time.perf_counter() - began)
 
     def _keep(self, event: ApiEvent) -> None:
         """Keep a final event for those who ask for it, and forget the oldest ones."""
         event.data = {}
         with self._changed:
+            if self._running is event:
+                self._running = None
             self._waiting_bytes -= event.nbytes
             self._final.append(event)
             self._final_bytes += len(event.text)

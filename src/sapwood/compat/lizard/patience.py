@@ -68,12 +68,12 @@ def noted(name: str) -> Iterator[None]:
         del _calls[thread]
 
 
-def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
+def overseen(function: Callable[[], T], limit: Callable[[], float] = lambda: CALL_LIMIT) -> T:
     """Do something that calls functions of a program, on a separate thread; return its result.
 
     Args:
         function: It; what it calls may be in other threads, too.
-        limit: Seconds that each call may take.
+        limit: Returns the seconds that each call may take; asked again and again.
 
     Raises:
         TimeLimitError: A call took longer. It was interrupted; if it did not notice, its thread is
@@ -91,9 +91,10 @@ def overseen(function: Callable[[], T], limit: float = CALL_LIMIT) -> T:
     late = ""
     while not wait([answer], LOOK).done:
         for thread, call in tuple(_calls.items()):
-            if thread in _given_up or time.monotonic() - call.since < limit:
+            allowed = limit()
+            if thread in _given_up or time.monotonic() - call.since < allowed:
                 continue
-            late = f"{call.name} did not return within {limit:g} s"
+            late = f"{call.name} did not return within {allowed:g} s"
             if not call.interrupted:
                 call.interrupted = time.monotonic()
                 _interrupt(thread)

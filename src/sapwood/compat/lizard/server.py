@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -26,7 +27,7 @@ from sapwood.compat.lizard.api import (
     event_created,
 )
 from sapwood.compat.lizard.clients import MAX_AGENTS, Clients
-from sapwood.compat.lizard.events import FINAL, EventWorker
+from sapwood.compat.lizard.events import FINAL, SHUTDOWN, ApiEvent, EventWorker
 from sapwood.compat.lizard.gate import ApiGate
 from sapwood.compat.lizard.launch import start
 from sapwood.compat.lizard.patience import CALL_LIMIT
@@ -68,14 +69,17 @@ class LizardServer:
         self._seed = seed
         self._lock = threading.Lock()
         self._run: Run | None = None
+        self._unwanted: Mapping[str, Any] | None = None
         self._closed = False
         self.clients = Clients(cluster)
         handlers = {
             "register_prog": self._register,
             "run_program": self._run_program,
-            "req_shutdown": self._end,
+            SHUTDOWN: self._end,
         }
-        self.worker = EventWorker(handlers, on_end=on_end, call_limit=call_limit)
+        self.worker = EventWorker(
+            handlers, on_end=on_end, on_cancel=self._cancel, call_limit=call_limit
+        )
         self.application: Starlette = application(
             [
                 *common_routes(self.worker),
@@ -110,15 +114,25 @@ class LizardServer:
         run = start(self._cluster, checked, params, dataset, seed=self._seed)
         with self._lock:
             self._run = run
-            if self._closed:
+            if self._closed or self._unwanted is data:
                 run.cancel()
         try:
             return run.result()
         finally:
             with self._lock:
-                self._run = None
+                self._run = self._unwanted = None
             facts = run.progress
             _log.info("run over", run=run.name, state=facts.state.value, iterations=facts.iteration)
+
+    def _cancel(self, event: ApiEvent) -> bool:
+        """End a run; nothing else that runs can be ended."""
+        if event.kind != "run_program":
+            return False
+        with self._lock:
+            self._unwanted = event.data  # the run may not have begun yet
+            if self._run is not None:
+                self._run.cancel()
+        return True
 
     def _end(self, _data: Mapping[str, Any]) -> dict[str, Any]:
         self.worker.finish()
@@ -164,7 +178,14 @@ class LizardServer:
         return event_created(self.worker, "register_prog", body.data, body.nbytes)
 
     async def _program(self, request: Request) -> Response:
-        return await program_answer(request, self._programs)
+        answer = await program_answer(request, self._programs)
+        if request.method == "DELETE" and answer.status_code == HTTPStatus.OK:
+            checksum = request.path_params["checksum"].lower()
+            await run_in_threadpool(
+                self.worker.cancel_where,
+                lambda event: event.data.get("checksum", "").lower() == checksum,
+            )
+        return answer
 
     async def _runtime(self, request: Request) -> Response:
         body = await body_of(request)

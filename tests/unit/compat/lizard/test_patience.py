@@ -33,9 +33,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_what_returns_is_returned_and_what_is_raised_is_raised(quick: None) -> None:
     del quick
-    assert overseen(lambda: 3, SOON) == 3
+    assert overseen(lambda: 3, lambda: SOON) == 3
     with pytest.raises(ZeroDivisionError):
-        overseen(lambda: 1 // 0, SOON)
+        overseen(lambda: 1 // 0, lambda: SOON)
 
 
 def test_only_calls_of_programs_are_limited(quick: None) -> None:
@@ -43,14 +43,14 @@ def test_only_calls_of_programs_are_limited(quick: None) -> None:
     waited = threading.Event()
     timer = threading.Timer(3 * SOON, waited.set)
     timer.start()
-    assert overseen(lambda: waited.wait(PATIENCE), SOON)
+    assert overseen(lambda: waited.wait(PATIENCE), lambda: SOON)
     timer.join()
 
 
 def test_a_loop_is_interrupted_though_the_program_catches_all_exceptions(quick: None) -> None:
     del quick
     with pytest.raises(TimeLimitError, match=r"update_global_state did not return within 0\.05 s"):
-        overseen(for_ever, SOON)
+        overseen(for_ever, lambda: SOON)
 
 
 def test_a_call_in_another_thread_counts_too(quick: None) -> None:
@@ -71,7 +71,7 @@ def test_a_call_in_another_thread_counts_too(quick: None) -> None:
             ended.append(error)
 
     with pytest.raises(TimeLimitError, match="update_global_state"):
-        overseen(begin, SOON)
+        overseen(begin, lambda: SOON)
 
 
 def test_what_does_not_notice_is_left_alone_and_nobody_waits_for_it(quick: None) -> None:
@@ -84,9 +84,9 @@ def test_what_does_not_notice_is_left_alone_and_nobody_waits_for_it(quick: None)
         over.set()  # not reached: the exception is raised when it comes back
 
     with pytest.raises(TimeLimitError, match="aggregate did not return"):
-        overseen(waits, SOON)
+        overseen(waits, lambda: SOON)
     assert left_alone()
-    assert overseen(lambda: 4, SOON) == 4, "and the next one is done"
+    assert overseen(lambda: 4, lambda: SOON) == 4, "and the next one is done"
     go.set()
     for thread in threading.enumerate():
         if thread.name == "sapwood-overseen":
