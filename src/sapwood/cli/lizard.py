@@ -10,7 +10,7 @@ import typer
 from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json, assignments, run_settings
 from sapwood.cli.present import print_json, table, write
-from sapwood.environment.units import describe_size
+from sapwood.environment.units import describe_size, parse_duration
 
 if TYPE_CHECKING:
     from sapwood.compat.lizard.hardware import DeviceAttributes
@@ -31,10 +31,16 @@ Token = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="File with the token that requests must show."),
 ]
-Keep = Annotated[
-    bool, typer.Option("--keep", "-k", help="Keep the folder of registered programs at the end.")
-]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done, on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+RunTimeLimit = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Longest time of a whole run, for example 10min."),
+]
+MaxIterations = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="End a run after N iterations, with the result so far."),
+]
 Configured = Annotated[
     list[str] | None,
     typer.Option(
@@ -75,14 +81,8 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
             metavar="N", min=0, max=2**63 - 1, help="Seed of the random numbers of the program."
         ),
     ] = 0,
-    run_time_limit: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Longest time of the whole run, for example 10min."),
-    ] = None,
-    max_iterations: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="End after N iterations, with the result so far."),
-    ] = None,
+    run_time_limit: RunTimeLimit = None,
+    max_iterations: MaxIterations = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print what the runner module prints, not more.")
     ] = False,
@@ -100,13 +100,9 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.lizard_command import LizardRequest, execute  # noqa: PLC0415 - --help is fast
 
-        given = {
-            "cluster.agents": agents,
-            "cluster.fanout": fanout,
-            "limits.run_time": run_time_limit,
-            "limits.iterations": max_iterations,
-        }
+        given = {"cluster.agents": agents, "cluster.fanout": fanout}
         flags = {key: value for key, value in given.items() if value is not None}
+        flags |= _limits(run_time_limit, max_iterations)
         request = LizardRequest(
             folder=folder,
             runner=runner,
@@ -173,7 +169,13 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
             metavar="N", min=0, max=2**63 - 1, help="Seed of the random numbers of the programs."
         ),
     ] = 0,
-    keep: Keep = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", "-k", help="Keep its programs also with --port 0."),
+    ] = False,
+    run_time_limit: RunTimeLimit = None,
+    max_iterations: MaxIterations = None,
+    quiet: Quiet = False,
     verbose: Verbose = False,
     configuration: Configured = None,
     as_json: Json = False,
@@ -181,7 +183,12 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
 ) -> None:
     """Serve lizard-slayer's API: programs are registered and run by HTTP.
 
-    Its agents and its clients' agents run them.
+    Its agents and its clients' agents run them, one run after the other.
+    The next server of the same port knows its programs.
+
+    DELETE /events/ID cancels a run of a program that never sets done.
+    --run-time-limit and --max-iterations end all such runs.
+    --config limits.time=TIME limits each call of a program's function.
     """
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
@@ -200,7 +207,9 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
                 key=key,
                 seed=seed,
                 keep=keep,
-                flags=_logged(configuration, verbose=verbose),
+                quiet=quiet,
+                flags=_logged(configuration, verbose=verbose)
+                | _limits(run_time_limit, max_iterations),
                 as_json=as_json,
             )
         )
@@ -246,13 +255,20 @@ def client(  # noqa: PLR0913 - each parameter is one option of the command line
         int,
         typer.Option(metavar="PORT", min=0, max=65535, help="Its own, on loopback; default: free."),
     ] = 0,
-    keep: Keep = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", "-k", help="Keep the folder of its programs at the end.")
+    ] = False,
+    retry: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="How long to look for the server again after its end."),
+    ] = "60s",
+    quiet: Quiet = False,
     verbose: Verbose = False,
     configuration: Configured = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Bring the agents of this machine to a server, until one of both ends."""
+    """Bring the agents of this machine to a server, also to one that was started again."""
     with reported(debug=debug, as_json=as_json):
         from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
             ClientRequest,
@@ -272,10 +288,18 @@ def client(  # noqa: PLR0913 - each parameter is one option of the command line
                 token=token,
                 certificate=certificate,
                 keep=keep,
+                retry=parse_duration(retry),
+                quiet=quiet,
                 flags=_logged(configuration, verbose=verbose),
                 as_json=as_json,
             )
         )
+
+
+def _limits(run_time: str | None, iterations: int | None) -> dict[str, Any]:
+    """Return settings by which runs end that would not end otherwise."""
+    given = {"limits.run_time": run_time, "limits.iterations": iterations}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _logged(configuration: list[str] | None, *, verbose: bool) -> dict[str, Any]:

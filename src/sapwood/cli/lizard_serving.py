@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +40,7 @@ from sapwood.core.hints import command_line
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
+from sapwood.environment.folders import data_folder
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.server.peers import is_loopback
@@ -61,6 +63,7 @@ class ServingRequest(msgspec.Struct, frozen=True, kw_only=True):
         certificate: For a server, its certificate; for a client, the one that it trusts.
         key: File with the key of the server's certificate.
         keep: Whether registered programs stay behind.
+        quiet: Whether only errors are printed.
         flags: Settings.
         as_json: Whether what it says is JSON.
     """
@@ -72,6 +75,7 @@ class ServingRequest(msgspec.Struct, frozen=True, kw_only=True):
     certificate: Path | None = None
     key: Path | None = None
     keep: bool = False
+    quiet: bool = False
     flags: dict[str, Any] = {}
     as_json: bool = False
 
@@ -91,12 +95,14 @@ class ClientRequest(ServingRequest, frozen=True, kw_only=True):
         gpu: Whether GPUs are used.
         cuda_bin: Folder of the CUDA compiler; None to look for it.
         cuda_lib: Folder of the CUDA libraries.
+        retry: Seconds in which the server may come back after its end.
     """
 
     server: str
     gpu: bool = True
     cuda_bin: Path | None = None
     cuda_lib: Path | None = None
+    retry: float = 60.0
 
 
 def run_server(request: ServerRequest) -> None:
@@ -119,7 +125,7 @@ def run_server(request: ServerRequest) -> None:
         settings = msgspec.structs.replace(settings, nodes=here)
     with (
         contextlib.closing(place),
-        _programs(settings, keep=request.keep) as programs,
+        _programs(settings, _kept_folder(request), keep=request.keep) as programs,
         _started(request, settings) as cluster,
     ):
         end = _Later()
@@ -158,6 +164,7 @@ def _serves(
     agents = len(cluster.agents)
     if request.as_json:
         print_json({"url": place.url, "agents": agents, "pid": os.getpid()}, one_line=True)
+    if request.as_json or request.quiet:
         return
     many = f"{agents} agent{'' if agents == 1 else 's'}"
     typer.echo(f"Server at {place.url}, with {many} of its own. Ctrl-C ends it.")
@@ -192,15 +199,24 @@ class _Later:
             function()
 
 
+def _kept_folder(request: ServerRequest) -> Path | None:
+    """Return where a server keeps its programs for the next one; None for a free port."""
+    return data_folder() / "lizard-servers" / str(request.port) if request.port else None
+
+
 @contextmanager
-def _programs(settings: Settings, *, keep: bool) -> Iterator[RegisteredPrograms]:
-    """Return a place for programs; without ``keep`` it is gone afterwards."""
+def _programs(
+    settings: Settings, kept: Path | None = None, *, keep: bool
+) -> Iterator[RegisteredPrograms]:
+    """Return a place for programs; without ``kept`` or ``keep`` it is gone afterwards."""
     cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
-    folder = Path(tempfile.mkdtemp(prefix="sapwood-lizard-"))
+    folder = kept or Path(tempfile.mkdtemp(prefix="sapwood-lizard-"))
     try:
         yield RegisteredPrograms(ProgramStore(folder), cache)
     finally:
-        if keep:
+        if kept is not None:
+            pass
+        elif keep:
             typer.echo(f"sapwood: the registered programs are kept in {folder}", err=True)
         else:
             for file in folder.iterdir():
@@ -212,16 +228,29 @@ def _programs(settings: Settings, *, keep: bool) -> Iterator[RegisteredPrograms]
 
 
 def run_client(request: ClientRequest) -> None:
-    """Run a client until it or the server is ended.
+    """Run a client until it is ended, or the server ends and does not come back.
 
     Raises:
         SapwoodError: It cannot start, or the server does not take it.
     """
     _use_cuda(request)
+    while True:
+        lost: NodeLostError | None = None
+        try:
+            server_ended = _run_registered(request)
+        except NodeLostError as error:
+            server_ended, lost = True, error
+        if server_ended and _comes_back(request):
+            continue
+        if lost is not None:
+            raise lost
+        return
+
+
+def _run_registered(request: ClientRequest) -> bool:
+    """Register with the server, and run until one of them ends: return whether the server did."""
     settings = load_configuration(request.flags).settings
-    token = read_token(request.token) if request.token is not None else ""
-    trusted = "" if request.certificate is None else str(request.certificate)
-    remote = RemoteServer(request.server, token=token, certificate=trusted)
+    remote = _remote(request)
     place = Place(request.host, request.port, token=False, certificate=None, key=None)
     with (
         contextlib.closing(place),
@@ -263,6 +292,13 @@ def run_client(request: ClientRequest) -> None:
                 remote.ask("DELETE", f"/clients/{answer['uuid']}")
             if client is not None:
                 client.close()
+    return begun.are_over
+
+
+def _remote(request: ClientRequest) -> RemoteServer:
+    token = read_token(request.token) if request.token is not None else ""
+    trusted = "" if request.certificate is None else str(request.certificate)
+    return RemoteServer(request.server, token=token, certificate=trusted)
 
 
 def _client_serves(
@@ -277,6 +313,7 @@ def _client_serves(
     facts = {"uuid": uuid, "url": place.url, "server": request.server, "agents": begun.invited}
     if request.as_json:
         print_json({**facts, "pid": os.getpid()}, one_line=True)
+    if request.as_json or request.quiet:
         return
     many = f"{begun.invited} agent{'' if begun.invited == 1 else 's'}"
     typer.echo(f"Client {uuid} of {request.server}, with {many}. Ctrl-C ends it.")
@@ -295,6 +332,7 @@ class _JoinedAgents:
         self._lines = lines
         self._processes: list[subprocess.Popen[bytes]] = []
         self.invited = len(lines)
+        self.are_over = False
 
     def start(self) -> None:
         """Begin them."""
@@ -320,6 +358,7 @@ class _JoinedAgents:
         """
         while any(process.poll() is None for process in self._processes):  # noqa: ASYNC110 - processes send no event
             await asyncio.sleep(LOOK)
+        self.are_over = True
         codes = {process.returncode for process in self._processes}
         if 0 not in codes:
             raise NodeLostError(
@@ -327,7 +366,6 @@ class _JoinedAgents:
                 where=f"exit codes {', '.join(map(str, sorted(codes)))}",
                 hint="see what they say above; start the client again when the server is there",
             )
-        typer.echo("The server has ended.")
 
     def end(self) -> None:
         """Have them leave, and wait for that."""
@@ -338,6 +376,20 @@ class _JoinedAgents:
             for process in self._processes:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(LEAVING)
+
+
+def _comes_back(request: ClientRequest) -> bool:
+    """Wait until the server answers again, for a limited time; return whether it does."""
+    if not request.quiet and not request.as_json:
+        wait = f" Looking for it again for {request.retry:g} s." if request.retry else ""
+        typer.echo(f"The server has ended.{wait}")
+    remote = _remote(request)
+    end = time.monotonic() + request.retry
+    while time.monotonic() < end:
+        with contextlib.suppress(NodeLostError):
+            return bool(remote.ask("GET", "/ruok") == "imok")
+        time.sleep(LOOK)
+    return False
 
 
 def _use_cuda(request: ClientRequest) -> None:

@@ -214,13 +214,43 @@ def test_a_client_does_what_a_server_of_lizard_slayer_tells_it() -> None:
 def test_a_client_ends_with_its_server() -> None:
     with process("server", "--port", "0", "--agents", "1") as (server, said):
         port = said["url"].rpartition(":")[2]
-        with process("client", "-p", port, "--agents", "2") as (client, answer):
+        with process("client", "-p", port, "--agents", "2", "--retry", "0") as (client, answer):
             remote = RemoteServer(said["url"])
             place = f"/clients/{answer['uuid']}"
             until(lambda: len(remote.ask("GET", place)["agents"]) == 2)
             server.send_signal(signal.SIGINT)
             assert server.wait(PATIENCE) == 0
             assert client.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
+def test_a_restarted_server_knows_its_programs_and_its_clients_come_back(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    folder = EXAMPLES / "column_sums"
+    settings = {"dims": 3, "max_iterations": 2, "input_file": str(folder / "points.csv")}
+    with contextlib.ExitStack() as clients:
+        with process("server", "--port", port, "--agents", "1") as (server, said):
+            remote = RemoteServer(said["url"])
+            checksum = load_program(folder, said["url"])
+            client, answer = clients.enter_context(process("client", "-p", port, "--agents", "1"))
+            until(lambda: remote.ask("GET", f"/clients/{answer['uuid']}")["agents"] == [2])
+            server.send_signal(number)
+            server.wait(PATIENCE)
+        with process("server", "--port", port, "--agents", "1"):
+            assert remote.ask("GET", "/programs") == {"programs": [checksum]}
+            assert client.stdout is not None
+            again = json.loads(client.stdout.readline())["uuid"]
+            assert again != answer["uuid"]
+            until(lambda: remote.ask("GET", f"/clients/{again}")["agents"] == [2])
+            run_using_runner_module(
+                str(folder / "runner.py"), settings, said["url"], checksum, quiet_print=True
+            )
 
 
 @pytest.fixture
