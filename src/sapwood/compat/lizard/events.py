@@ -204,7 +204,7 @@ class EventWorker:
         return None if event is None else event.text
 
     def cancel(self, event_id: str) -> bool:
-        """Let an event fail that waits or runs; return whether there is such an event.
+        """Cancel an event that waits or runs; return whether there is such an event.
 
         Raises:
             InputError: It is over, or what it does cannot be ended.
@@ -220,7 +220,7 @@ class EventWorker:
         return True
 
     def cancel_where(self, chosen: Callable[[ApiEvent], bool]) -> int:
-        """Let those of some events fail that wait or run; return how many these are."""
+        """Cancel those of some events that wait or run; return their number."""
         with self._changed:
             waiting = [each for each in self._waiting if chosen(each)]
             for event in waiting:
