@@ -246,14 +246,13 @@ class EventWorker:
             ClosedError: Nothing more is done.
         """
         with self._changed:
-            asked = self._shutdown
-            if asked is None:
-                self._shutdown = self.submit(SHUTDOWN, {})
-        if asked is None:
-            start_thread("sapwood-shutdown", self._shut_down_in_time)
-        else:
+            again = self._shutdown is not None
+            asked = self._shutdown = self._shutdown or self.submit(SHUTDOWN, {})
+        if again:
             self._hurry()
-        return asked or self._shutdown
+        else:
+            start_thread("sapwood-shutdown", self._shut_down_in_time)
+        return asked
 
     def _shut_down_in_time(self) -> None:
         with self._changed:
