@@ -8,7 +8,7 @@ import functools
 import gzip
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -40,7 +40,7 @@ from sapwood.server.openapi import document
 from sapwood.server.origins import SAFE, check_origin
 from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
-from sapwood.views.front_page import FIRST, FrontPage
+from sapwood.views.front_page import FIRST, FrontPage, page_of
 from sapwood.views.page import STATIC
 
 SESSION_LIFE: Final = 12 * 3600.0
@@ -160,7 +160,7 @@ class WebApplication:
         yield Route("/openapi.json", self._reference)
         yield Route("/", self._front)
         yield Route(f"/static/{self._front_page.script_name}", self._script)
-        yield Route("/login", self._page("login.html"))
+        yield Route("/login", self._login_page)
         yield Mount("/static", StaticFiles(directory=STATIC))
 
     async def _answer(self, methods: Mapping[str, Endpoint], request: Request) -> Response:
@@ -270,11 +270,9 @@ class WebApplication:
         answer.headers["cache-control"] = "public, max-age=31536000, immutable"
         return answer
 
-    def _page(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        async def page(_request: Request) -> Response:
-            return FileResponse(STATIC / name, headers={"cache-control": "no-cache"})
-
-        return page
+    async def _login_page(self, _request: Request) -> Response:
+        page = page_of("login.html", self._lines.cluster)
+        return HTMLResponse(page, headers={"cache-control": "no-cache"})
 
     async def _health(self, _request: Request) -> Response:
         there = not self._lines.own.is_over

@@ -9,9 +9,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import html
+import re
 from typing import Final
 
-from sapwood.core.hints import DEFAULT_CLUSTER
+from sapwood.core.hints import DEFAULT_CLUSTER, command_line
 from sapwood.views.page import STATIC, bundled, digest, inside_script
 
 FIRST: Final = "{}"
@@ -20,10 +21,25 @@ FIRST: Final = "{}"
 LEVEL: Final = 5
 """Of compression: a page with 1,000 nodes takes 3 ms."""
 
+_COMMAND: Final = re.compile(r"<code>sapwood ([^<]+)</code>")
 _CLUSTER: Final = 'data-cluster="default"'
 _STYLE: Final = '<link rel="stylesheet" href="static/style.css">'
 _ELEMENT: Final = '<script type="application/json" id="first">'
 _SCRIPT: Final = '<script type="module" src="static/dashboard.js"></script>'
+
+
+def page_of(name: str, cluster: str) -> str:
+    """Return a page whose commands name the cluster.
+
+    Args:
+        name: The file.
+        cluster: What the user calls the cluster.
+    """
+
+    def named(found: re.Match[str]) -> str:
+        return f"<code>{html.escape(command_line(*found[1].split(), cluster=cluster))}</code>"
+
+    return _COMMAND.sub(named, (STATIC / name).read_text("utf-8"))
 
 
 class FrontPage:
@@ -44,7 +60,7 @@ class FrontPage:
         self.script = gzip.compress(script, 9, mtime=0)
         self.script_name = f"dashboard-{hashlib.sha256(script).hexdigest()[:16]}.js"
         self.policy = f"style-src 'self' '{digest(style)}'"
-        page = (STATIC / "index.html").read_text("utf-8")
+        page = page_of("index.html", cluster)
         for old, new in (
             (_CLUSTER, f'data-cluster="{html.escape(cluster)}"'),
             (_STYLE, f"<style>{style}</style>"),

@@ -34,6 +34,7 @@ EXAMPLES = {
 HELP = {"Option", "Argument", "Typer", "about", "option", "LazyEntry"}
 
 _QUOTED = re.compile(r"`sapwood (?P<words>[^`]+)`")
+_ON_PAGES = re.compile(r'(?:command\(|empty\("[^"]*", )"([^"]+)"\)')
 _BARE = re.compile(r"(?<![\w`-])sapwood (?P<verb>[a-z]+)\b")
 
 
@@ -145,6 +146,16 @@ def test_each_command_of_a_hint_can_be_typed() -> None:
                     wrong.append(f"{name}:{line}: `sapwood {text}`: {said}")
     assert count > 80
     assert not wrong, "\n".join(wrong)
+
+
+def test_each_command_on_a_page_of_the_dashboard_can_be_typed() -> None:
+    scripts = [*(SOURCES / "views/static").glob("*.js")]
+    found = [one for file in scripts for one in _ON_PAGES.findall(file.read_text())]
+    assert {"top", "dashboard", "token create"} <= {*found}
+    for words in found:
+        parsed(shlex.split(command_line(*words.split(), cluster="nw"))[1:])
+    plain = [file.name for file in scripts if re.search(r'["`]sapwood [a-z]', file.read_text())]
+    assert plain == []  # command() adds the name of the cluster
 
 
 def test_commands_in_texts_are_in_backquotes() -> None:

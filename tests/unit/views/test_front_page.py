@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 
-from sapwood.views.front_page import FrontPage
+from sapwood.views.front_page import FrontPage, page_of
 
 
 def test_all_that_is_seen_first_is_in_one_answer() -> None:
@@ -23,6 +23,8 @@ def test_all_that_is_seen_first_is_in_one_answer() -> None:
 def test_the_page_names_its_cluster_for_the_commands_on_it() -> None:
     text = gzip.decompress(FrontPage("a&b").page(b"{}")).decode()
     assert 'data-cluster="a&amp;b"' in text
+    assert "<code>sapwood top --cluster &#x27;a&amp;b&#x27;</code>" in text
+    assert "<code>sapwood dashboard --cluster nw</code>" in page_of("login.html", "nw")
 
 
 def test_the_script_is_kept_by_browsers_until_it_changes() -> None:
