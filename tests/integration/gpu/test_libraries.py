@@ -188,3 +188,27 @@ def test_forms_of_sparse_matrices(libraries: ctypes.CDLL) -> None:
     np.testing.assert_allclose(made, dense @ dense, rtol=1e-12, atol=1e-12)
     assert int(entries[0]) == int(counts[-1])
     np.testing.assert_allclose(np.tril(dense) @ x, b, rtol=1e-10)
+
+
+def test_batches_of_sampled_products(libraries: ctypes.CDLL) -> None:
+    batch, m, k, n, generator = 3, 8, 5, 9, np.random.default_rng(8)
+    a, b = (generator.normal(size=s).astype(np.float32) for s in ((batch, m, k), (batch, k, n)))
+    chosen = np.zeros((batch, m, n), bool)
+    for each in chosen:
+        each.ravel()[generator.permutation(m * n)[:20]] = True
+    offsets = np.zeros((batch, m + 1), np.int32)
+    offsets[:, 1:] = chosen.sum(axis=2).cumsum(axis=1)
+    indices, values = np.nonzero(chosen)[2].astype(np.int32), np.zeros(batch * 20, np.float32)
+    run(libraries.sampled, batch, m, k, n, 20, a, b, offsets, indices, values)
+    np.testing.assert_allclose(values, (a @ b)[chosen], rtol=1e-4, atol=1e-5)
+
+
+def test_least_squares(libraries: ctypes.CDLL) -> None:
+    m, n, generator = 9, 4, np.random.default_rng(9)
+    a, b = numbers(generator, np.float64, m, n), numbers(generator, np.float64, m)
+    ca, cb = numbers(generator, np.complex128, m, n), numbers(generator, np.complex128, m)
+    wanted = [np.linalg.lstsq(x, y)[0] for x, y in ((a, b), (ca, cb))]
+    rows = [np.ascontiguousarray(each.T) for each in (a, ca)]
+    run(libraries.nearest, m, n, rows[0], b, rows[1], cb)
+    np.testing.assert_allclose(b[:n], wanted[0], rtol=1e-10)
+    np.testing.assert_allclose(cb[:n], wanted[1], rtol=1e-10)

@@ -50,7 +50,7 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"cublas(?:Lt|Xt)\w+$", "cuBLASLt", GPU_ONLY),
         (r"cufft\w+$", "cuFFT", GPU_ONLY),
         (
-            r"curand(?:State(?:Mtgp32|Sobol|ScrambledSobol)\w*|DirectionVectors\w*|_mtgp32\w*)$",
+            r"CURAND_RNG_QUASI\w+$|curandSetQuasi\w+$|curand(?:State(?:Mtgp32|Sobol|ScrambledSobol)\w*|DirectionVectors\w*|_mtgp32\w*)$",
             "generators other than XORWOW and Philox",
             "use curandState",
         ),

@@ -23,6 +23,9 @@ FUNCTIONS: Final = frozenset(
     }
 )
 
+MEMBERS: Final = frozenset({"FIELD_DECL", "CXX_BASE_SPECIFIER"})
+"""What objects of a class consist of."""
+
 
 class Kind(enum.Enum):
     """What a variable is, as far as copies of it go."""
@@ -70,11 +73,15 @@ def is_shared(variable: Any) -> bool:
     return any(each.kind.name == "ANNOTATE_ATTR" for each in children(variable))
 
 
+def is_implicit(function: Any) -> bool:
+    """Whether a compiler made a special function of a class without being asked."""
+    return bool(function.location == function.semantic_parent.location)
+
+
 def is_pure(function: Any) -> bool:
     """Whether a function that cannot be looked into gives a value for its arguments and no more."""
     if function.kind.name in {"CONSTRUCTOR", "DESTRUCTOR"}:  # what members do is asked elsewhere
-        own = function.location == function.semantic_parent.location
-        return bool(own or function.is_default_method())
+        return is_implicit(function) or bool(function.is_default_method())
     arguments = list(function.get_arguments())
     if not arguments or function.type.is_function_variadic():
         return False
@@ -102,11 +109,7 @@ def holds_arrays(type_: Any) -> bool:
     record = record_of(canonical)
     if record is None:
         return canonical.kind.name == "UNEXPOSED" or "dependent" in canonical.spelling
-    return any(
-        holds_arrays(each.type)
-        for each in children(record)
-        if each.kind.name in {"FIELD_DECL", "CXX_BASE_SPECIFIER"}
-    )
+    return any(holds_arrays(each.type) for each in children(record) if each.kind.name in MEMBERS)
 
 
 def kind_of(type_: Any) -> Kind:
@@ -143,7 +146,7 @@ def _is_copied_by_bytes(record: Any) -> bool:
         copies = each.is_copy_constructor() or each.is_move_constructor()
         if kind == "CONSTRUCTOR" and copies and not each.is_default_method():
             return False
-        if kind in {"FIELD_DECL", "CXX_BASE_SPECIFIER"} and kind_of(each.type) in {
+        if kind in MEMBERS and kind_of(each.type) in {
             Kind.OTHER,
             Kind.REFERENCE,
         }:

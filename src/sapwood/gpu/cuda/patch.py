@@ -185,7 +185,7 @@ def _patch(
             continue
         if is_dynamic(node):
             _edit_dynamic(node, edits)
-        elif text := guarded_shared(node, on_stack=False):
+        elif is_inside(node) and (text := guarded_shared(node, on_stack=False)):
             edits.replace(node.start_byte, node.end_byte, text)
     guard_device_arrays(source, graph.elsewhere, edits)
     head = f'#line 1 "{source.name}"\n'.encode()

@@ -18,11 +18,13 @@ import msgspec
 from sapwood.gpu.cuda.calls import BARRIERS, VOTING_BARRIERS, is_atomic, is_warp_operation
 from sapwood.gpu.cuda.cursors import (
     FUNCTIONS,
+    MEMBERS,
     Kind,
     body_of,
     children,
     holds_arrays,
     is_function,
+    is_implicit,
     is_pure,
     is_read,
     is_shared,
@@ -344,6 +346,9 @@ class _Unit:
         if in_shim and is_atomic(name):
             code.effect |= CallEffect.WRITES | CallEffect.OWN
             return
+        if is_implicit(function) and name == "operator=":  # its extent is its whole class
+            code.calls |= self._assignments(function.semantic_parent)
+            return
         definition = function.get_definition() or function
         if definition != function:
             for parameter in function.get_arguments():  # default arguments are in a declaration
@@ -398,6 +403,16 @@ class _Unit:
             effect |= CallEffect.WRITES
         return effect, callees
 
+    def _assignments(self, record: Any) -> set[str]:
+        """Return the assignment operators that an implicit one of a class calls."""
+        found: set[str] = set()
+        for each in children(record):
+            inner = record_of(each.type) if each.kind.name in MEMBERS else None
+            if inner is not None:
+                own = [e for e in children(inner) if e.spelling == "operator=" and is_function(e)]
+                found |= {self._named(e) for e in own} or self._assignments(inner)
+        return found
+
     def _made(self, type_: Any) -> tuple[CallEffect, set[str]]:
         """Return what making and ending an object of a type does: its class's special functions."""
         record = record_of(type_)
@@ -409,7 +424,7 @@ class _Unit:
             for each in children(record):
                 if each.kind.name in {"CONSTRUCTOR", "DESTRUCTOR"}:
                     code.calls.add(self._named(each))
-                elif each.kind.name in {"FIELD_DECL", "CXX_BASE_SPECIFIER"}:
+                elif each.kind.name in MEMBERS:
                     _, more = self._made(each.type)
                     code.calls |= more
                     for node in each.walk_preorder():

@@ -134,3 +134,25 @@ extern "C" int sparse_forms(long n, double *dense, int *offsets, int *indices, d
   cusparseDestroyDnMat(d), cusparseDestroyDnVec(vb), cusparseDestroyDnVec(vx), cusparseDestroy(handle);
   return bad;
 }
+// Products of dense matrices at the places of sparse ones, in a batch.
+extern "C" int sampled(long batch, long m, long k, long n, long entries, float *a, float *b, int *offsets, int *indices, float *values) {
+  cusparseHandle_t handle;
+  cusparseDnMatDescr_t left, right;
+  cusparseSpMatDescr_t to;
+  const float one = 1, none = 0;
+  const auto plain = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  int bad = cusparseCreate(&handle) | cusparseCreateDnMat(&left, m, k, k, a, CUDA_R_32F, CUSPARSE_ORDER_ROW);
+  bad |= cusparseCreateDnMat(&right, k, n, n, b, CUDA_R_32F, CUSPARSE_ORDER_ROW);
+  bad |= cusparseCreateCsr(&to, m, n, entries, offsets, indices, values, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F);
+  bad |= cusparseDnMatSetStridedBatch(left, batch, m * k) | cusparseDnMatSetStridedBatch(right, batch, k * n);
+  bad |= cusparseCsrSetStridedBatch(to, batch, m + 1, entries);
+  bad |= cusparseSDDMM(handle, plain, plain, &one, left, right, &none, to, CUDA_R_32F, CUSPARSE_SDDMM_ALG_DEFAULT, nullptr);
+  return bad | cusparseDestroyDnMat(left) | cusparseDestroyDnMat(right) | cusparseDestroySpMat(to) | cusparseDestroy(handle);
+}
+extern "C" int nearest(long m, long n, double *a, double *b, cuDoubleComplex *ca, cuDoubleComplex *cb) {
+  return with_blas([&](cublasHandle_t h) {
+    int info;
+    return cublasDgelsBatched(h, CUBLAS_OP_N, m, n, 1, &a, m, &b, m, &info, nullptr, 1) |
+           cublasZgelsBatched(h, CUBLAS_OP_N, m, n, 1, &ca, m, &cb, m, &info, nullptr, 1);
+  });
+}

@@ -22,6 +22,14 @@ template <int TILE> __global__ void product(float *c, const float *a, const floa
   c[row * width + column] = sum;
 }
 
+// A shared array that no function holds.
+__shared__ int of_the_file[64];
+__global__ void by_the_file(const int *in, int *out) {
+  of_the_file[threadIdx.x] = in[threadIdx.x];
+  __syncthreads();
+  out[threadIdx.x] = of_the_file[63 - threadIdx.x];
+}
+
 // The same name three times: per thread, for the block, and inside of a condition.
 __global__ void totals(const int *in, int *out, int n) {
   __shared__ int part[64];
@@ -188,10 +196,11 @@ int main() {
   ok = ok && cudaDeviceSynchronize() == cudaSuccess;
   for (int i = 0; i < 64; i++) ok = ok && in[i] == 63 - i + 3;
 
-  for (int round = 0; round < 2; round++) {
+  for (int round = 0; round < 3; round++) {
     cudaMemset(out, 0, 64 * sizeof(int));
     for (int i = 0; i < 64; i++) in[i] = i * i;
-    if (round) past<<<1, 64, 64 * sizeof(int)>>>(in, out, 64);
+    if (round == 2) by_the_file<<<1, 64>>>(in, out);
+    else if (round) past<<<1, 64, 64 * sizeof(int)>>>(in, out, 64);
     else reversed<<<2, 64>>>(in, out);
     ok = ok && cudaDeviceSynchronize() == cudaSuccess;
     for (int i = 0; i < 64; i++) ok = ok && out[i] == (63 - i) * (63 - i);

@@ -26,6 +26,7 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         (KERNEL.format("__builtin_assume(__isGlobal(x));"), "asking in which memory a pointer is"),
         ("cublasLtHandle_t h;", "cuBLASLt"),
         ("void f() { cufftExecC2C(p, a, b, 1); }", "cuFFT"),
+        ("int type = CURAND_RNG_QUASI_SOBOL32;", "generators other than XORWOW and Philox"),
         ("curandStateMtgp32_t s;", "generators other than XORWOW and Philox"),
         ("cudnnHandle_t h;", "cuDNN"),
         ("void f() { ncclAllReduce(); }", "NCCL"),

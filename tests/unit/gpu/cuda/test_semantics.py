@@ -188,6 +188,17 @@ def test_what_is_not_resolved_has_stacks(body: str, reason: str) -> None:
     assert reason in kernel.reason
 
 
+def test_an_implicit_assignment_does_not_call_the_methods_of_its_class() -> None:
+    code = """
+    struct Inner { int v; __device__ Inner &operator=(int w) { v = w; return *this; } };
+    struct Pair { Inner a, b; __device__ void meet() { __syncthreads(); } };
+    __global__ void k(Pair *x, int n) { Pair p = x[threadIdx.x]; p.a = n; x[threadIdx.x] = p; }
+    __global__ void waits(Pair *x) { x[threadIdx.x].meet(); }
+    """
+    k, waits = patch_sources(read_sources({"a.cu": code.encode()}))["a.cu"].kernels
+    assert (k.mode, waits.mode) == (Mode.BLOCK, Mode.FIBER)
+
+
 def test_precompiled_headers_that_libclang_refuses_are_read_again(tmp_path: Path) -> None:
     reading = Reading(environment={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
     sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[threadIdx.x] = 1; }"})

@@ -406,6 +406,17 @@ template <class T> void store_triangle(char uplo, int n, const std::vector<T> &f
         }                                                                                        \
         SAPWOOD_DONE;                                                                            \
     }                                                                                            \
+    inline cublasStatus_t cublas##X##gelsBatched(cublasHandle_t handle, cublasOperation_t how, int m, int n, int columns, \
+                                                 T *const a[], int lda, T *const b[], int ldb, int *info, int *problems, int batch) { \
+        SAPWOOD_BLAS(m >= n && n >= 0 && lda >= m && ldb >= m);                                  \
+        if (how != CUBLAS_OP_N) return CUBLAS_STATUS_NOT_SUPPORTED;                              \
+        if (info) *info = 0;                                                                     \
+        for (int i = 0; i < batch; i++) {                                                        \
+            const int problem = least_squares(m, n, columns, numbers(a[i]), lda, numbers(b[i]), ldb); \
+            if (problems) problems[i] = problem;                                                 \
+        }                                                                                        \
+        SAPWOOD_DONE;                                                                            \
+    }                                                                                            \
     inline cublasStatus_t cublas##X##matinvBatched(cublasHandle_t handle, int n, const T *const *a, int lda, T *const *c, int ldc, \
                                                    int *info, int batch) {                       \
         SAPWOOD_BLAS(n >= 0 && lda >= n && ldc >= n);                                            \

@@ -71,10 +71,19 @@ struct cusparseSpMatDescr {
     cudaDataType type;
     cusparseFillMode_t fill = CUSPARSE_FILL_MODE_LOWER;
     cusparseDiagType_t diag = CUSPARSE_DIAG_TYPE_NON_UNIT;
+    int batch = 1;
+    int64_t offset_stride = 0, stride = 0; // between the matrices of a batch
 };
 typedef cusparseSpMatDescr *cusparseSpMatDescr_t;
 typedef const cusparseSpMatDescr *cusparseConstSpMatDescr_t;
-struct cusparseDnMatDescr { int64_t rows, columns, ld; void *values; cudaDataType type; cusparseOrder_t order; };
+struct cusparseDnMatDescr {
+    int64_t rows, columns, ld;
+    void *values;
+    cudaDataType type;
+    cusparseOrder_t order;
+    int batch = 1;
+    int64_t stride = 0;
+};
 typedef cusparseDnMatDescr *cusparseDnMatDescr_t;
 typedef const cusparseDnMatDescr *cusparseConstDnMatDescr_t;
 struct cusparseDnVecDescr { int64_t size; void *values; cudaDataType type; };
@@ -204,6 +213,33 @@ inline cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t *a, int64_t row
 inline cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t a) { return delete a, CUSPARSE_STATUS_SUCCESS; }
 inline cusparseStatus_t cusparseDnMatSetValues(cusparseDnMatDescr_t a, void *values) { return a->values = values, CUSPARSE_STATUS_SUCCESS; }
 
+inline cusparseStatus_t cusparseDnMatSetStridedBatch(cusparseDnMatDescr_t a, int batch, int64_t stride) {
+    return a->batch = batch, a->stride = stride, CUSPARSE_STATUS_SUCCESS;
+}
+inline cusparseStatus_t cusparseCsrSetStridedBatch(cusparseSpMatDescr_t a, int batch, int64_t offset_stride, int64_t stride) {
+    return a->batch = batch, a->offset_stride = offset_stride, a->stride = stride, CUSPARSE_STATUS_SUCCESS;
+}
+inline cusparseStatus_t cusparseCooSetStridedBatch(cusparseSpMatDescr_t a, int batch, int64_t stride) {
+    return cusparseCsrSetStridedBatch(a, batch, stride, stride);
+}
+namespace sapwood_cuda {
+inline void *moved(void *at, size_t bytes, int64_t n) { return static_cast<char *>(at) + int64_t(bytes) * n; }
+inline size_t index_bytes(cusparseIndexType_t type) { return type == CUSPARSE_INDEX_64I ? 8 : type == CUSPARSE_INDEX_32I ? 4 : 2; }
+// One matrix of a batch.
+inline cusparseDnMatDescr batched(const cusparseDnMatDescr &a, int i) {
+    cusparseDnMatDescr found = a;
+    found.values = moved(a.values, bytes_of(a.type), i * a.stride);
+    return found;
+}
+inline cusparseSpMatDescr batched(const cusparseSpMatDescr &a, int i) {
+    cusparseSpMatDescr found = a;
+    found.offsets = moved(a.offsets, index_bytes(a.offset_type), i * a.offset_stride);
+    found.indices = moved(a.indices, index_bytes(a.index_type), i * a.stride);
+    found.values = moved(a.values, bytes_of(a.type), i * a.stride);
+    return found;
+}
+}
+
 #define SAPWOOD_BYTES { return *bytes = 8, CUSPARSE_STATUS_SUCCESS; }
 #define SAPWOOD_SPARSE                                                                           \
     using namespace sapwood_cuda;                                                                \
@@ -235,10 +271,14 @@ inline cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_
                                      cudaDataType type, cusparseSpMMAlg_t, void *) {
     SAPWOOD_SPARSE;
     const bool turned = tb != CUSPARSE_OPERATION_NON_TRANSPOSE;
-    for (int64_t j = 0; j < c->columns; j++)
-        times(*a, ta != CUSPARSE_OPERATION_NON_TRANSPOSE, loaded<double>(alpha, type, 0),
-              [&](int64_t i) { return loaded<double>(b->values, b->type, turned ? place(*b, j, i) : place(*b, i, j)); },
-              loaded<double>(beta, type, 0), [&](int64_t i) { return place(*c, i, j); }, c->values, c->type, c->rows);
+    for (int at = 0; at < c->batch; at++) {
+        const cusparseSpMatDescr left = batched(*a, at);
+        const cusparseDnMatDescr right = batched(*b, at), to = batched(*c, at);
+        for (int64_t j = 0; j < to.columns; j++)
+            times(left, ta != CUSPARSE_OPERATION_NON_TRANSPOSE, loaded<double>(alpha, type, 0),
+                  [&](int64_t i) { return loaded<double>(right.values, right.type, turned ? place(right, j, i) : place(right, i, j)); },
+                  loaded<double>(beta, type, 0), [&](int64_t i) { return place(to, i, j); }, to.values, to.type, to.rows);
+    }
     return CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
@@ -254,13 +294,17 @@ inline cusparseStatus_t cusparseSDDMM(cusparseHandle_t handle, cusparseOperation
     SAPWOOD_SPARSE;
     const bool turn_a = ta != CUSPARSE_OPERATION_NON_TRANSPOSE, turn_b = tb != CUSPARSE_OPERATION_NON_TRANSPOSE;
     const double x = loaded<double>(alpha, type, 0), y = loaded<double>(beta, type, 0);
-    each_entry(*c, [&](int64_t row, int64_t column, int64_t i) {
-        double sum = 0;
-        for (int64_t k = 0; k < (turn_a ? a->rows : a->columns); k++)
-            sum += loaded<double>(a->values, a->type, turn_a ? place(*a, k, row) : place(*a, row, k)) *
-                   loaded<double>(b->values, b->type, turn_b ? place(*b, column, k) : place(*b, k, column));
-        stored(c->values, c->type, i, x * sum + (y == 0 ? 0 : y * entry(*c, i)));
-    });
+    for (int at = 0; at < c->batch; at++) {
+        const cusparseDnMatDescr left = batched(*a, at), right = batched(*b, at);
+        const cusparseSpMatDescr to = batched(*c, at);
+        each_entry(to, [&](int64_t row, int64_t column, int64_t i) {
+            double sum = 0;
+            for (int64_t k = 0; k < (turn_a ? a->rows : a->columns); k++)
+                sum += loaded<double>(left.values, left.type, turn_a ? place(left, k, row) : place(left, row, k)) *
+                       loaded<double>(right.values, right.type, turn_b ? place(right, column, k) : place(right, k, column));
+            stored(to.values, to.type, i, x * sum + (y == 0 ? 0 : y * entry(to, i)));
+        });
+    }
     return CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseSparseToDense_bufferSize(cusparseHandle_t, cusparseConstSpMatDescr_t, cusparseDnMatDescr_t,

@@ -147,6 +147,33 @@ template <class T> void solve_factorised(char trans, int n, int columns, const T
             for (int j = 0; pivots[k] - 1 != k && j < columns; j++) std::swap(b[k + j * ldb], b[pivots[k] - 1 + j * ldb]);
     }
 }
+// The x for which A x is nearest to b, by reflections; A has at least as many rows as columns. Returns the
+// first column, counted from 1, that depends on those before it.
+template <class T> int least_squares(int m, int n, int columns, T *a, int lda, T *b, int ldb) {
+    std::vector<T> v(size_t(m) + 1);
+    for (int k = 0; k < n; k++) {
+        double length = 0;
+        for (int i = k; i < m; i++) length += double(std::norm(a[i + k * lda]));
+        length = std::sqrt(length);
+        if (length == 0) return k + 1;
+        const T first = a[k + k * lda];
+        const T turn = first == T(0) ? T(1) : first / T(std::abs(first));
+        for (int i = k; i < m; i++) v[size_t(i)] = a[i + k * lda];
+        v[size_t(k)] += turn * T(length);
+        double size = 0;
+        for (int i = k; i < m; i++) size += double(std::norm(v[size_t(i)]));
+        const auto reflect = [&](T *x) {
+            T sum(0);
+            for (int i = k; i < m; i++) sum += conjugate(v[size_t(i)]) * x[i];
+            sum *= T(2 / size);
+            for (int i = k; i < m; i++) x[i] -= sum * v[size_t(i)];
+        };
+        for (int j = k; j < n; j++) reflect(a + j * lda);
+        for (int j = 0; j < columns; j++) reflect(b + j * ldb);
+    }
+    triangle_solve('U', 'N', 'N', n, columns, a, lda, b, ldb);
+    return 0;
+}
 
 // Elements of the types that "Ex" functions take.
 inline size_t bytes_of(cudaDataType type) {

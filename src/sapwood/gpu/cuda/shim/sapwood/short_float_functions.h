@@ -12,19 +12,11 @@ struct __attribute__((aligned(2))) SAPWOOD_T {
     constexpr SAPWOOD_T(SAPWOOD_NAME(SAPWOOD_PREFIX, _raw) raw) : __x(raw.x) {}
     operator SAPWOOD_NAME(SAPWOOD_PREFIX, _raw)() const { return {__x}; }
     SAPWOOD_T(float x) : __x(Format::from_float(x)) {}
-    SAPWOOD_T(double x) : __x(::sapwood_cuda::short_bits<Format>(x)) {}
-    template <class Other, class = typename Other::Format> explicit SAPWOOD_T(Other x) : SAPWOOD_T(float(x)) {}
+    SAPWOOD_T(double x) : __x(Format::from_double(x)) {}
+    template <class Other, class Otherwise = typename Other::Format> explicit SAPWOOD_T(Other x) : SAPWOOD_T(float(x)) {}
     operator float() const { return Format::to_float(__x); }
-#define SAPWOOD_INTEGER(I) SAPWOOD_T(I x) : __x(::sapwood_cuda::short_bits<Format>(::sapwood_cuda::odd_double(x))) {}
-    SAPWOOD_INTEGER(short)
-    SAPWOOD_INTEGER(unsigned short)
-    SAPWOOD_INTEGER(int)
-    SAPWOOD_INTEGER(unsigned)
-    SAPWOOD_INTEGER(long)
-    SAPWOOD_INTEGER(unsigned long)
-    SAPWOOD_INTEGER(long long)
-    SAPWOOD_INTEGER(unsigned long long)
-#undef SAPWOOD_INTEGER
+    template <class I, std::enable_if_t<std::is_integral_v<I>, int> = 0>
+    SAPWOOD_T(I x) : __x(Format::from_double(::sapwood_cuda::odd_double(x))) {}
 #define SAPWOOD_INTEGER(I) operator I() const { return ::sapwood_cuda::integer_of<I>(float(*this), ::sapwood_cuda::Rounding::zero); }
     SAPWOOD_INTEGER(char)
     SAPWOOD_INTEGER(signed char)

@@ -43,6 +43,7 @@ struct HalfFormat {
         return same_bits<float>(sign | (exponent ? large : same_bits<unsigned>(small)));
 #endif
     }
+    static unsigned short from_double(double x) { return from_float(odd_float(x)); }
     static unsigned short from_float(float x) {
 #if defined(__F16C__) && defined(__clang__)
         return __builtin_bit_cast(unsigned short, __fp16(x));
@@ -64,6 +65,7 @@ struct BrainFormat {
     static constexpr unsigned short infinity = 0x7f80;
     static double sum(double product, double b) { return odd_sum(product, b); }
     static float to_float(unsigned short bits) { return same_bits<float>(unsigned(bits) << 16); }
+    static unsigned short from_double(double x) { return from_float(odd_float(x)); }
     static unsigned short from_float(float x) {
         const unsigned bits = same_bits<unsigned>(x);
         const unsigned rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -71,9 +73,8 @@ struct BrainFormat {
     }
 };
 
-template <class Format> unsigned short short_bits(double x) { return Format::from_float(odd_float(x)); }
 template <class Format> unsigned short short_bits(double x, Rounding how) {
-    unsigned short bits = short_bits<Format>(x);
+    unsigned short bits = Format::from_double(x);
     const double near = double(Format::to_float(bits));
     const bool large = std::fabs(near) > std::fabs(x), small = std::fabs(near) < std::fabs(x);
     const bool outward = how == Rounding::up ? x > 0 : how == Rounding::down && x < 0;

@@ -778,6 +778,19 @@ template <class It, SAPWOOD_UNLESS_POLICY(It)> void reverse(It first, It last) {
     thrust::copy(old.rbegin(), old.rend(), first);
 }
 SAPWOOD_BY_POLICY(reverse)
+template <class It, class Engine, SAPWOOD_UNLESS_POLICY(It)> void shuffle(It first, It last, Engine &&engine) {
+    auto mixed = detail::values(first, last);
+    std::shuffle(mixed.begin(), mixed.end(), engine);
+    thrust::copy(mixed.begin(), mixed.end(), first);
+}
+SAPWOOD_BY_POLICY(shuffle)
+template <class It, class Out, class Engine, SAPWOOD_UNLESS_POLICY(It)>
+Out shuffle_copy(It first, It last, Out out, Engine &&engine) {
+    auto mixed = detail::values(first, last);
+    std::shuffle(mixed.begin(), mixed.end(), engine);
+    return thrust::copy(mixed.begin(), mixed.end(), out);
+}
+SAPWOOD_BY_POLICY(shuffle_copy)
 
 // Choosing and moving elements.
 template <class It, class Out, class If, SAPWOOD_UNLESS_POLICY(It)> Out copy_if(It first, It last, Out out, If condition) {
