@@ -126,7 +126,7 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
     )
     try:
         socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
-        address = RootAddress(session=number, name=called)
+        address = RootAddress(session=number, name=called, cluster=cluster)
         made = attached_cluster(
             address,
             _at(socket),
@@ -344,7 +344,7 @@ def attach(
         return attached_cluster(there, connect_by(credential), wanted, chosen)
     find = partial(find_root, handle, cluster)
     socket, number, name = once_there(find, on_wait) if wait else find()
-    address = RootAddress(session=number, name=name)
+    address = RootAddress(session=number, name=name, cluster=cluster)
     made = attached_cluster(address, _at(socket), wanted, chosen)
     made.page = page_of(cluster, f"sessions/{number}")
     return made

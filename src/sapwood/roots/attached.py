@@ -28,9 +28,16 @@ from sapwood.comm.pool import BlockPool
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, CommunicationError, ProtocolError, SapwoodError
+from sapwood.core.errors import (
+    ClosedError,
+    CommunicationError,
+    ErrorRecord,
+    ProtocolError,
+    SapwoodError,
+)
 from sapwood.core.failures import as_error, fail, log_failure
 from sapwood.core.futures import CallerFuture
+from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
@@ -73,11 +80,13 @@ class RootAddress(msgspec.Struct, frozen=True, kw_only=True):
         session: The session's id.
         name: What users call it.
         secret: What proves that this front end may attach; empty for the same user.
+        cluster: What the user calls its cluster, for hints.
     """
 
     session: str
     name: str
     secret: str = ""
+    cluster: str = DEFAULT_CLUSTER
 
 
 class MadeSession(NamedTuple):
@@ -518,15 +527,22 @@ class AttachedSession:
             CommunicationError(
                 f"the connection to the session has ended: {reason}",
                 where=self.address.name,
-                hint="`sapwood session show SESSION` says whether it still runs; attach again then",
+                hint=command("session", "show", self.address.name, cluster=self.address.cluster)
+                + " says whether it still runs; attach again then",
             )
         )
+
+    def _named(self, record: ErrorRecord) -> SapwoodError:
+        """Return an error of the root, whose hint names the cluster."""
+        error = SapwoodError.from_record(record)
+        error.hint = naming(error.hint, self.address.cluster)
+        return error
 
     def _failed(self, error: CommunicationError) -> None:
         self._welcome.set_exception(error)
 
     def _refused(self, message: wire.NotAdmitted) -> None:
-        self._welcome.set_exception(SapwoodError.from_record(message.error))
+        self._welcome.set_exception(self._named(message.error))
 
     def _admitted(self, admitted: wire.Admitted) -> None:
         """Go on, unless the streams that the last owner has left come first."""
@@ -541,7 +557,7 @@ class AttachedSession:
         self._tree = admitted.tree
         self._places = {one.rank: one for one in admitted.places}
         if admitted.failure is not None:
-            self._failure = SapwoodError.from_record(admitted.failure)
+            self._failure = self._named(admitted.failure)
         self._sharing = admitted.shares_memory
         if self._sharing:
             self._reader.blocks = MappedBlocks()
@@ -634,7 +650,7 @@ class AttachedSession:
         if future is None:
             return
         if message.error is not None:
-            future.set_exception(SapwoodError.from_record(message.error))
+            future.set_exception(self._named(message.error))
         else:
             future.set_result(message.value)
 
@@ -669,7 +685,7 @@ class AttachedSession:
         return self._thread.call(function)
 
     def _sweep_refused(self, message: wire.SweepRefused) -> None:
-        error = SapwoodError.from_record(message.error)
+        error = self._named(message.error)
         self.streams.sweep_refused(message.stream, message.number, error)
 
     def _wrote(self, message: wire.PlaceWrote) -> None:
@@ -686,13 +702,13 @@ class AttachedSession:
         if message.tree is not None:  # after its places, because a receiver of one asks for it
             self._tree = message.tree
         if message.failure is not None:
-            self._failure = SapwoodError.from_record(message.failure)
+            self._failure = self._named(message.failure)
         if message.change.ranks:
             self._tell_listeners(message.change)
 
     def _root_ends(self, message: wire.RootEnds) -> None:
         if message.error is not None:
-            self._lost(SapwoodError.from_record(message.error))
+            self._lost(self._named(message.error))
             return
         self._lost(ClosedError(f"the session has ended: {message.reason}", where=self.address.name))
 

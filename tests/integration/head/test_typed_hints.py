@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import signal
 from functools import partial
 from pathlib import Path
 
@@ -40,6 +42,12 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         assert options is not None
         cli.run("new", str(tmp_path / "fit"))
         cli.run("run", str(tmp_path / "fit"), "-q", *options[0].split())
+        with sapwood.attach("night", cluster="nw") as cluster:
+            os.kill(cli.json("session", "show", "night", "--cluster", "nw")["pid"], signal.SIGKILL)
+            with pytest.raises(sapwood.CommunicationError, match="connection to the sess") as lost:
+                cluster.submit(signal.pause).result(60)
+        assert lost.value.hint is not None
+        assert "night#" in cli.run(*typed(lost.value.hint, "session show"))
         again = cli.run("session", "create", "night", "--cluster", "nw", status=2)
         assert typed(again, "session attach")[2:] == ["night", "--cluster", "nw"]
 
