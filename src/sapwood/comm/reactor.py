@@ -21,6 +21,9 @@ _ENDED = select.EPOLLHUP | select.EPOLLERR
 MANY_CANCELLED = 256
 """Cancelled timers that the heap may hold before they are removed, if they are half of it."""
 
+LONGEST_WAIT = 86400.0
+"""Seconds that the loop waits at most; ``epoll`` refuses more than 24 days."""
+
 OnError = Callable[[BaseException], Any]
 
 
@@ -250,7 +253,7 @@ class Reactor:
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
             self._cancelled -= 1
-        return max(0.0, timers[0][0] - monotonic()) if timers else -1.0
+        return min(max(0.0, timers[0][0] - monotonic()), LONGEST_WAIT) if timers else -1.0
 
     def _run_due(self) -> None:
         timers, now = self._timers, monotonic()

@@ -107,7 +107,9 @@ class ServiceClient:
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._over = ""
-        self._thread = LoopThread("sapwood-head")
+        self._thread = LoopThread(
+            "sapwood-head", lambda error: self._ended(f"its thread has ended: {error.what}")
+        )
         opened: Future[None] = CallerFuture()
         self._opened = opened
         self._thread.start()

@@ -167,7 +167,7 @@ class AttachedSession:
         self._role = role
         self._connect = connect
         self._inline_limit = inline_limit
-        thread = self._thread = thread or LoopThread("sapwood-session")
+        thread = self._thread = thread or LoopThread("sapwood-session", self._lost)
         self._lock = threading.Lock()
         self._closed = False
         self._over: SapwoodError | None = None

@@ -84,7 +84,7 @@ class EmbeddedSession:
         nodes: NodeSource | None = None,
     ) -> None:
         self.options = options
-        self._thread = LoopThread("sapwood-session")
+        self._thread = LoopThread("sapwood-session", self._end)
         host = self.host = SessionHost(options, self._thread.loop, lender, nodes)
         self.shortcut = self._make_shortcut()
         self.streams = StreamTable(
@@ -294,7 +294,10 @@ class EmbeddedSession:
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
         if self._thread.started:
-            self._thread.call(self._end)
+            try:
+                self._thread.call(self._end, ClosedError("the cluster was closed"))
+            except ClosedError:  # its loop has failed, and it ends the session by the same method
+                self._thread.stop()
 
     def _announce_readiness(self) -> None:
         """Notify every agent that all have joined, without waiting for answers."""
@@ -543,8 +546,7 @@ class EmbeddedSession:
         else:
             self.streams.released(effect)
 
-    def _end(self) -> None:
-        reason = ClosedError("the cluster was closed")
+    def _end(self, reason: SapwoodError) -> None:
         parts = (
             self.streams.refuse,
             self.requests.abandon,

@@ -32,12 +32,17 @@ class LoopThread:
     An exception of a function on the loop's thread is logged, and the loop continues. Functions
     for which a caller waits are given by :meth:`post_for` or :meth:`call`.
 
+    Args:
+        name: What the thread is called.
+        failed: Called on the thread when the loop itself fails: it fails what callers wait for.
+
     Attributes:
         loop: The loop; touch it only from functions passed to :meth:`post` or :meth:`call`.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, failed: Callable[[SapwoodError], Any] | None = None) -> None:
         self._name = name
+        self._loop_failed = failed
         self.loop = SharedReactor(self._failed)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._ident: int | None = None
@@ -84,10 +89,10 @@ class LoopThread:
             ClosedError: The loop has ended, or is another process's.
         """
         self.refuse_forked_child()
-        if self.is_current:
-            self.loop.call_in_order(function, *args)
-            return
         try:
+            if self.is_current:
+                self.loop.call_in_order(function, *args)
+                return
             self.loop.call_soon_threadsafe(function, *args)
         except ClosedError as error:
             raise ClosedError("the cluster is closed") from error
@@ -161,8 +166,12 @@ class LoopThread:
                         raise
                     sys.setrecursionlimit(FEWEST_FRAMES)  # it was too low even to raise it there
         except BaseException as exception:  # noqa: BLE001 - the loop itself cannot continue
-            log_failure(f"the event loop of '{self._name}'", exception)
-            self.loop.close()  # calls what waits, and refuses what comes
+            doing = f"the event loop of '{self._name}'"
+            log_failure(doing, exception)
+            self.loop.refuse()  # calls what waits
+            if self._loop_failed is not None:
+                fail(doing, self._loop_failed, as_error(exception, doing))
+            self.loop.close()
         finally:
             self._ident = None  # the next thread may get the same one
 

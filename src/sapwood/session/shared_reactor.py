@@ -35,7 +35,7 @@ class SharedReactor(Reactor):
         super().__init__(on_error)
         self._given: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._asleep = False
-        self._closed = False
+        self._refuses = self._closed = False
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.add_reader(self._bell, self._heard)
 
@@ -51,7 +51,7 @@ class SharedReactor(Reactor):
 
     def closed(self) -> bool:
         """Return whether functions are no longer called."""
-        return self._closed
+        return self._refuses
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call a function on the loop's thread, in the order in which they are given.
@@ -69,19 +69,30 @@ class SharedReactor(Reactor):
                 os.eventfd_write(self._bell, 1)
 
     def call_in_order(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Call a function after what other threads have given so far; on the loop's thread."""
+        """Call a function after what other threads have given so far; on the loop's thread.
+
+        Raises:
+            ClosedError: The loop was closed.
+        """
+        if self.closed():
+            raise ClosedError("the event loop has ended")
         (self._given or self._soon).append((callback, args))
 
-    def close(self) -> None:
-        """Close what the loop itself holds; called when it does not run.
+    def refuse(self) -> None:
+        """Refuse functions from now on; called when the loop does not run.
 
         Functions that other threads gave it before are called now, because they may wait for
         results.
         """
+        self._refuses = True
+        self._call_rest()
+
+    def close(self) -> None:
+        """Refuse functions, and close what the loop itself holds."""
         if not self._closed:
             self._closed = True
             try:
-                self._call_rest()
+                self.refuse()
             finally:
                 super().close()
                 os.close(self._bell)

@@ -30,12 +30,14 @@ from sapwood.core.errors import (
     ClosedError,
     ConfigurationError,
     DataValueError,
+    InternalError,
     RunnerCrashError,
     SapwoodError,
     TimeLimitError,
     UserCodeError,
 )
 from sapwood.environment.settings import LimitSettings, TaskSettings
+from sapwood.session.embedded import embedded
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 
@@ -727,3 +729,19 @@ def test_calls_of_a_map_that_are_not_done_in_time_are_cancelled(cluster: sapwood
     with pytest.raises(TimeoutError):
         next(results)
     assert list(cluster.map(abs, range(8), timeout=TIMEOUT)) == list(range(8))
+
+
+def test_callers_learn_that_the_thread_of_their_cluster_has_ended() -> None:
+    def broken() -> float:
+        raise OSError("no such descriptor")
+
+    with sapwood.local(agents=1) as cluster:
+        running = cluster.submit(time.sleep, 60)
+        waiting = [cluster.submit(abs, -1) for _ in range(4)]
+        thread = embedded(cluster._session)._thread
+        thread.post(setattr, thread.loop, "_patience", broken)
+        for future in (running, *waiting):
+            with pytest.raises((InternalError, ClosedError)):
+                future.result(TIMEOUT)
+        with pytest.raises(InternalError):
+            running.result()

@@ -277,3 +277,10 @@ def test_timers_may_be_cancelled_while_others_are_due(reactor: Reactor) -> None:
     reactor.run()
     assert called == [1]
     assert reactor.timers < MANY_CANCELLED
+
+
+def test_a_time_beyond_what_the_system_can_wait_for(reactor: Reactor) -> None:
+    reactor.call_later(1e9, pytest.fail, "too early")
+    reactor.add_reader(bell := os.eventfd(1), reactor.stop)
+    reactor.run()
+    os.close(bell)

@@ -106,7 +106,8 @@ def test_a_loop_that_cannot_continue_refuses_what_comes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A caller does not wait for a thread that has ended."""
-    thread = LoopThread("test-loop")
+    failures: list[SapwoodError] = []
+    thread = LoopThread("test-loop", failures.append)
     thread.start()
 
     def broken() -> float:
@@ -118,3 +119,5 @@ def test_a_loop_that_cannot_continue_refuses_what_comes(
             thread.call(lambda: 1)
     thread.stop()
     assert "the event loop of 'test-loop' failed" in caplog.text
+    (failure,) = failures
+    assert (failure.code, failure.what) == ("SW900", "OSError: no such descriptor")
