@@ -1,4 +1,4 @@
-"""What front ends ask of a head, and what it tells them: names and contents of their messages."""
+"""Structures of calls that several modules of a head share, and the names of its notices."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,22 +26,6 @@ from sapwood.security.rights import Rights
 from sapwood.security.session_secrets import limited_secret
 
 _log = logger("head")
-
-
-class Visitor(Protocol):
-    """A front end, as the gate sees it.
-
-    Attributes:
-        number: Which one it is.
-        address: Where it is; empty on the head's machine.
-        rights: What it may do; None before it has shown a credential.
-        challenge: What it is to sign.
-    """
-
-    number: int
-    address: str
-    rights: Rights | None
-    challenge: bytes
 
 
 class Gate:
@@ -77,14 +61,14 @@ class Gate:
         self._lacking = RefusalsByKind()  # by credential, and by what was wanted
         self._clock = clock
 
-    def greet(self, caller: Visitor) -> calls.Greeting:
+    def greet(self, caller: ServiceCaller) -> calls.Greeting:
         """Say who this is, and what a credential must sign."""
         caller.challenge = new_challenge()
         return calls.Greeting(
             cluster=self._cluster, authority=self._authority, challenge=caller.challenge
         )
 
-    def admit(self, caller: Visitor, shown: Shown) -> Rights:
+    def admit(self, caller: ServiceCaller, shown: Shown) -> Rights:
         """Give a front end the rights of the credential that it shows, and no others.
 
         Raises:
@@ -129,7 +113,7 @@ class Gate:
             raise error
 
     def require_right(
-        self, caller: Visitor, right: str, *, session: str = "", node: str = "", what: str
+        self, caller: ServiceCaller, right: str, *, session: str = "", node: str = "", what: str
     ) -> Rights:
         """Refuse what a front end has no right for; return its rights.
 
@@ -156,7 +140,7 @@ class Gate:
         return caller.rights
 
     def require_session(
-        self, caller: Visitor, right: str, record: calls.SessionRecord, *, what: str
+        self, caller: ServiceCaller, right: str, record: calls.SessionRecord, *, what: str
     ) -> Rights:
         """Refuse what a front end has no right for with one session; return its rights.
 
@@ -199,7 +183,9 @@ class Gate:
         """Whether processes with these rights may run on reserved nodes."""
         return self._shared() or may_use_reserved(rights, self._clock())
 
-    def require_reserved(self, caller: Visitor, what: str, *, where: str, wanted: str) -> None:
+    def require_reserved(
+        self, caller: ServiceCaller, what: str, *, where: str, wanted: str
+    ) -> None:
         """Refuse a front end that may not run code as the user of the head.
 
         Args:
@@ -244,7 +230,7 @@ class Gate:
         kind = "credential.cut_off" if told.attached else "credential.refused"
         self._note(kind, told.reason, session=session, facts=shown)
 
-    def note_cut_off(self, caller: Visitor, rights: Rights, reason: str) -> None:
+    def note_cut_off(self, caller: ServiceCaller, rights: Rights, reason: str) -> None:
         """Note that a front end of the head was cut off."""
         facts = {
             "address": caller.address,
@@ -254,7 +240,7 @@ class Gate:
         shown = {name: value for name, value in facts.items() if value}
         self._note("credential.cut_off", reason, session=rights.session, facts=shown)
 
-    def _refused(self, caller: Visitor, error: SecurityError, what: str) -> None:
+    def _refused(self, caller: ServiceCaller, error: SecurityError, what: str) -> None:
         rights = caller.rights
         if rights is None:
             self._note_stranger(caller.address, error.what)

@@ -21,7 +21,6 @@ from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.folder import find_head
-from sapwood.head.protocol.framing import plain
 from sapwood.head_client.connection import ServiceClient, UnixWay, WayToHead
 from sapwood.security.authority import HEAD, is_head, pin_of
 from sapwood.security.capabilities import Capability, HolderKey
@@ -160,7 +159,7 @@ def show(
     if way is not None:
         way.check(greeting)
     shown = credential.show(greeting.challenge, calls.context(greeting.cluster), holder)
-    answer = client.call_raw(calls.PRESENT, plain(shown), timeout)
+    answer = client.call_raw(calls.PRESENT, shown, timeout)
     return typed.convert(answer, calls.RightsFacts)
 
 

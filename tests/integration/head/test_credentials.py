@@ -54,7 +54,7 @@ from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
-from sapwood.head.protocol.framing import ServiceCall, plain
+from sapwood.head.protocol.framing import ServiceCall
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.role_table import CALLS
 from sapwood.head_client import remote
@@ -854,7 +854,7 @@ def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> 
         shown = credential.show(greeting.challenge, context(greeting.cluster))
         client.call_raw(calls.GREET, None, PATIENCE)
         with pytest.raises(SecurityError, match="does not have it"):
-            client.call_raw(calls.PRESENT, plain(shown), PATIENCE)
+            client.call_raw(calls.PRESENT, msgspec.to_builtins(shown), PATIENCE)
     finally:
         client.close()
 

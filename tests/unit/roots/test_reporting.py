@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from sapwood.core.errors import CommunicationError, ProtocolError
@@ -16,7 +17,6 @@ from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import Call
-from sapwood.head.protocol.framing import plain
 from sapwood.roots import reporting
 from sapwood.roots.reporting import HeadReports
 from sapwood.security.denials import Denials, DenialUpdate
@@ -101,10 +101,13 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         reports.tell(REPORT)
         head.wait_for(Sessions.report.name)
         assert "aa" in denials
-        head.tell(calls.DENIED, plain(update))
+        head.tell(calls.DENIED, msgspec.to_builtins(update))
         assert "bb" in denials, "at once, by whoever hears it"
         head.denied = DenialUpdate(since=0, epoch=4, ids=["aa", "bb", "cc", "dd"], generation=1)
-        head.tell(calls.DENIED, plain(DenialUpdate(since=3, epoch=4, ids=["dd"], generation=1)))
+        head.tell(
+            calls.DENIED,
+            msgspec.to_builtins(DenialUpdate(since=3, epoch=4, ids=["dd"], generation=1)),
+        )
         assert "dd" in denials
         head.wait_for(IssuedCredentials.denials.name, 2)
         reports.refused(calls.FrontEndRefused(session="5b9a", reason="why", credential="dd"))

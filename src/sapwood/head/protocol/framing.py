@@ -119,8 +119,3 @@ class Frames:
             start = end
         del self._buffer[:start]
         return found
-
-
-def plain(value: msgspec.Struct) -> Any:
-    """Return a structure as what messages carry."""
-    return msgspec.to_builtins(value, builtin_types=(bytes,))
