@@ -11,7 +11,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,25 +19,23 @@ from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.component import Component
 from sapwood.environment.configuration import Configuration
-from sapwood.environment.log_ring import LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.environment.supervisor import Supervisor
 from sapwood.head import calls
 from sapwood.head.components import (
     REFUSALS,
-    FrontEndService,
     HeadAnnouncer,
     HeadAuthority,
     HeadStore,
     NodeTree,
 )
-from sapwood.head.folder import remove_info
+from sapwood.head.front import HeadFront
 from sapwood.head.gate import Gate
 from sapwood.head.kept_cluster import KeptCluster
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import MAX_FOUND, EventQuery, Ledger, nodes_there
-from sapwood.head.node_changes import LostNodes, NodeChanges
+from sapwood.head.node_changes import LostNodes, NodeChanges, NodeNews
 from sapwood.head.node_sessions import NodeSessions
 from sapwood.head.node_table import NodeTable
 from sapwood.head.office import CredentialOffice, DenialFeed
@@ -59,18 +56,11 @@ from sapwood.head.protocol.call import HeadPart
 from sapwood.head.remote_commands import RemoteCommands
 from sapwood.head.removals import Removals
 from sapwood.head.runs import HeadRuns
-from sapwood.head.service import ServiceServer
-from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.sessions import HeadSessions
-from sapwood.head.web import HttpListen, HttpService
-from sapwood.nodes import messages
+from sapwood.head.web import HttpListen
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.processes import RETURN_TIMEOUT
-from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import SessionOptions
-
-SLOW_CALLS = 16
-"""Slow calls that are answered at a time; more wait for them."""
 
 Part = TypeVar("Part", bound=HeadPart)
 
@@ -99,6 +89,7 @@ class Head:
         policy: Its automatic actions.
         office: Its credentials.
         control: The tree of nodes.
+        front: The ways to the head.
         gate: The authorizer of calls.
         nodes: The nodes as clients see them.
         on_nodes: The sessions that have processes on nodes.
@@ -131,16 +122,9 @@ class Head:
         announce: bool = False,
         http: HttpListen | None = None,
     ) -> None:
-        self.name = name
         self._leadership = leadership
-        self._folder = folder
         self._store = HeadStore(folder, store, leadership)
         self.ended = threading.Event()
-        self._lines = LogRing()
-        self._keeping = contextlib.ExitStack()
-        self._clock = MonotonicClock()
-        self._thread = LoopThread("sapwood-service")
-        self._pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.ledger = Ledger(folder, lambda: self.policy.current.limits.events)
         note = self.ledger.note
         try:
@@ -148,10 +132,13 @@ class Head:
                 lambda: self._store.opened, folder, settings.certificate_life
             )
             self.policy = Policy(lambda: self._store.opened, configuration, note)
-            cluster, pin = kept.authority.cluster, kept.authority.pin
             with kept.reading("credentials"):
                 self.office = CredentialOffice(
-                    lambda: self._store.opened, cluster, pin, kept.generation, note
+                    lambda: self._store.opened,
+                    kept.authority.cluster,
+                    kept.authority.pin,
+                    kept.generation,
+                    note,
                 )
             self.control = ControlTree(
                 launcher,
@@ -170,24 +157,23 @@ class Head:
             raise
         self.control.leads = self._leads
         self.gate = Gate(
-            cluster,
+            kept.authority.cluster,
             kept.authority.certificate,
             self.office.issuer,
             self.office.denials,
             note,
             shared=lambda: self.policy.current.limits.head_machine == "shared",
         )
-        self._tls = ServiceTlsPort(self.control, self._thread)
-        self._service = ServiceServer(self._thread, self.gate, self._leads, self._pool)
-        self._socket = FrontEndService(folder, self._service, self._thread)
-        self._web = HttpService(name, folder, self.control, self._thread, http or HttpListen())
+        front = self.front = HeadFront(
+            name, folder, self.control, self.gate, self._leads, http or HttpListen()
+        )
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
         self.sessions = HeadSessions(
             lambda: self._store.opened,
             name,
             folder,
-            self._thread,
-            self._pool,
+            front.thread,
+            front.pool,
             lambda: self.policy.current,
             note,
         )
@@ -195,60 +181,64 @@ class Head:
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
-            self._thread,
-            self._pool,
+            front.thread,
+            front.pool,
             note,
             lambda: self.policy.current,
         )
         self.nodes = NodeTable(self.control)
-        self.on_nodes = NodeSessions(self.control, self._service, self.ledger, options.agent_entry)
-        self.commands = RemoteCommands(self.control, self._service)
+        self.on_nodes = NodeSessions(self.control, front.server, self.ledger, options.agent_entry)
+        self.commands = RemoteCommands(self.control, front.server)
         self.removals = Removals(
             self.nodes,
             self.control,
             self.ledger,
-            self._thread,
+            front.thread,
             kept.deny,
             lambda host: self.on_nodes.are_on(host) or self.commands.are_on(host),
             self._node_drains,
         )
-        self._feed = DenialFeed(self.control.ask, self.office.whole_list)
-        self._components = Components(
-            self.control, self._thread, self._lines, self._supervisor(options)
-        )
-        lost = LostNodes(
-            self.nodes, self.control, self.ledger, self.policy, self.removals, self._thread
-        )
-        self._changes = NodeChanges(
-            self.nodes,
-            self.control,
-            self._service,
-            lost,
-            self.commands,
-            self._components,
-            self._greet,
-        )
-        self.cluster = WholeCluster(
+        self._components = Components(self.control, front.thread, self._supervisor(options))
+        cluster = WholeCluster(
             name,
             self.control,
             leadership,
             self.office.issuer,
-            self._web.urls,
-            self._service,
-            self._thread,
+            front.http.urls,
+            front.server,
+            front.thread,
             self.ended,
         )
-        self.parts = self._made_parts()
-        self._service.answer(self.parts)
+        feed = DenialFeed(self.control.ask, self.office.whole_list)
+        self._changes = NodeChanges(
+            self.nodes,
+            self.control,
+            front.server,
+            LostNodes(
+                self.nodes, self.control, self.ledger, self.policy, self.removals, front.thread
+            ),
+            self.commands,
+            self._components,
+            NodeNews(self.nodes, self.control, feed, cluster.places, leadership),
+        )
+        self.parts = self._made_parts(cluster, feed)
+        front.server.answer(self.parts)
 
-    def _made_parts(self) -> list[HeadPart]:
-        self.credentials = IssuedCredentials(
+    def _made_parts(self, cluster: WholeCluster, feed: DenialFeed) -> list[HeadPart]:
+        """Return the parts, one for each noun.
+
+        Args:
+            cluster: The part of the cluster as a whole.
+            feed: It tells nodes which credentials were revoked.
+        """
+        front = self.front
+        credentials = IssuedCredentials(
             self.office,
             self.policy,
-            self._service,
-            self._feed,
+            front.server,
+            feed,
             self.nodes.records,
-            lambda: self.cluster.places,
+            cluster.places,
         )
         sessions = Sessions(
             self.sessions,
@@ -260,10 +250,10 @@ class Head:
             self.on_nodes.hosts_of,
         )
         return [
-            self.cluster,
+            cluster,
             self.policy,
             self._components,
-            self.credentials,
+            credentials,
             sessions,
             Nodes(
                 self.nodes,
@@ -287,11 +277,16 @@ class Head:
                 self.on_nodes.callers_of,
                 self.on_nodes.names,
             ),
-            Events(self.ledger, self._service),
+            Events(self.ledger, front.server),
             Rates(lambda: self._store.opened),
-            JoinTokens(self.control, lambda: self.cluster.places),
+            JoinTokens(self.control, cluster.places),
             WebServer(
-                self._web, self._service, self.control, self.credentials, self.ledger, self._thread
+                front.http,
+                front.server,
+                self.control,
+                credentials,
+                self.ledger,
+                front.thread,
             ),
         ]
 
@@ -308,22 +303,23 @@ class Head:
             self._store,
             HeadAuthority(self.control),
             NodeTree(self.control),
-            self._socket,
-            self._web,
+            self.front.socket,
+            self.front.http,
         ]
         if self._announcer is not None:
             components.append(self._announcer)
-        return Supervisor(components, Settings(restart=options.restart), self._clock, REFUSALS)
+        settings = Settings(restart=options.restart)
+        return Supervisor(components, settings, MonotonicClock(), REFUSALS)
 
     # --- life ----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Listen, and start its own nodes."""
-        self._keeping.enter_context(kept_lines(self._lines))
+        self._components.keep_lines()
         self.commands.serve()
         self._changes.watch()
-        self.policy.watch(lambda rows: self._service.tell_all(calls.POLICY_CHANGED, rows))
-        begun = self._clock.now()
+        self.policy.watch(lambda rows: self.front.server.tell_all(calls.POLICY_CHANGED, rows))
+        begun = MonotonicClock().now()
         try:
             former = self._former_nodes()
             self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
@@ -331,17 +327,14 @@ class Head:
             self._kept.note_port(list(self.control.places))
             if self._announcer is not None:
                 self._announcer.prepare()
-            self._thread.start()
-            self._tls.open(self._service)
+            self.front.open()
             self.sessions.start()
             self.runs.start()
-            self._thread.call(self._socket.listen)
-            self._thread.call(self._components.start, begun)
+            self.front.thread.call(self.front.socket.listen)
+            self.front.thread.call(self._components.start, begun)
             if former:
-                later = self._thread.loop.call_later
-                self._thread.post(later, RETURN_TIMEOUT, self._note_missing, former)
-            if self._leadership is not None:
-                self._leadership.when_heads_change(self._heads_changed)
+                later = self.front.thread.loop.call_later
+                self.front.thread.post(later, RETURN_TIMEOUT, self._note_missing, former)
         except BaseException:
             self.close()
             raise
@@ -369,7 +362,7 @@ class Head:
 
     def close(self) -> None:
         """End all nodes, and leave nothing but what is kept."""
-        remove_info(self._folder)
+        self.front.hide()
         self._close("head.ended", "the cluster is down", dismiss=True)
 
     def step_down(self, reason: str) -> None:
@@ -381,52 +374,32 @@ class Head:
 
     def _close(self, kind: str, text: str, *, dismiss: bool) -> None:
         self.ended.set()
-        if self._thread.started:
+        if self.front.thread.started:
             if dismiss:
                 self.runs.close()
             self.sessions.close(keep=not dismiss)
             if dismiss:  # after the servers of sessions, which are front ends as well
-                self._service.tell_all(calls.ENDED, None)
-            self._tls.close()
-            self._thread.call(self._stop_listening)
+                self.front.server.tell_all(calls.ENDED, None)
+            self.front.close(self._leave)
         if dismiss:
             with contextlib.suppress(SapwoodError):
                 self.control.dismiss(text)
         self.control.close()
-        self._pool.shutdown(cancel_futures=True)
         self.removals.stop()
-        self._thread.stop()
+        self.front.stop()
         self._components.stop()
         self.ledger.note(kind, text)
         self.ledger.close()
         self._store.stop()  # also where the supervisor was not started
-        self._keeping.close()
+        self._components.keep_no_lines()
 
-    def _stop_listening(self) -> None:
+    def _leave(self) -> None:
         self._components.leave()
-        self._socket.stop()
         self.removals.close()
-        self._thread.post(self._service.close)  # after these answers
 
     # --- what nodes and clients hear -------------------------------------------------------------
 
     def _node_drains(self, host: int) -> None:
         """Tell clients that nothing can begin on a node from now on."""
         told = calls.NodesChanged(self.nodes.some([host]))
-        self._service.tell_all(calls.NODES_CHANGED, told)
-
-    def _greet(self, host: int) -> None:
-        """Tell a node that came, or came back, which credentials were revoked, and of heads."""
-        self._feed.tell(host)
-        self._tell_heads(host)
-
-    def _heads_changed(self) -> None:
-        """Tell the nodes where they find the next head; on any thread."""
-        for one in self.nodes.records():
-            if one.can_be_asked:
-                self._tell_heads(one.host)
-
-    def _tell_heads(self, host: int) -> None:
-        if self._leadership is not None:
-            with contextlib.suppress(SapwoodError):
-                self.control.ask(host, messages.HEADS, self.cluster.places)
+        self.front.server.tell_all(calls.NODES_CHANGED, told)

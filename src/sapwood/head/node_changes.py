@@ -10,14 +10,17 @@ from typing import Final
 
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.head.calls import NODES_CHANGED, NodesChanged
+from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import Ledger
 from sapwood.head.node_table import NodeTable
+from sapwood.head.office import DenialFeed
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.policy import Policy
 from sapwood.head.remote_commands import RemoteCommands
 from sapwood.head.removals import Removals
 from sapwood.head.service import ServiceServer
 from sapwood.head.status import link_ended
+from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
@@ -100,6 +103,52 @@ class LostNodes:
                 self._removals.remove(found.name)
 
 
+class NodeNews:
+    """Tells nodes what they have missed, and where they find the next head.
+
+    Args:
+        table: The nodes.
+        control: The tree of nodes.
+        feed: It tells nodes which credentials were revoked.
+        places: Returns where this head and those that stand by are reached.
+        leadership: That of this head, where several heads share a store.
+    """
+
+    def __init__(
+        self,
+        table: NodeTable,
+        control: ControlTree,
+        feed: DenialFeed,
+        places: Callable[[], list[str]],
+        leadership: Leadership | None,
+    ) -> None:
+        self._table = table
+        self._control = control
+        self._feed = feed
+        self._places = places
+        self._leadership = leadership
+
+    def watch(self) -> None:
+        """Tell the nodes when other heads stand by."""
+        if self._leadership is not None:
+            self._leadership.when_heads_change(self._heads_changed)
+
+    def tell(self, host: int) -> None:
+        """Tell a node that came, or came back."""
+        self._feed.tell(host)
+        self._tell_heads(host)
+
+    def _heads_changed(self) -> None:
+        for one in self._table.records():
+            if one.can_be_asked:
+                self._tell_heads(one.host)
+
+    def _tell_heads(self, host: int) -> None:
+        if self._leadership is not None:
+            with contextlib.suppress(SapwoodError):
+                self._control.ask(host, messages.HEADS, self._places())
+
+
 class NodeChanges:
     """Handles the changes of nodes; on the loop of the control tree.
 
@@ -110,7 +159,7 @@ class NodeChanges:
         lost: The nodes that are lost.
         commands: The commands of clients on nodes.
         components: The components of the head and of nodes.
-        greet: Tells a node that came, or came back, what it has missed.
+        news: Tells nodes what they have missed.
     """
 
     def __init__(
@@ -121,7 +170,7 @@ class NodeChanges:
         lost: LostNodes,
         commands: RemoteCommands,
         components: Components,
-        greet: Callable[[int], None],
+        news: NodeNews,
     ) -> None:
         self._table = table
         self._control = control
@@ -129,13 +178,14 @@ class NodeChanges:
         self._lost = lost
         self._commands = commands
         self._components = components
-        self._greet = greet
+        self._news = news
 
     def watch(self) -> None:
         """Hear of changes from now on."""
         self._control.session.subscribe(self._places_changed)
         self._control.watch_components(self._components_changed)
         self._control.watch_links(self._link_changed)
+        self._news.watch()
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed."""
@@ -153,7 +203,7 @@ class NodeChanges:
         self._server.tell_all(NODES_CHANGED, told)
         for rank in change.ranks:
             if change.back or change.added:
-                self._greet(rank)
+                self._news.tell(rank)
             self._lost.note(rank, change)
         self._components.look_soon()
 
@@ -170,7 +220,7 @@ class NodeChanges:
             )
             self._server.tell_all(NODES_CHANGED, told)
             if not view.closed:
-                self._greet(host)
+                self._news.tell(host)
         self._components.look_soon()
 
     def _link_changed(self, host: int, reason: str) -> None:

@@ -40,7 +40,8 @@ from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, node_table, service
 from sapwood.head.calls import context
 from sapwood.head.folder import head_folder
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.front import SLOW_CALLS
+from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.parts import orders
 from sapwood.head.parts.cluster import WholeCluster
@@ -106,7 +107,7 @@ class UpHead:
         """Have the processes and threads there that begin when they are first needed."""
         everybody = threading.Barrier(SLOW_CALLS)
         for _ in range(SLOW_CALLS):
-            self.head._pool.submit(everybody.wait, PATIENCE)
+            self.head.front.pool.submit(everybody.wait, PATIENCE)
         with self.access(None, far=False) as head:
             for host in (1, 2):
                 start = messages.StartCommand(command=host, arguments=[b"true"])
@@ -193,7 +194,7 @@ ONE_AGENT = calls.CreateSession(agents=1)
 
 
 def test_each_call_and_each_order_has_its_right(up: UpHead) -> None:
-    assert CALLS.keys() == up.head._service._calls.keys()
+    assert CALLS.keys() == up.head.front.server._calls.keys()
     assert {*NEEDED.values(), *RIGHT_OF_ORDER.values()} <= RIGHTS.keys()
 
 
@@ -542,7 +543,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     credential = up.issue("connect", "create", "allocate", "spawn", subject="ann")
 
     def roots() -> list[ServiceCaller]:
-        callers = [one for one in up.head._service.callers if one.is_local]
+        callers = [one for one in up.head.front.server.callers if one.is_local]
         return [one for one in callers if one.rights is not None and one.rights.ids]
 
     with up.access(credential) as head:
@@ -586,7 +587,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     ):
         with up.access(one) as head:
             assert head.client.call(Sessions.credential, "anns").name == "anns"
-    up.head.credentials.revoked(credential.claims.ids[-1])
+    up.head.part(IssuedCredentials).revoked(credential.claims.ids[-1])
     until(lambda: not roots())
     with pytest.raises(SecurityError, match="was revoked"):
         HeadAccess(session=made.id)
@@ -741,7 +742,7 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
             )
 
         admit(bad).require("attach", time.time(), session="s")
-        up.head.credentials.revoked(bad.id)
+        up.head.part(IssuedCredentials).revoked(bad.id)
         until(lambda: bad.id in root.denials)
         with pytest.raises(SecurityError, match="revoked"):
             admit(bad)
@@ -871,7 +872,7 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
         sleep = messages.StartCommand(command=5, arguments=[b"sleep", b"100"])
         cut.ask(1, messages.COMMAND_START, messages.to_value(sleep)).result(PATIENCE)
         began = time.monotonic()
-        done = up.head.credentials.revoked(root.id, "me")
+        done = up.head.part(IssuedCredentials).revoked(root.id, "me")
         assert (done.known, done.front_ends) == (True, 1)
         assert (done.nodes, done.missing) == (["n1", "n2"], [])
         until(lambda: cut.gone and root.id in stays.denials)
@@ -893,14 +894,14 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
 def test_a_block_that_the_head_never_saw_is_revoked_alone(up: UpHead) -> None:
     root = up.issue("connect")
     theirs, mine = root.attenuate(subject="lost laptop"), root.attenuate(subject="mine")
-    done = up.head.credentials.revoked(theirs.id)
+    done = up.head.part(IssuedCredentials).revoked(theirs.id)
     assert not done.known
     with pytest.raises(SecurityError, match="revoked"), up.access(theirs):
         pass
     with up.access(mine) as head:
         assert head.nodes
     with pytest.raises(SecurityError, match="no id"):
-        up.head.credentials.revoked("nonsense")
+        up.head.part(IssuedCredentials).revoked("nonsense")
 
 
 def test_a_connection_ends_with_its_credential(up: UpHead) -> None:

@@ -22,7 +22,8 @@ from sapwood.core.errors import ErrorRecord, InternalError, SecurityError
 from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.front import SLOW_CALLS
+from sapwood.head.head import Head
 from sapwood.head.ledger import MOST_NOTED, EventQuery
 from sapwood.head.node_sessions import NodeSession
 from sapwood.head.parts.cluster import WholeCluster
@@ -94,9 +95,9 @@ class SweptHead:
         patch.setattr(head.sessions, "end", lambda *_: self._done(None))
         patch.setattr(head.runs, "create", lambda _: None)
         patch.setattr(head.runs, "cancel", lambda _: self._done(None))
-        patch.setattr(head._web, "serving", lambda: self._done(None))
-        patch.setattr(head._web, "redeem", lambda _: "x")
-        patch.setattr(head._web, "serve", lambda *_: calls.Greeting(**GREETING))
+        patch.setattr(head.front.http, "serving", lambda: self._done(None))
+        patch.setattr(head.front.http, "redeem", lambda _: "x")
+        patch.setattr(head.front.http, "serve", lambda *_: calls.Greeting(**GREETING))
         for owner in ("me", "other"):
             creator = calls.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
             record = calls.SessionRecord(
@@ -117,8 +118,8 @@ class SweptHead:
 
     def call(self, caller: Caller, name: str, value: Any) -> ErrorRecord | None:
         """Make a call as its bytes would; return the error, if there is one."""
-        self.head._thread.call(
-            lambda: self.head._service._serve(caller, ServiceCall(1, name, raw(value)))
+        self.head.front.thread.call(
+            lambda: self.head.front.server._serve(caller, ServiceCall(1, name, raw(value)))
         )
         assert caller.answered.wait(PATIENCE), f"{name} is not answered"
         assert caller.reply is not None
@@ -147,7 +148,7 @@ def swept(
         made = SweptHead(head, patch)
         everybody = threading.Barrier(SLOW_CALLS)
         for _ in range(SLOW_CALLS):
-            head._pool.submit(everybody.wait, PATIENCE)
+            head.front.pool.submit(everybody.wait, PATIENCE)
         yield made
         head.sessions._records.clear()
         head.close()
@@ -257,7 +258,7 @@ def owning(swept: SweptHead, caller: Caller) -> None:
     head.commands._owners.clear()
     for name, command, owner in (("me", 1, caller), ("other", 2, other)):
         head.on_nodes._sessions[name, 1] = NodeSession(
-            name, 1, owner, head._service, head.on_nodes._exited
+            name, 1, owner, head.front.server, head.on_nodes._exited
         )
         head.commands._owners[command, 1] = (owner, lambda: None)
 

@@ -18,7 +18,8 @@ from sapwood.head.calls import (
     SessionReport,
 )
 from sapwood.head.folder import find_head, head_folder
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.front import SLOW_CALLS
+from sapwood.head.head import Head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.nodes import Nodes
@@ -81,7 +82,7 @@ def head(
         made = Head("default", head_folder("default"), options, settings.nodes)
         made.start()
         everybody = threading.Barrier(SLOW_CALLS)
-        wait([made._pool.submit(everybody.wait, PATIENCE) for _ in range(SLOW_CALLS)])
+        wait([made.front.pool.submit(everybody.wait, PATIENCE) for _ in range(SLOW_CALLS)])
         yield made
         made.close()
 

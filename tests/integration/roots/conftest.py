@@ -16,7 +16,8 @@ from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head.folder import head_folder
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.front import SLOW_CALLS
+from sapwood.head.head import Head
 from sapwood.roots.making import session_options
 
 PATIENCE = 60.0
@@ -53,7 +54,7 @@ def warm_up(head: Head) -> None:
     """Have the threads of a head there before the tests that would begin them."""
     head.sessions._roots._restarts.submit(int).result()
     everybody = threading.Barrier(SLOW_CALLS)
-    wait([head._pool.submit(everybody.wait, PATIENCE) for _ in range(SLOW_CALLS)])
+    wait([head.front.pool.submit(everybody.wait, PATIENCE) for _ in range(SLOW_CALLS)])
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
+from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head_client.access import HeadAccess
 from sapwood.security.capabilities import Capability
@@ -184,7 +185,7 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
     record = requested(("create", "allocate", "spawn"), "slurm:2")
     assert (record.state, slurm.has_job) == ("delayed", True)
     assert record.creator is not None
-    head.credentials.revoked(record.creator.ids[0])
+    head.part(IssuedCredentials).revoked(record.creator.ids[0])
     until(lambda: not slurm.has_job)
     until(lambda: head.sessions.find(record.handle).state == "failed")
     assert "the credential that made it was revoked" in head.sessions.find(record.handle).reason

@@ -22,6 +22,7 @@ from sapwood.cli.main import app
 from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
+from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.security.rights import ALL_RIGHTS
 
 from .conftest import PATIENCE, Until, new_head, warm_up
@@ -178,7 +179,7 @@ def test_by_a_credential_of_another_cluster(
         with pytest.raises(sapwood.ConfigurationError, match="does not exist"):
             cluster.merge(at("nobody#0000", far), credential=good)
         until(lambda: not report_of(far, "theirs").part_of)
-        far.credentials.revoked(issued.facts.id)
+        far.part(IssuedCredentials).revoked(issued.facts.id)
         with pytest.raises(sapwood.SecurityError, match="revoked"):
             cluster.merge(handle, credential=good)
         assert far.sessions.find("theirs").state == "detached"
@@ -222,7 +223,7 @@ def test_a_credential_that_is_revoked_while_two_are_merged(
         merged = cluster.merge(at(theirs, far), credential=file)
         stream = merged.stream("echo", reduce="sum")
         assert stream.broadcast(1).result(PATIENCE).total == 3
-        far.credentials.revoked(issued.facts.id)
+        far.part(IssuedCredentials).revoked(issued.facts.id)
         until(lambda: not cluster.merged)
         with pytest.raises(sapwood.AgentLostError, match="revoked"):
             stream.broadcast(1).result(PATIENCE)

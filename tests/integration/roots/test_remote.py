@@ -23,6 +23,7 @@ from sapwood.core.errors import CommunicationError, InputError, SecurityError
 from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.roots.attached import AttachedSession
 from sapwood.roots.session_credential import credential_text, read_credential
 from sapwood.security.authority import Authority
@@ -184,7 +185,7 @@ def test_a_revoked_credential_ends_what_is_attached_by_it_within_a_second(
             stream = cut[0].stream("echo", reduce={"x": "sum"})
             assert stream.exchange({"x": np.ones(2)}).total["x"][0] == 2
             began = time.monotonic()
-            head.credentials.revoked(first.id, "me")
+            head.part(IssuedCredentials).revoked(first.id, "me")
             until(lambda: all(one.session.failure is not None for one in cut))
             took = time.monotonic() - began
             for one in cut:

@@ -586,7 +586,7 @@ def test_a_root_whose_head_was_killed_before_it_was_ready_is_found(
             lambda: store,
             "default",
             tmp_path,
-            head._thread,
+            head.front.thread,
             pool,
             lambda: head.policy.current,
             head.ledger.note,

@@ -16,7 +16,8 @@ import pytest
 from sapwood.environment.configuration import load_configuration
 from sapwood.head import calls
 from sapwood.head.folder import head_folder
-from sapwood.head.head import SLOW_CALLS, Head
+from sapwood.head.front import SLOW_CALLS
+from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.web import HttpListen
 from sapwood.roots.making import session_options, site_variables
@@ -64,7 +65,7 @@ class WebHead:
         self.head.start()
         everybody = threading.Barrier(SLOW_CALLS)  # its threads are there from now on
         for _ in range(SLOW_CALLS):
-            self.head._pool.submit(everybody.wait, PATIENCE)
+            self.head.front.pool.submit(everybody.wait, PATIENCE)
         (place,) = self.head.control.places
         self.secure = f"https://{place}"
         self.url = ""
@@ -73,8 +74,8 @@ class WebHead:
 
     def listening(self) -> None:
         """Wait until the server listens, and note where."""
-        until(lambda: self.head._web.listens)
-        self.url = f"http://{self.head._web.listens[0]}"
+        until(lambda: self.head.front.http.listens)
+        self.url = f"http://{self.head.front.http.listens[0]}"
 
     def issue(self, *rights: str, **more: Any) -> str:
         """Return the text of a new credential."""
@@ -83,7 +84,7 @@ class WebHead:
 
     def ticket(self) -> str:
         """Return a ticket, as `sapwood dashboard` gets one."""
-        return self.head._web.new_ticket(self.issue("connect", "observe", "admin"))[0]
+        return self.head.front.http.new_ticket(self.issue("connect", "observe", "admin"))[0]
 
     @contextlib.contextmanager
     def client(

@@ -50,7 +50,7 @@ def rest(sock: socket.socket) -> bytes:
 
 
 def memory(web: WebHead) -> int:
-    process = web.head._web._process
+    process = web.head.front.http._process
     assert process is not None
     return int(psutil.Process(process.pid).memory_info().rss)
 
@@ -187,7 +187,7 @@ def raw_requests(web: WebHead, count: int, seed: int) -> None:
     """Send requests that a generator has damaged; none is answered by a 5xx, or makes it end."""
     made = random.Random(seed)  # noqa: S311 - requests, not secrets
     token = web.issue("connect")
-    pid = web.head._web._process.pid if web.head._web._process else 0
+    pid = web.head.front.http._process.pid if web.head.front.http._process else 0
     paths = ["/", "/metrics", "/healthz", "/openapi.json", "/static/x", "/login"]
     paths += [f"{PREFIX}/{one}" for one in ("nodes", "runs/a", "sessions/b", "login", "events")]
     methods = ["GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "TRACE", "X"]
@@ -220,7 +220,7 @@ def raw_requests(web: WebHead, count: int, seed: int) -> None:
             statuses.add(rest(sock)[9:12])
     assert not {one for one in statuses if one.startswith(b"5")}
     assert b"200" in statuses
-    process = web.head._web._process
+    process = web.head.front.http._process
     assert process is not None
     assert process.pid == pid
     assert process.poll() is None

@@ -24,6 +24,7 @@ from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.components import Components
+from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.web import WebServer
 from sapwood.head_client.connection import ServiceClient, UnixWay
@@ -91,7 +92,7 @@ def test_a_revoked_credential_ends_at_once(web: WebHead) -> None:
         me = client.get("/api/v1/whoami").json()["id"]
         with client.stream("GET", "/api/v1/events/stream") as stream:
             assert stream.status_code == 200
-            web.head.credentials.revoked(me)
+            web.head.part(IssuedCredentials).revoked(me)
             assert "retry" in stream.read().decode()  # it ends
         until(lambda: client.get("/api/v1/whoami").status_code == 401)
 
@@ -201,7 +202,7 @@ def test_a_browser_reads_only_and_its_id_is_good_for_one_port(web: WebHead) -> N
         client.cookies.clear()
         assert client.get("/api/v1/whoami", headers={"cookie": plain}).status_code == 200
         assert client.get("/api/v1/whoami", headers={"cookie": stolen}).status_code == 401
-        web.head.credentials.revoked(made.credential)
+        web.head.part(IssuedCredentials).revoked(made.credential)
         until(lambda: secure.get("/api/v1/whoami").status_code == 401)
 
 
@@ -352,9 +353,13 @@ def test_events_are_told_as_they_happen_and_resumed(web: WebHead) -> None:
 def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) -> None:
     with web_head(tmp_path) as web:
         front_end = ServiceClient(UnixWay(find_head("default").socket))
-        process = web.head._web._process
+        process = web.head.front.http._process
         os.kill(process.pid, signal.SIGKILL)
-        until(lambda: web.head._web._process not in {None, process} and web.head._web.listens)
+        until(
+            lambda: (
+                web.head.front.http._process not in {None, process} and web.head.front.http.listens
+            )
+        )
         assert front_end.call_within(PATIENCE, WholeCluster.facts).name == "default"
         front_end.close()
         web.listening()
@@ -364,7 +369,7 @@ def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) ->
 
 def test_the_first_request_begins_the_server(tmp_path: Path) -> None:
     with web_head(tmp_path, listen="") as made:
-        assert made.head._web._process is None
+        assert made.head.front.http._process is None
         with made.client("connect", secure=True) as client:
             assert client.get("/api/v1/nodes").json() == {"nodes": []}
 

@@ -42,7 +42,7 @@ def sessions(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebHead]
     monkeypatch.setattr(web.head.runs, "find", runs.__getitem__)
     monkeypatch.setattr(web.head.runs, "records", lambda: list(runs.values()))
     deleted = book.records()[0]
-    monkeypatch.setattr(book, "end", lambda _: web.head._pool.submit(lambda: deleted))
+    monkeypatch.setattr(book, "end", lambda _: web.head.front.pool.submit(lambda: deleted))
     yield web
     for number in IDS.values():
         del book._records[number]

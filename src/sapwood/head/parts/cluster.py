@@ -86,7 +86,6 @@ class WholeCluster(HeadPart):
         self._ended = ended
         self._started = time.time()
 
-    @property
     def places(self) -> list[str]:
         """Where this head is reached, and then those that stand by; ``host:port`` each."""
         others = self._leadership.others if self._leadership is not None else []
@@ -102,7 +101,7 @@ class WholeCluster(HeadPart):
             pid=os.getpid(),
             started=self._started,
             places=list(self._control.places),
-            heads=self.places if self._leadership is not None else [],
+            heads=self.places() if self._leadership is not None else [],
             front_ends=len(self._server.callers),
             issuer=self._issuer,
             urls=self._urls(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sapwood.core.errors import ClosedError
 from sapwood.core.futures import CallerFuture, then
 from sapwood.environment.component import ComponentEvent, ComponentView
-from sapwood.environment.log_ring import LogPage, LogRing
+from sapwood.environment.log_ring import LogPage, LogRing, kept_lines
 from sapwood.environment.logs import logger
 from sapwood.environment.supervisor import ALL_READY, Supervisor
 from sapwood.head.protocol.call import HeadPart, call
@@ -31,7 +31,6 @@ class Components(HeadPart):
     Args:
         control: The tree of nodes.
         thread: Its loop supervises the components of the head.
-        lines: What the head has logged.
         supervisor: It supervises the components of the head.
 
     Attributes:
@@ -42,12 +41,12 @@ class Components(HeadPart):
         self,
         control: ControlTree,
         thread: LoopThread,
-        lines: LogRing,
         supervisor: Supervisor,
     ) -> None:
         self._control = control
         self._thread = thread
-        self._lines = lines
+        self._lines = LogRing()
+        self._keeping = contextlib.ExitStack()
         self._supervisor = supervisor
         self._lock = threading.Lock()
         self._look_planned = self._ended = False
@@ -90,6 +89,10 @@ class Components(HeadPart):
 
     # --- the life of the head's components -------------------------------------------------------
 
+    def keep_lines(self) -> None:
+        """Keep what the head logs from now on."""
+        self._keeping.enter_context(kept_lines(self._lines))
+
     def start(self, begun: float) -> None:
         """Look after the components of the head from now on; on the loop.
 
@@ -108,6 +111,10 @@ class Components(HeadPart):
     def stop(self) -> None:
         """Stop them."""
         self._supervisor.stop()
+
+    def keep_no_lines(self) -> None:
+        """Keep nothing more of what the head logs."""
+        self._keeping.close()
 
     def look_soon(self) -> None:
         """Look at them, once for all that happens now; from any thread."""
