@@ -22,7 +22,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +55,30 @@ CASES = {
 }
 """By kernel: its plain loop, its size, and the ratio to keep."""
 
-SQUARES = {"matmul", "stencil"}
+ONE_WORKER = {
+    "transpose": ("transpose", 2_048),
+    "histogram": ("histogram", 10_000_000),
+    "bodies": ("bodies", 4_096),
+    "particles": ("particles", 10_000_000),
+}
+"""More kernels, for ``cuda_table.py``: their plain loops and sizes."""
+
+SQUARES = {"matmul", "stencil", "transpose"}
 """Kernels whose arrays have as many rows as columns."""
 
 
-def load(folder: Path, compiler: str) -> ctypes.CDLL:
-    """Build the source by a compiler, for the CPU, and load it."""
+def load(folder: Path, compiler: str, environment: Mapping[str, str] | None = None) -> ctypes.CDLL:
+    """Build the source by a compiler, for the CPU, and load it.
+
+    Args:
+        folder: Where it is built.
+        compiler: The compiler; empty for the default.
+        environment: More variables of the build.
+    """
     (folder / "sources").mkdir(parents=True)
     (folder / "out").mkdir()
     shutil.copy(SOURCE, folder / "sources")
-    variables = {**os.environ, CUDA_CHOICE: "cpu", "CXX": compiler}
+    variables = {**os.environ, CUDA_CHOICE: "cpu", "CXX": compiler, **(environment or {})}
     request = BuildRequest(
         folder=folder / "sources",
         sources=(SOURCE.name,),
@@ -104,6 +118,20 @@ def check(case: str, a: Array, b: Array, out: Array) -> None:
         np.testing.assert_allclose(out[1:-1, 1:-1], (middle + sides) / 5, rtol=1e-6)
     elif case == "matmul":
         np.testing.assert_allclose(out, a @ b, rtol=1e-5)
+    elif case == "transpose":
+        np.testing.assert_array_equal(out, a.T)
+    elif case == "histogram":
+        counts = np.bincount((a * 4 + b).astype(np.int64), minlength=64)
+        np.testing.assert_array_equal(out[:64].view(np.int32), counts)
+    elif case == "bodies":
+        dx, dy = a[None] - a[:, None], b[None] - b[:, None]
+        pulls = (dx * (dx**2 + dy**2 + np.float32(0.01)) ** np.float32(-1.5)).sum(axis=1)
+        np.testing.assert_allclose(out, pulls, rtol=1e-3, atol=1.0)
+    elif case == "particles":
+        x, y, u, v = a.reshape(-1, 4).T
+        moved = x + np.float32(0.1) * u
+        wanted = np.stack([moved, y + np.float32(0.1) * v, np.where(moved > 1, -u, u), v], axis=1)
+        np.testing.assert_allclose(out.reshape(-1, 4), wanted, rtol=1e-6)
     else:
         distance = ((a[:, None, :] - b[None]) ** 2).sum(axis=2)
         counts = np.bincount(distance.argmin(axis=1), minlength=16)

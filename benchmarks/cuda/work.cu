@@ -5,6 +5,7 @@
 #define TILE 16
 #define DIMS 32
 #define CENTRES 16
+#define BINS 64
 
 __global__ void map_kernel(const float *a, const float *b, float *c, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -86,8 +87,94 @@ __global__ void stencil_kernel(const float *in, float *out, int n) {
     if (x > 0 && x < n - 1 && y > 0 && y < n - 1)
         out[y * n + x] = 0.2f * (in[y * n + x] + in[y * n + x - 1] + in[y * n + x + 1] + in[(y - 1) * n + x] + in[(y + 1) * n + x]);
 }
+__global__ void transpose_kernel(const float *in, float *out, int n) {
+    __shared__ float tile[32][33];
+    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = in[(y + j) * n + x];
+    __syncthreads();
+    x = blockIdx.y * 32 + threadIdx.x, y = blockIdx.x * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];
+}
+__global__ void histogram_kernel(const float *a, const float *b, int *bins, int n) {
+    __shared__ int own[BINS];
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x) own[i] = 0;
+    __syncthreads();
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+        atomicAdd(&own[int(a[i]) * 4 + int(b[i])], 1);
+    __syncthreads();
+    for (int i = threadIdx.x; i < BINS; i += blockDim.x) atomicAdd(&bins[i], own[i]);
+}
+__global__ void bodies_kernel(const float *x, const float *y, float *out, int n) {
+    __shared__ float xs[256], ys[256];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0.0f;
+    for (int t = 0; t < n; t += 256) {
+        xs[threadIdx.x] = x[t + threadIdx.x];
+        ys[threadIdx.x] = y[t + threadIdx.x];
+        __syncthreads();
+        for (int j = 0; j < 256; j++) {
+            float dx = xs[j] - x[i], dy = ys[j] - y[i], inverse = 1.0f / sqrtf(dx * dx + dy * dy + 0.01f);
+            sum += dx * inverse * inverse * inverse;
+        }
+        __syncthreads();
+    }
+    out[i] = sum;
+}
+struct Particle {
+    float x, y, u, v;
+};
+__global__ void particles_kernel(const Particle *in, Particle *out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    Particle p = in[i];
+    p.x += 0.1f * p.u;
+    p.y += 0.1f * p.v;
+    if (p.x > 1.0f) p.u = -p.u;
+    out[i] = p;
+}
 
 extern "C" {
+void transpose_cuda(const float *in, const float *, float *out, int n) {
+    transpose_kernel<<<dim3(n / 32, n / 32), dim3(32, 8)>>>(in, out, n);
+}
+void transpose_plain(const float *in, const float *, float *out, int n) {
+    for (int y = 0; y < n; y++)
+        for (int x = 0; x < n; x++) out[x * n + y] = in[y * n + x];
+}
+void histogram_cuda(const float *a, const float *b, float *out, int n) {
+    memset(out, 0, BINS * sizeof(int));
+    histogram_kernel<<<64, 256>>>(a, b, (int *)out, n);
+}
+void histogram_plain(const float *a, const float *b, float *out, int n) {
+    int *bins = (int *)out;
+    memset(out, 0, BINS * sizeof(int));
+    for (int i = 0; i < n; i++) bins[int(a[i]) * 4 + int(b[i])]++;
+}
+void bodies_cuda(const float *x, const float *y, float *out, int n) { bodies_kernel<<<n / 256, 256>>>(x, y, out, n); }
+void bodies_plain(const float *x, const float *y, float *out, int n) {
+    for (int i = 0; i < n; i++) {
+        float sum = 0.0f;
+        for (int j = 0; j < n; j++) {
+            float dx = x[j] - x[i], dy = y[j] - y[i], inverse = 1.0f / sqrtf(dx * dx + dy * dy + 0.01f);
+            sum += dx * inverse * inverse * inverse;
+        }
+        out[i] = sum;
+    }
+}
+void particles_cuda(const float *in, const float *, float *out, int n) {
+    particles_kernel<<<BLOCKS(n / 4, 256), 256>>>((const Particle *)in, (Particle *)out, n / 4);
+}
+void particles_plain(const float *in, const float *, float *out, int n) {
+    const Particle *from = (const Particle *)in;
+    Particle *to = (Particle *)out;
+    for (int i = 0; i < n / 4; i++) {
+        Particle p = from[i];
+        p.x += 0.1f * p.u;
+        p.y += 0.1f * p.v;
+        if (p.x > 1.0f) p.u = -p.u;
+        to[i] = p;
+    }
+}
 void map_cuda(const float *a, const float *b, float *c, int n) { map_kernel<<<BLOCKS(n, 256), 256>>>(a, b, c, n); }
 void stride_cuda(const float *a, const float *b, float *c, int n) { stride_kernel<<<256, 256>>>(a, b, c, n); }
 void map_plain(const float *a, const float *b, float *c, int n) {
