@@ -31,7 +31,6 @@ def main() -> None:
         starting.begin(sys.argv[1:])
         from sapwood.cli.main import main as run  # noqa: PLC0415 - the import may be interrupted
 
-        starting.clear()
         run()
     except KeyboardInterrupt:
         starting.clear()

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sapwood.cli.failures import reported
+from sapwood.activity.run import Run
+from sapwood.cli.failures import EXIT_INTERRUPTED, reporting
+from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.lizard_serving import (
+    ClientRequest,
+    ServerRequest,
+    run_client,
+    run_server,
+)
 from sapwood.cli.options import Debug, Json, assignments, run_settings
 from sapwood.cli.present import print_json, table, write
+from sapwood.cli.progress import follow, open_display
+from sapwood.client.local import local
+from sapwood.code.cache import BuildCache
+from sapwood.compat.lizard.block_size import (
+    recommended_block,
+)
+from sapwood.compat.lizard.directory import existing_directory, read_directory
+from sapwood.compat.lizard.execution import RunOutcome, run_with_runner
+from sapwood.compat.lizard.hardware import DeviceAttributes, find_devices
+from sapwood.compat.lizard.launch import Checked, check
+from sapwood.compat.lizard.runner_module import RunnerModule
+from sapwood.compat.lizard.store import ProgramStore
+from sapwood.core.errors import ProgramError
+from sapwood.core.suggest import suggest
+from sapwood.environment.configuration import load_configuration
+from sapwood.environment.logs import configure_logging
 from sapwood.environment.units import describe_size, parse_duration
-
-if TYPE_CHECKING:
-    from sapwood.compat.lizard.hardware import DeviceAttributes
 
 app = typer.Typer(help="Register and run programs of lizard-slayer.", no_args_is_help=True)
 
@@ -52,6 +77,7 @@ Configured = Annotated[
 
 
 @app.command()
+@reporting
 def run(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     folder: Folder,
@@ -97,26 +123,37 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
 
     Prints the checksum, what the runner module prints, and the time taken.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_command import LizardRequest, execute  # noqa: PLC0415 - --help is fast
+    given = {"cluster.agents": agents, "cluster.fanout": fanout}
+    flags: dict[str, Any] = {
+        **assignments(configuration or (), "--config"),
+        **{key: value for key, value in given.items() if value is not None},
+        **_limits(run_time_limit, max_iterations),
+    }
+    known = load_configuration(flags).settings
+    path = existing_directory(folder)
+    checked = register(folder, flags)
+    if not as_json and not quiet:
+        typer.echo(f"Program registered, checksum: {checked.registration.checksum}")
+    module = load_runner(path, runner, checked)
 
-        given = {"cluster.agents": agents, "cluster.fanout": fanout}
-        flags = {key: value for key, value in given.items() if value is not None}
-        flags |= _limits(run_time_limit, max_iterations)
-        request = LizardRequest(
-            folder=folder,
-            runner=runner,
-            settings=run_settings(settings or ()),
-            flags=assignments(configuration or (), "--config") | flags,
-            seed=seed,
-            quiet=quiet,
-            verbose=verbose,
-            as_json=as_json,
+    def followed(run: Run) -> None:
+        display = open_display(run.program.name, quiet=quiet or as_json, verbose=verbose)
+        if not follow(run, display):
+            raise typer.Exit(EXIT_INTERRUPTED)
+
+    with (
+        termination_interrupts(),
+        configure_logging(known.log),
+        local(settings=known) as cluster,
+    ):
+        outcome = run_with_runner(
+            cluster, checked, module, run_settings(settings or ()), seed=seed, follow=followed
         )
-        execute(request)
+    _show(checked, module, outcome, quiet=quiet, as_json=as_json)
 
 
 @app.command()
+@reporting
 def load(
     *,
     folder: Folder,
@@ -125,17 +162,15 @@ def load(
     debug: Debug = False,
 ) -> None:
     """Register a program: build it, check that its parts fit together, print its checksum."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_command import register  # noqa: PLC0415 - --help must be fast
-
-        found = register(folder, assignments(configuration or (), "--config")).registration
-        if as_json:
-            print_json({"name": found.name, "checksum": found.checksum})
-        else:
-            typer.echo(f"Program registered, checksum: {found.checksum}")
+    found = register(folder, assignments(configuration or (), "--config")).registration
+    if as_json:
+        print_json({"name": found.name, "checksum": found.checksum})
+    else:
+        typer.echo(f"Program registered, checksum: {found.checksum}")
 
 
 @app.command()
+@reporting
 def server(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     host: Annotated[
@@ -190,32 +225,26 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
     --run-time-limit and --max-iterations end all such runs.
     --config limits.time=TIME limits each call of a program's function.
     """
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
-            ServerRequest,
-            run_server,
+    run_server(
+        ServerRequest(
+            host=host,
+            port=port,
+            agents=agents,
+            spec=on,
+            token=token,
+            certificate=certificate,
+            key=key,
+            seed=seed,
+            keep=keep,
+            quiet=quiet,
+            flags=_logged(configuration, verbose=verbose) | _limits(run_time_limit, max_iterations),
+            as_json=as_json,
         )
-
-        run_server(
-            ServerRequest(
-                host=host,
-                port=port,
-                agents=agents,
-                spec=on,
-                token=token,
-                certificate=certificate,
-                key=key,
-                seed=seed,
-                keep=keep,
-                quiet=quiet,
-                flags=_logged(configuration, verbose=verbose)
-                | _limits(run_time_limit, max_iterations),
-                as_json=as_json,
-            )
-        )
+    )
 
 
 @app.command()
+@reporting
 def client(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     port: Annotated[
@@ -269,31 +298,25 @@ def client(  # noqa: PLR0913 - each parameter is one option of the command line
     debug: Debug = False,
 ) -> None:
     """Bring the agents of this machine to a server, also to one that was started again."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.cli.lizard_serving import (  # noqa: PLC0415 - --help must be fast
-            ClientRequest,
-            run_client,
+    scheme = "http" if certificate is None else "https"
+    named = address if "//" in address else f"{scheme}://{address}:{port}"
+    run_client(
+        ClientRequest(
+            server=named,
+            port=client_port,
+            agents=agents,
+            gpu=not no_gpu,
+            cuda_bin=cuda_bin,
+            cuda_lib=cuda_lib,
+            token=token,
+            certificate=certificate,
+            keep=keep,
+            retry=parse_duration(retry),
+            quiet=quiet,
+            flags=_logged(configuration, verbose=verbose),
+            as_json=as_json,
         )
-
-        scheme = "http" if certificate is None else "https"
-        named = address if "//" in address else f"{scheme}://{address}:{port}"
-        run_client(
-            ClientRequest(
-                server=named,
-                port=client_port,
-                agents=agents,
-                gpu=not no_gpu,
-                cuda_bin=cuda_bin,
-                cuda_lib=cuda_lib,
-                token=token,
-                certificate=certificate,
-                keep=keep,
-                retry=parse_duration(retry),
-                quiet=quiet,
-                flags=_logged(configuration, verbose=verbose),
-                as_json=as_json,
-            )
-        )
+    )
 
 
 def _limits(run_time: str | None, iterations: int | None) -> dict[str, Any]:
@@ -309,52 +332,43 @@ def _logged(configuration: list[str] | None, *, verbose: bool) -> dict[str, Any]
 
 
 @app.command("list")
+@reporting
 def show(*, as_json: Json = False, debug: Debug = False) -> None:
     """List the registered programs."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.compat.lizard.store import ProgramStore  # noqa: PLC0415 - --help must be fast
-
-        found = ProgramStore().all()
-        if as_json:
-            print_json({"programs": [{"name": p.name, "checksum": p.checksum} for p in found]})
-        elif found:
-            rows = [(each.checksum, each.name, describe_size(len(each.data))) for each in found]
-            write(table("", ("checksum", "name", "size>"), rows, wrap="name"))
-        else:
-            typer.echo("no programs are registered; `sapwood lizard load DIR` registers one")
+    found = ProgramStore().all()
+    if as_json:
+        print_json({"programs": [{"name": p.name, "checksum": p.checksum} for p in found]})
+    elif found:
+        rows = [(each.checksum, each.name, describe_size(len(each.data))) for each in found]
+        write(table("", ("checksum", "name", "size>"), rows, wrap="name"))
+    else:
+        typer.echo("no programs are registered; `sapwood lizard load DIR` registers one")
 
 
 @app.command()
+@reporting
 def remove(checksum: Checksum, *, as_json: Json = False, debug: Debug = False) -> None:
     """Forget a registered program."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.compat.lizard.store import ProgramStore  # noqa: PLC0415 - --help must be fast
-
-        ProgramStore().remove(checksum)
-        if as_json:
-            print_json({"removed": checksum})
+    ProgramStore().remove(checksum)
+    if as_json:
+        print_json({"removed": checksum})
 
 
 @app.command()
+@reporting
 def hardware(*, as_json: Json = False, debug: Debug = False) -> None:
     """Show the GPUs of this machine, and how many threads a block of a program gets."""
-    with reported(debug=debug, as_json=as_json):
-        from sapwood.compat.lizard.block_size import (  # noqa: PLC0415 - --help must be fast
-            recommended_block,
-        )
-        from sapwood.compat.lizard.hardware import find_devices  # noqa: PLC0415 - as above
-
-        devices = find_devices()
-        block = recommended_block(devices[0] if devices else None)
-        if as_json:
-            print_json({"gpus": devices, "block_size": block})
-            return
-        if devices:
-            columns = ("GPU", "capability", "memory>", "processors>", "block>")
-            write(table("", columns, map(_device, devices), wrap="GPU"))
-        else:
-            typer.echo("no GPU: kernels are patched and run on the CPU")
-        typer.echo(f"threads of a block: {block}")
+    devices = find_devices()
+    block = recommended_block(devices[0] if devices else None)
+    if as_json:
+        print_json({"gpus": devices, "block_size": block})
+        return
+    if devices:
+        columns = ("GPU", "capability", "memory>", "processors>", "block>")
+        write(table("", columns, map(_device, devices), wrap="GPU"))
+    else:
+        typer.echo("no GPU: kernels are patched and run on the CPU")
+    typer.echo(f"threads of a block: {block}")
 
 
 def _device(found: DeviceAttributes) -> tuple[str, ...]:
@@ -365,3 +379,57 @@ def _device(found: DeviceAttributes) -> tuple[str, ...]:
         str(found.multiprocessors),
         str(found.max_block),
     )
+
+
+def register(folder: str, flags: Mapping[str, Any]) -> Checked:
+    """Build, check and keep a program.
+
+    Raises:
+        BuildError: A source does not compile.
+        ProgramError: Something is missing or does not fit together.
+    """
+    configured = load_configuration(flags).settings.cache
+    cache = BuildCache(configured.path(), size_limit=configured.size)
+    path = existing_directory(folder)
+    registration = read_directory(path)
+    checked = check(registration, origin=str(path.resolve()), cache=cache)
+    ProgramStore().add(registration)
+    return checked
+
+
+def load_runner(folder: Path, given: Path | None, checked: Checked) -> RunnerModule:
+    """Return the runner module of a program's folder.
+
+    Raises:
+        ProgramError: There is none.
+    """
+    path = given or folder / "runner.py"
+    if not path.is_file():
+        beside = [entry.name for entry in folder.glob("*.py")]
+        raise ProgramError(
+            "the folder holds no runner module" if given is None else "there is no such file",
+            where=str(path),
+            hint=f"name it with --runner; {suggest('runner.py', beside)}",
+        )
+    return RunnerModule(path.resolve(), python=folder / checked.program.definition.python.name)
+
+
+def _show(
+    checked: Checked, runner: RunnerModule, outcome: RunOutcome, *, quiet: bool, as_json: bool
+) -> None:
+    if as_json:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            runner.print_result(outcome.end_global_state, quiet=quiet)
+        found = checked.registration
+        answer = {"program": found.name, "checksum": found.checksum, "output": text.getvalue()}
+        print_json({**answer, **msgspec.to_builtins(outcome)})
+        return
+    if not quiet:
+        typer.echo(f"Run completed in {outcome.seconds} seconds")  # as lizard-slayer writes it
+    runner.print_result(outcome.end_global_state, quiet=quiet)
+    if not quiet:
+        agents = f"{outcome.agents} agent{'' if outcome.agents == 1 else 's'}"
+        limit = ", ended by max_iterations before the program was done" * outcome.cut_short
+        facts = f"{outcome.iterations} iterations, {outcome.points} points, {agents}{limit}"
+        typer.echo(facts)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sapwood.cli import starting
 from sapwood.cli.failures import EXIT_CODES, show_error
 from sapwood.cli.lazy import LazyEntry, LazyGroup
 from sapwood.core.errors import InputError
@@ -130,7 +131,9 @@ class SapwoodGroup(LazyGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that words name, with the rest of the words."""
-        return super().resolve_command(ctx, with_new_names(args))
+        found = super().resolve_command(ctx, with_new_names(args))
+        starting.clear()  # the module of the command is imported
+        return found
 
 
 app = typer.Typer(
