@@ -1,4 +1,4 @@
-"""What ``sapwood node list``, ``drain`` and ``remove`` do, and what a node itself does."""
+"""The process of a node that joins by hand."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from collections.abc import Sequence
 import typer
 
 from sapwood.cli import starting
-from sapwood.cli.head_access import connected
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.core.errors import SapwoodError
 from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
-from sapwood.head import calls
-from sapwood.head.parts.nodes import Nodes
 from sapwood.nodes.daemon import join_by_hand
 from sapwood.nodes.joining import Joined, check_label
 from sapwood.security.tokens import JoinToken
@@ -55,23 +52,3 @@ def be_node(token: JoinToken, places: Sequence[str], label: str, ready_descripto
         background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise
     typer.echo(f"The node has ended: {why}.")
-
-
-def nodes_of(name: str) -> list[calls.NodeRecord]:
-    """Return the nodes of a cluster that is up.
-
-    Raises:
-        NodeLostError: It is not up.
-    """
-    with connected(name) as head:
-        return head.client.call(Nodes.every)
-
-
-def remove_node(name: str, node: str, seconds: float) -> calls.NodeRecord:
-    """Remove a node, and return what it was.
-
-    Raises:
-        ConfigurationError: There is none, or it is the head's own.
-    """
-    with connected(name) as head:
-        return head.client.call(Nodes.remove, node, seconds)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood.cli import component_command
+from sapwood.cli import node as node_commands
 from sapwood.cli.head_access import connected
 from sapwood.cli.status_tables import status_of
 from sapwood.core.errors import ConfigurationError, InputError
@@ -96,7 +96,7 @@ def component(node: str, name: str) -> ComponentView:
 
 
 def act(name: str, action: ComponentAction, node: str) -> ComponentView:
-    ((_, view),) = component_command.act("default", name, action, node)
+    ((_, view),) = node_commands.act("default", name, action, node)
     return view
 
 

@@ -1,50 +1,45 @@
 from __future__ import annotations
 
-import json
+import io
+import time
 
 import pytest
-from typer.testing import CliRunner
+from rich.console import Console
 
-from sapwood.cli import node_check
-from sapwood.cli.main import app
-from sapwood.environment.platform import PlatformItem, PlatformReport
+from sapwood.cli.node import components_shown, owners_of
+from sapwood.core.errors import InputError
+from sapwood.environment.component import ComponentView
+from sapwood.head.calls import NodeRecord, NodeStatus
 
-
-def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:
-    monkeypatch.setattr(
-        node_check, "check_platform", lambda _settings, _devices: PlatformReport(items)
-    )
+NOW = time.time()
 
 
-def test_this_machine() -> None:
-    answer = CliRunner().invoke(app, ["node", "check"])
-    assert answer.exit_code in {0, 5}
-    assert "usable cores" in answer.stdout
-    assert max(map(len, answer.stdout.splitlines())) <= 80
+def view(name: str, state: str = "ready", reason: str = "", restarts: int = 0) -> ComponentView:
+    return ComponentView(name=name, state=state, since=NOW, reason=reason, restarts=restarts)
 
 
-def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    shows(
-        monkeypatch,
-        PlatformItem("compiler", "C", "not found", "missing", "apt-get install gcc"),
-        PlatformItem("compiler", "C++", "[c++] 12"),
-        PlatformItem("limits", "open files", "256", "warning", "ulimit -n 4096"),
-    )
-    answer = CliRunner().invoke(app, ["node", "check"])
-    assert answer.exit_code == 5
-    lines = [line.split() for line in answer.stdout.splitlines()]
-    assert ["✗", "compiler", "C", "not", "found"] in lines
-    assert ["→", "apt-get", "install", "gcc"] in lines
-    assert ["✓", "C++", "[c++]", "12"] in lines
-    assert lines[-1] == ["missing:", "C;", "warnings:", "open", "files"]
+def test_nodes_in_the_same_state_share_a_line() -> None:
+    owners = [(f"n{number}", [view("link"), view("zygotes")]) for number in range(1, 5)]
+    owners.append(("n5", [view("link"), view("zygotes", "stopped", "given up: " + "x " * 60, 5)]))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(components_shown(owners, NOW))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["n[1-5]", "link", "ready"],
+        ["n[1-4]", "zygotes", "ready"],
+        ["n5", "zygotes", "stopped"],
+    ]
+    assert max(map(len, lines)) <= 80
 
 
-def test_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    shows(monkeypatch, PlatformItem("compiler", "C", "cc 12"))
-    answer = CliRunner().invoke(app, ["node", "check", "--json"])
-    assert answer.exit_code == 0
-    shown = json.loads(answer.stdout)
-    assert shown["ok"] is True
-    assert shown["items"][0] == {
-        "group": "compiler", "name": "C", "value": "cc 12", "status": "ok", "hint": "",
-    }  # fmt: skip
+def test_the_head_has_a_name_among_the_nodes() -> None:
+    nodes = [
+        NodeStatus(record=NodeRecord(host=n, name=f"n{n}", node="", state="ready")) for n in (1, 2)
+    ]
+    assert owners_of(nodes, "") == (nodes, True)
+    assert owners_of(nodes, "head") == ([], True)
+    assert owners_of(nodes, "n2") == (nodes[1:], False)
+    assert owners_of(nodes, "n[1-2],head") == (nodes, True)
+    with pytest.raises(InputError, match="node n3 does not exist"):
+        owners_of(nodes, "n3,head")
