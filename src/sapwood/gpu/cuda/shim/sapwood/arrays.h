@@ -183,7 +183,8 @@ template <class T> T texel(const Texture &texture, int x, int y, int z) {
             return value;
         }
     }
-    __builtin_memcpy(&value, at, sizeof(T) < t.element ? sizeof(T) : t.element);
+    if (sizeof(T) <= t.element) __builtin_memcpy(&value, at, sizeof(T));
+    else __builtin_memcpy(&value, at, t.element);
     return value;
 }
 // Weights have eight bits, as those of a GPU.
@@ -203,7 +204,7 @@ template <class T> T sample(const Texture &texture, int dimensions, float x, flo
             const float a = weight(x - 0.5f, at[0]), b = dimensions > 1 ? weight(y - 0.5f, at[1]) : 0;
             const float c = dimensions > 2 ? weight(z - 0.5f, at[2]) : 0;
             T sum{};
-            for (int k = 0; k < 2 * 2 * 2; k++) {
+            for (int k = 0; k < 1 << dimensions; k++) {
                 const int i = k & 1, j = k >> 1 & 1, l = k >> 2;
                 const float share = (i ? a : 1 - a) * (j ? b : 1 - b) * (l ? c : 1 - c);
                 if (share == 0) continue;
