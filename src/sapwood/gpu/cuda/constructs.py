@@ -100,8 +100,10 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"nvml[A-Z]\w*$", "NVML", GPU_ONLY),
         (r"nvjpeg\w+$", "nvJPEG", GPU_ONLY),
         (
-            r"cudla[A-Z]\w*$|CUDLA_\w+$|NvSci\w+$|cupti[A-Z]\w*$|CUpti_\w+$|nvshmemx?_\w+$"
-            r"|cuFile\w+$|cudss[A-Z]\w*$|cutensor\w+$|Npp[a-z0-9]\w*$|nvgraph\w+$",
+            (
+                r"cudla[A-Z]\w*$|CUDLA_\w+$|NvSci\w+$|cupti[A-Z]\w*$|CUpti_\w+$|nvshmemx?_\w+$"
+                r"|cuFile\w+$|cudss[A-Z]\w*$|cutensor\w+$|Npp[a-z0-9]\w*$|nvgraph\w+$"
+            ),
             "an NVIDIA library",
             GPU_ONLY,
         ),
