@@ -196,7 +196,9 @@ class Head:
             front.thread,
             kept.deny,
             lambda host: self.on_nodes.are_on(host) or self.commands.are_on(host),
-            self._node_drains,
+            lambda host: front.server.tell_all(
+                calls.NODES_CHANGED, calls.NodesChanged(self.nodes.some([host]))
+            ),
         )
         self._components = Components(self.control, front.thread, self._supervisor(options))
         cluster = WholeCluster(
@@ -356,10 +358,6 @@ class Head:
                 text = "it did not come back after the head was killed"
                 self.ledger.note("node.lost", text, node=name)
 
-    def wait(self) -> None:
-        """Wait until it is ended."""
-        self.ended.wait()
-
     def close(self) -> None:
         """End all nodes, and leave nothing but what is kept."""
         self.front.hide()
@@ -396,10 +394,3 @@ class Head:
     def _leave(self) -> None:
         self._components.leave()
         self.removals.close()
-
-    # --- what nodes and clients hear -------------------------------------------------------------
-
-    def _node_drains(self, host: int) -> None:
-        """Tell clients that nothing can begin on a node from now on."""
-        told = calls.NodesChanged(self.nodes.some([host]))
-        self.front.server.tell_all(calls.NODES_CHANGED, told)
