@@ -28,7 +28,10 @@ def libraries(
 ) -> ctypes.CDLL:
     """The functions, loaded; a library keeps the BLAS that it has found first."""
     path = str(shutil.copy(str(load_kernels("libraries.cu")._name), tmp_path))
-    monkeypatch.setenv(BLAS, bundled_blas() if request.param == "numpy's" else "none")
+    name = bundled_blas() if request.param == "numpy's" else "none"
+    if not name:
+        pytest.skip("numpy brings no BLAS here")
+    monkeypatch.setenv(BLAS, name)
     return ctypes.CDLL(path)
 
 

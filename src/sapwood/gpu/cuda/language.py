@@ -196,7 +196,8 @@ class Cuda(CompiledLanguage):
             return load_kernels(path, interface)
         library = super().load(path, interface)
         counts.watch(library)
-        os.environ.setdefault(BLAS, bundled_blas())
+        if blas := bundled_blas():
+            os.environ.setdefault(BLAS, blas)
         if isinstance(library, SharedLibrary):
             problem = library.symbol(_PROBLEM)
             if problem is not None:  # it was patched for the CPU
@@ -266,11 +267,11 @@ def take_own_gpu(environment: MutableMapping[str, str]) -> None:
 
 
 def bundled_blas() -> str:
-    """Return the path of the BLAS that numpy brings, or of the system's where it has none."""
+    """Return the path of the BLAS that numpy brings; nothing where numpy uses the system's."""
     import numpy as np  # noqa: PLC0415 - what loads libraries has it already
 
     folder = Path(np.__file__).parent.parent / "numpy.libs"
-    return next((str(each) for each in sorted(folder.glob("*openblas*"))), "libblas.so.3")
+    return next((str(each) for each in sorted(folder.glob("*openblas*"))), "")
 
 
 def wants_gpu(environment: Mapping[str, str], target: Target | None = None) -> bool:
