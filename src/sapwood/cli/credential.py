@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_access import connected
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
@@ -102,8 +102,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
         holder=read_holder(holder) if holder else b"",
         user=user,
     )
-    with connected(name) as head:
-        made = head.client.call(IssuedCredentials.issue, wanted)
+    made = asked_head(name, CALL_TIMEOUT, IssuedCredentials.issue, wanted)
     _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
 
 
@@ -197,8 +196,7 @@ def key(
 @reporting
 def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List the credentials that the head has issued; their keys are kept nowhere."""
-    with connected(name) as head:
-        found = head.client.call(IssuedCredentials.known)
+    found = asked_head(name, CALL_TIMEOUT, IssuedCredentials.known)
     if as_json:
         print_json({"credentials": found})
         return
@@ -227,8 +225,7 @@ def revoke(
 ) -> None:
     """Revoke a credential and all derived from it; clients that use it are disconnected."""
     wanted = _read(block).id if Path(block).is_file() else block
-    with connected(name) as head:
-        done = head.client.call(IssuedCredentials.revoke, wanted)
+    done = asked_head(name, CALL_TIMEOUT, IssuedCredentials.revoke, wanted)
     if as_json:
         print_json(done)
         return

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_access import connected
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
@@ -30,8 +30,7 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show the policy, and where each line comes from."""
-    with connected(name) as head:
-        found = head.client.call(Policy.rows, key)
+    found = asked_head(name, CALL_TIMEOUT, Policy.rows, key)
     if as_json:
         print_json({"policy": found})
         return
@@ -57,9 +56,8 @@ def change(
     """Change the policy; it counts at once, and when the head starts again."""
     if reset == bool(value):
         raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
-    with connected(name) as head:
-        found = head.client.call(Policy.change, key, value)
-        others = _with_own(key, head.client.call(Sessions.every))
+    found = asked_head(name, CALL_TIMEOUT, Policy.change, key, value)
+    others = _with_own(key, asked_head(name, CALL_TIMEOUT, Sessions.every))
     if as_json:
         print_json({"policy": found, "keep_their_own": others})
         return
@@ -86,8 +84,7 @@ def _with_own(key: str, sessions: list[SessionRecord]) -> list[str]:
 @reporting
 def history(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """Show who changed the policy."""
-    with connected(name) as head:
-        found = head.client.call(Policy.history)
+    found = asked_head(name, CALL_TIMEOUT, Policy.history)
     if as_json:
         print_json({"changes": found})
         return

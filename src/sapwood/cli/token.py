@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sapwood.cli.failures import reporting
-from sapwood.cli.head_access import connected
+from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
@@ -34,8 +34,7 @@ def create(
     debug: Debug = False,
 ) -> None:
     """Show a new line with which a machine joins."""
-    with connected(name) as head:
-        line = head.client.call(JoinTokens.create, uses, parse_duration(ttl), names)
+    line = asked_head(name, CALL_TIMEOUT, JoinTokens.create, uses, parse_duration(ttl), names)
     if as_json:
         print_json(line)
     else:
@@ -46,8 +45,7 @@ def create(
 @reporting
 def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
     """List the tokens that can be used; their secrets are kept nowhere."""
-    with connected(name) as head:
-        found = head.client.call(JoinTokens.usable)
+    found = asked_head(name, CALL_TIMEOUT, JoinTokens.usable)
     if as_json:
         print_json({"tokens": found})
         return
@@ -65,8 +63,7 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Revoke a join token; nodes that joined by it stay."""
-    with connected(name) as head:
-        known = head.client.call(JoinTokens.revoke, token)
+    known = asked_head(name, CALL_TIMEOUT, JoinTokens.revoke, token)
     if not known:
         raise InputError(
             f"there is no token {shown(token)}", hint="`sapwood token list` shows them"
