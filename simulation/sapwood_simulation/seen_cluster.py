@@ -26,7 +26,7 @@ from sapwood.head.parts.events import EventPage, Events
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.tree_book import TreeBook
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
@@ -151,9 +151,9 @@ class SimulatedHead:
             nodes.append(calls.NodeStatus(record=record, activity=activity, components=parts))
         return calls.TreeStatus(time=now, nodes=nodes, refusals=[])
 
-    async def ask(self, call: Call[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    async def ask(self, call: HeadCall[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Answer a call."""
-        answers: dict[Call[..., Any], Callable[..., Any]] = {
+        answers: dict[HeadCall[..., Any], Callable[..., Any]] = {
             WholeCluster.facts: self._facts,
             Nodes.glance: self.glance,
             Nodes.status: self.status,
@@ -223,7 +223,7 @@ class SimulatedLine(Line):
         """Say that it has not ended."""
         return False
 
-    async def call(self, call: Call[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def call(self, call: HeadCall[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call the simulated head."""
         return await self._head.ask(call, *args, **kwargs)
 

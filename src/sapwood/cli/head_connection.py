@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head_client.remote import SCHEME, open_client
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credential_file import read_secret
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def asked_head(
-    cluster: str, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
+    cluster: str, seconds: float, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
     """Call a head once and return its answer.
 

@@ -247,9 +247,9 @@ EXCLUSIONS: Final = (
     ),
     Exclusion(
         "--detach",
-        ("--checkpoint", "--resume"),
+        ("--checkpoint", "--resume", "--continue"),
         "a detached run keeps its own checkpoints and resumes automatically",
-        "leave out --checkpoint and --resume",
+        "leave out --checkpoint, --resume and --continue",
     ),
     Exclusion(
         "--detach",

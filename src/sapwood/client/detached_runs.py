@@ -29,7 +29,7 @@ from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
     from sapwood.head.calls import RunRecord
-    from sapwood.head.protocol.call import Call
+    from sapwood.head.protocol.call import HeadCall
 
 LOOK = 0.2
 """Seconds between two looks at a run that is followed."""
@@ -47,10 +47,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Ask(Protocol):
+class AskWithin(Protocol):
     """Calls the head of the runs."""
 
-    def __call__(self, seconds: float, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(
+        self, seconds: float, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Return the answer, within some seconds."""
 
 
@@ -83,7 +85,7 @@ def runs(
     shown = None if credential is None else find_credential(credential)
     holder = None if key is None else find_holder_key(key)
 
-    def ask(seconds: float, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def ask(seconds: float, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as above
 
         head = HeadAccess(cluster, shown, holder)
@@ -105,7 +107,7 @@ class DetachedRuns:
         cluster: What the user calls the cluster: its name or ``sapwood://host:port``.
     """
 
-    def __init__(self, ask: Ask, cluster: str = DEFAULT_CLUSTER) -> None:
+    def __init__(self, ask: AskWithin, cluster: str = DEFAULT_CLUSTER) -> None:
         self._ask = ask
         self._cluster = cluster
 
@@ -154,7 +156,7 @@ class DetachedRun:
         cluster: What the user calls the cluster: its name or ``sapwood://host:port``.
     """
 
-    def __init__(self, record: RunRecord, ask: Ask, cluster: str = DEFAULT_CLUSTER) -> None:
+    def __init__(self, record: RunRecord, ask: AskWithin, cluster: str = DEFAULT_CLUSTER) -> None:
         self._record = record
         self._ask = ask
         self._cluster = cluster

@@ -21,7 +21,7 @@ from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
-    from sapwood.head.protocol.call import Call
+    from sapwood.head.protocol.call import HeadCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,7 +120,9 @@ def page_of(cluster: str, page: str) -> DashboardPage:
     return DashboardPage.at(facts.urls, page, cluster)
 
 
-def asked(cluster: str, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def asked(
+    cluster: str, seconds: float, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
     """Call a head on this machine and return its answer.
 
     Args:

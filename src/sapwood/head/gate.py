@@ -14,7 +14,7 @@ from sapwood.core.errors import SecurityError
 from sapwood.core.hints import command
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.head.protocol.call import Call, Reach
+from sapwood.head.protocol.call import HeadCall, Reach
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import may_use_reserved, refused
 from sapwood.nodes.note_event import NoteEvent, note_nothing
@@ -95,7 +95,7 @@ class Gate:
         _log.info("front end admitted", front_end=caller.number, subject=found.subject)
         return found
 
-    def require(self, caller: ServiceCaller, call: Call[..., Any]) -> None:
+    def require(self, caller: ServiceCaller, call: HeadCall[..., Any]) -> None:
         """Refuse a call that a front end has no right for, or that it may not make from there.
 
         Raises:

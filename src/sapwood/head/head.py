@@ -47,7 +47,7 @@ from sapwood.head.parts.links import Links
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.orders import Orders
 from sapwood.head.parts.policy import Policy
-from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
@@ -280,7 +280,7 @@ class Head:
                 self.on_nodes.names,
             ),
             Events(self.ledger, front.server),
-            Rates(lambda: self._store.opened),
+            RunRates(lambda: self._store.opened),
             JoinTokens(self.control, cluster.places),
             WebServer(
                 front.http,

@@ -17,12 +17,12 @@ from sapwood.head.parts.links import Links
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.orders import ORDERS_OF_CALLER, RIGHT_OF_ORDER, Orders
 from sapwood.head.parts.policy import Policy
-from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
-from sapwood.head.protocol.call import Call, HeadPart, Reach
+from sapwood.head.protocol.call import HeadCall, HeadPart, Reach
 from sapwood.security.rights import ADMIN, OBSERVE, ROLES, RUN
 
 PARTS: Final[tuple[type[HeadPart], ...]] = (
@@ -34,7 +34,7 @@ PARTS: Final[tuple[type[HeadPart], ...]] = (
     Nodes,
     Orders,
     Policy,
-    Rates,
+    RunRates,
     Runs,
     Sessions,
     WebServer,
@@ -42,7 +42,7 @@ PARTS: Final[tuple[type[HeadPart], ...]] = (
 )
 """The parts of a head."""
 
-CALLS: Final[Mapping[str, Call[..., Any]]] = {
+CALLS: Final[Mapping[str, HeadCall[..., Any]]] = {
     one.name: one for part in PARTS for one in part.declared()
 }
 """The declared calls of a head, by name."""

@@ -21,7 +21,7 @@ from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.logs import logger
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
 from sapwood.head.gate import Gate
-from sapwood.head.protocol.call import CALLER, WRONG, Call, HeadPart
+from sapwood.head.protocol.call import CALLER, WRONG, HeadCall, HeadPart
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import (
     MAX_MESSAGE,
@@ -73,7 +73,7 @@ class ServiceServer:
         serves: Callable[[], bool] = lambda: True,
         pool: Executor | None = None,
     ) -> None:
-        self._calls: dict[str, tuple[HeadPart, Call[..., Any]]] = {}
+        self._calls: dict[str, tuple[HeadPart, HeadCall[..., Any]]] = {}
         self._pool = pool
         self._last: dict[tuple[int, str], Future[Any]] = {}
         self._serves = serves
@@ -258,7 +258,7 @@ class ServiceServer:
             self._reply(caller, call.number, answer)
 
     def _run(
-        self, caller: ServiceCaller, part: HeadPart, call: Call[..., Any], value: msgspec.Raw
+        self, caller: ServiceCaller, part: HeadPart, call: HeadCall[..., Any], value: msgspec.Raw
     ) -> Any:
         """Check a call and its right, and have its method answer; on the loop's thread."""
         if self._gate is not None:

@@ -39,7 +39,7 @@ from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.links import Links
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.orders import Orders
-from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.reserved import refused
@@ -360,11 +360,11 @@ class HeadAccess:
             SecurityError: This side may not begin runs anywhere.
             CommunicationError: The head does not say it in time.
         """
-        return self.client.call_within(seconds, Rates.measured, key)
+        return self.client.call_within(seconds, RunRates.measured, key)
 
     def keep_rates(self, key: str, rates: bytes) -> Future[None]:
         """Have the head keep what a run has measured; this waits for nothing."""
-        return self.client.ask(Rates.keep, key, rates)
+        return self.client.ask(RunRates.keep, key, rates)
 
     # --- the way to the nodes --------------------------------------------------------------------
 

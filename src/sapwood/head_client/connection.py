@@ -24,7 +24,7 @@ from sapwood.core.errors import (
 from sapwood.core.futures import CallerFuture, wait_for_peer
 from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.head.calls import CUT_OFF
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.framing import (
     Frames,
     Notice,
@@ -123,7 +123,7 @@ class ServiceClient:
             self._thread.stop()
             raise
 
-    def ask(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def ask(self, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the head; the future gets the answer. From any thread."""
         return self._send(call.name, call.with_values(*args, **kwargs), call.read_answer)
 
@@ -137,7 +137,7 @@ class ServiceClient:
         return self._send(name, value, msgspec.msgpack.decode)
 
     def call_within(
-        self, seconds: float | None, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
+        self, seconds: float | None, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Call the head and return the answer.
 
@@ -153,7 +153,7 @@ class ServiceClient:
         """
         return self._waited(self.ask(call, *args, **kwargs), seconds)
 
-    def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the head and return the answer, as long as that takes.
 
         Raises:

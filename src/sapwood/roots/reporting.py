@@ -19,7 +19,7 @@ from sapwood.head.folder import find_head
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.denials import Denials, DenialUpdate
 
@@ -35,7 +35,7 @@ CALL_TIMEOUT = 10.0
 MAX_REFUSED = 100
 """Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
 
-ORDER: Sequence[Call[..., Any]] = (
+ORDER: Sequence[HeadCall[..., Any]] = (
     Sessions.report,
     Sessions.report_tree,
     Sessions.report_figures,
@@ -76,8 +76,8 @@ class HeadReports:
         self._missed = False
         self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
         self._changed = threading.Condition()
-        self._last: dict[Call[..., Any], msgspec.Struct] = {}  # by the call that tells it
-        self._untold: set[Call[..., Any]] = set()
+        self._last: dict[HeadCall[..., Any], msgspec.Struct] = {}  # by the call that tells it
+        self._untold: set[HeadCall[..., Any]] = set()
         self._closed = False
         self._thread = new_thread("sapwood-reports", self._work)
 
@@ -97,7 +97,7 @@ class HeadReports:
         """Tell what the agents have done; from any thread, it does not wait."""
         self._tell(Sessions.report_figures, figures)
 
-    def _tell(self, call: Call[..., Any], what: msgspec.Struct) -> None:
+    def _tell(self, call: HeadCall[..., Any], what: msgspec.Struct) -> None:
         with self._changed:
             self._last[call] = what
             self._untold.add(call)

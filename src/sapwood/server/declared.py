@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.head.protocol.call import Call, Http
+from sapwood.head.protocol.call import HeadCall, Http
 from sapwood.server.endpoints import ApiRequest, Endpoint, NoFields
 from sapwood.server.problems import HttpError
 
 _PART = re.compile(r"\{(\w+)\}")
 
 
-def declared_endpoint(prefix: str, call: Call[..., Any], http: Http) -> Endpoint:
+def declared_endpoint(prefix: str, call: HeadCall[..., Any], http: Http) -> Endpoint:
     """Return the endpoint of a call.
 
     Args:
@@ -60,7 +60,7 @@ def declared_endpoint(prefix: str, call: Call[..., Any], http: Http) -> Endpoint
 
 
 def _query(
-    call: Call[..., Any], http: Http, meanings: Mapping[str, str], parts: Mapping[str, str]
+    call: HeadCall[..., Any], http: Http, meanings: Mapping[str, str], parts: Mapping[str, str]
 ) -> type[msgspec.Struct]:
     """Return the structure of the parameters that are given in the query."""
     fields = [one for one in msgspec.structs.fields(call.arguments) if one.name not in parts]
@@ -79,7 +79,7 @@ def _query(
     )
 
 
-def parameter_meanings(call: Call[..., Any]) -> dict[str, str]:
+def parameter_meanings(call: HeadCall[..., Any]) -> dict[str, str]:
     """Return what the docstring of a call says of its parameters, by name."""
     _, _, section = inspect.cleandoc(call.__doc__ or "").partition("Args:\n")
     section, _, _ = section.partition("\n\n")

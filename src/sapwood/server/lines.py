@@ -21,7 +21,7 @@ from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.events import Events
 from sapwood.head.parts.web import WebServer
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.head_client.remote import show
 from sapwood.security.capabilities import Capability
@@ -91,7 +91,7 @@ class Line:
         """Whether it has ended."""
         return self.client.is_over
 
-    async def call(self, call: Call[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the head and return its answer.
 
         Raises:
@@ -100,7 +100,7 @@ class Line:
         return await self._waited(self.client.ask(call, *args, **kwargs))
 
     async def call_within(
-        self, seconds: float, call: Call[P, R], *args: P.args, **kwargs: P.kwargs
+        self, seconds: float, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Call the head, which may take so long, and return its answer.
 

@@ -14,7 +14,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.parts.nodes import Nodes
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.lines import Line
 from sapwood.server.live import MEDIA_TYPE
@@ -188,7 +188,7 @@ class Pictures:
         _must_observe(line)
         return msgspec.json.encode(await asyncio.wait_for(first_of(self._ask), FIRST_PATIENCE))
 
-    async def _ask(self, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _ask(self, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self._own.call(call, *args, **kwargs)
 
     async def _overview(self, asked: ApiRequest) -> Overview:

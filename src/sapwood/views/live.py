@@ -29,7 +29,7 @@ from sapwood.head.parts.events import Events
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
 
@@ -42,10 +42,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Ask(Protocol):
+class AskHead(Protocol):
     """Calls the head."""
 
-    async def __call__(self, call: Call[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def __call__(self, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the answer."""
 
 
@@ -100,7 +100,7 @@ class NodesFeed:
 
     seconds = QUICK
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: AskHead) -> None:
         self._ask = ask
         self._known: dict[int, calls.NodeGlance] = {}
         self._time = 0.0
@@ -134,7 +134,7 @@ class TreesFeed:
 
     seconds = SLOW
 
-    def __init__(self, ask: Ask, session: str = "") -> None:
+    def __init__(self, ask: AskHead, session: str = "") -> None:
         self._ask = ask
         self._session = session
         self._known: dict[str, calls.SessionTree] = {}
@@ -201,7 +201,7 @@ class EventsFeed:
 
     seconds = SLOW
 
-    def __init__(self, ask: Ask, node: str = "") -> None:
+    def __init__(self, ask: AskHead, node: str = "") -> None:
         self._ask = ask
         self._node = node
         self._last: list[LedgerEvent] = []
@@ -231,7 +231,7 @@ class Live:
         cluster: What the user calls the cluster of the head.
     """
 
-    def __init__(self, ask: Ask, version: str, cluster: str = DEFAULT_CLUSTER) -> None:
+    def __init__(self, ask: AskHead, version: str, cluster: str = DEFAULT_CLUSTER) -> None:
         self._ask = ask
         self._version = version
         self._cluster = cluster
@@ -394,19 +394,19 @@ class _Followed:
 # --- what is looked at ----------------------------------------------------------------------------
 
 
-async def glance_of(ask: Ask) -> calls.ClusterGlance:
+async def glance_of(ask: AskHead) -> calls.ClusterGlance:
     """Return how the nodes of a head are in short."""
     return await ask(Nodes.glance)
 
 
-async def sessions_of(ask: Ask) -> list[calls.SessionRecord]:
+async def sessions_of(ask: AskHead) -> list[calls.SessionRecord]:
     """Return the sessions of a head, the newest first."""
     found = await ask(Sessions.every)
     return sorted(found, key=lambda one: -one.created)
 
 
 async def trees_of(
-    ask: Ask, session: str = "", versions: Mapping[str, int] | None = None
+    ask: AskHead, session: str = "", versions: Mapping[str, int] | None = None
 ) -> calls.SessionTrees:
     """Return the trees of the sessions of a head that are others than known.
 
@@ -419,7 +419,7 @@ async def trees_of(
     return await ask(Sessions.changed_trees, known)
 
 
-async def runs_of(ask: Ask) -> list[RunAndProgress]:
+async def runs_of(ask: AskHead) -> list[RunAndProgress]:
     """Return the detached runs of a head, and how far they are."""
     records = await ask(Runs.every)
     return await asyncio.to_thread(with_progress, records)
@@ -454,18 +454,18 @@ def _of_ended(run: _Ended) -> tuple[Progress | None, str]:
     return progress_of(run.record), read_error(run.record).what if failed else ""
 
 
-async def overview_of(ask: Ask) -> Overview:
+async def overview_of(ask: AskHead) -> Overview:
     """Return how a cluster is."""
     return (await _looked_at(ask))[0]
 
 
-async def _looked_at(ask: Ask) -> tuple[Overview, HeadFacts, calls.ClusterGlance]:
+async def _looked_at(ask: AskHead) -> tuple[Overview, HeadFacts, calls.ClusterGlance]:
     facts = await ask(WholeCluster.facts)
     glance = await glance_of(ask)
     return overview(facts, glance, await sessions_of(ask), await runs_of(ask)), facts, glance
 
 
-async def first_of(ask: Ask) -> dict[str, Any]:
+async def first_of(ask: AskHead) -> dict[str, Any]:
     """Return what pages show first: a message of each kind that a head answers at once."""
     found, facts, glance = await _looked_at(ask)
     nodes = {"time": glance.time, "nodes": glance.nodes, "gone": [], "whole": True}
@@ -474,7 +474,7 @@ async def first_of(ask: Ask) -> dict[str, Any]:
 
 
 async def run_of(
-    ask: Ask, run: str, version: str, cluster: str = DEFAULT_CLUSTER
+    ask: AskHead, run: str, version: str, cluster: str = DEFAULT_CLUSTER
 ) -> tuple[RunPicture, str]:
     """Return a detached run, and the end of what its agents printed.
 
@@ -490,7 +490,7 @@ async def run_of(
 class _NodeLook:
     """Polls one node: in short each time, and its processes periodically."""
 
-    def __init__(self, ask: Ask, name: str) -> None:
+    def __init__(self, ask: AskHead, name: str) -> None:
         self._ask = ask
         self._name = name
         self._looks = 0

@@ -80,7 +80,8 @@ def counting(tmp_path: Path) -> dict[str, str]:
     """Return variables of a compiler that notes each start, and waits while a file is there."""
     compiler = tmp_path / "counting-cc"
     compiler.write_text(
-        f"#!/bin/sh\necho start >> {tmp_path}/starts\n"
+        '#!/bin/sh\nif [ "$1" = --version ]; then exec cc --version; fi\n'
+        f"echo start >> {tmp_path}/starts\n"
         f"while [ -e {tmp_path}/wait ]; do sleep 0.01; done\n"
         'exec cc "$@"\n'
     )

@@ -34,12 +34,12 @@ from sapwood.head.parts.links import Links
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.orders import RIGHT_OF_ORDER, Orders
 from sapwood.head.parts.policy import Policy
-from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import Reply, ServiceCall, raw
 from sapwood.head.role_table import CALLS, Permission, access_to_call, access_to_order
@@ -172,15 +172,15 @@ def valid(call: str, owner: str) -> Any:
     ended = {"run": "r", "session": IDS[owner], "state": "done", "seconds": 1.0}
     order = {"component": "x", "action": "stop"}
     session = {"session": IDS[owner]}
-    values: dict[Call[..., Any], dict[str, Any]] = {
+    values: dict[HeadCall[..., Any], dict[str, Any]] = {
         Orders.give: {"order": order_of(messages.CLOSE, owner)},
         Orders.taken: {"number": 0},
         Links.certify: {"request": REQUEST},
         Links.delegate: {"tree": "x", "path": "/nonexistent"},
         Links.undelegate: {"tree": "x"},
         Runs.report: {"run": ended},
-        Rates.measured: {"key": KEY},
-        Rates.keep: {"key": KEY, "rates": b"x"},
+        RunRates.measured: {"key": KEY},
+        RunRates.keep: {"key": KEY, "rates": b"x"},
         Components.logs: {"host": 0, "read": {}},
         Components.act: {"host": 1, "order": order},
         Events.find: {"query": {}},

@@ -24,7 +24,7 @@ from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.policy import Policy
-from sapwood.head.parts.rates import Rates
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
@@ -44,7 +44,7 @@ WRITING: dict[str, Callable[[ServiceClient], Future[Any]]] = {
     ),
     "credential.revoke": lambda head: head.ask(IssuedCredentials.revoke, "6mka3zni56vapays"),
     "policy.set": lambda head: head.ask(Policy.change, "limits.events", "1000000"),
-    "rates.keep": lambda head: head.ask(Rates.keep, "5" * 64, b"x"),
+    "rates.keep": lambda head: head.ask(RunRates.keep, "5" * 64, b"x"),
     "session.create": lambda head: head.ask(Sessions.create, CreateSession(name="night")),
     "session.report": lambda head: head.ask(
         Sessions.report, SessionReport(id=RECORD.id, state="ready")

@@ -21,7 +21,7 @@ import sapwood
 from sapwood.client.hosts import start_on
 from sapwood.comm.transport.tls import connecting_context
 from sapwood.contexts.launchers.local import LocalLauncher
-from sapwood.core.errors import InternalError, NodeLostError, ProtocolError
+from sapwood.core.errors import NodeLostError, ProtocolError
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.nodes import messages
 from sapwood.security.authority import Authority, make_request
@@ -266,7 +266,7 @@ def test_a_request_that_a_node_cannot_do_does_not_end_it(on_nodes: OnNodes) -> N
     control = control_of(cluster).session
     name = embedded(cluster.session).host.node.identity.cluster
     wrong = messages.to_value(messages.KillProcess(name, before[0], 999))
-    with pytest.raises(InternalError, match="999 is not a valid Signals"):
+    with pytest.raises(ProtocolError, match="this is no KillProcess: Expected `int` <= 64"):
         control.ask(1, messages.KILL, wrong).result(PATIENCE)
     for handler in (messages.OPEN, messages.SPAWN, messages.KILL):
         with pytest.raises(ProtocolError, match="this is no"):

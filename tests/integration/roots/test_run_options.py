@@ -51,6 +51,9 @@ class Count(sapwood.Program):
 PARAMETERS, COLUMNS = {"rounds": "3"}, ("x",)
 """Values for options whose values depend on the program and its data."""
 
+NEEDED = {"auto_resume": "checkpoint"}
+"""Options that need another one."""
+
 NOT_DETACHED = {other for one in EXCLUSIONS if one.option == "--detach" for other in one.others}
 """Options that a detached run does not have."""
 
@@ -112,17 +115,21 @@ def sample(option: OptionField, folder: Path) -> tuple[Any, list[str]]:
 def test_an_option_reaches_the_run(session: str, folder: Path, option: OptionField) -> None:
     program, data = str(folder / "count.py"), str(folder / "data.csv")
     value, given = sample(option, folder)
+    needed: dict[str, Any] = {}
+    if other := NEEDED.get(option.name):
+        needed = {other: str(shutil.copy(folder / "former", folder / other))}
     with sapwood.attach(session) as cluster:
-        run = cluster.run(program, data, **{option.name: value})
+        run = cluster.run(program, data, **{option.name: value}, **needed)
         run.result(PATIENCE)
         asked = msgspec.to_builtins(getattr(run.spec, option.name))
         parameters = dict(run.program.parameters)
         cluster.detach()
     assert asked == msgspec.to_builtins(value)
     words = ("run", program, "--data", data, "--session", session, *given)
-    answers = [json.loads(sapwood_cli(*words, "--json"))]
+    others = [word for name, text in needed.items() for word in (f"--{name}", text)]
+    answers = [json.loads(sapwood_cli(*words, *others, "--json"))]
     if option.words[0] in NOT_DETACHED:
-        assert "detached" in sapwood_cli(*words, "--detach", status=2)
+        assert "detached" in sapwood_cli(*words, *others, "--detach", status=2)
     else:
         begun = json.loads(sapwood_cli(*words, "--detach", "--json"))
         answers.append(json.loads(sapwood_cli("runs", "attach", begun["id"], "--json")))

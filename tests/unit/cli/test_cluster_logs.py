@@ -16,7 +16,7 @@ from sapwood.environment.log_ring import LogPage, LogRing
 from sapwood.head import calls
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.nodes import Nodes
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.nodes.messages import ReadLogs
 
 
@@ -54,13 +54,13 @@ class Head:
         self.rings = {0: LogRing(), 1: LogRing()}
         self.records = [calls.NodeRecord(host=1, name="n1", node="x", state="ready")]
 
-    def call_within(self, _timeout: float, call: Call[..., Any]) -> Any:
+    def call_within(self, _timeout: float, call: HeadCall[..., Any]) -> Any:
         if call is Nodes.every:
             return self.records
         nodes = [calls.NodeStatus(record=one, skew=100.0) for one in self.records]
         return calls.TreeStatus(time=0.0, nodes=nodes, refusals=[])
 
-    def ask(self, call: Call[..., Any], host: int, read: ReadLogs) -> Future[LogPage]:
+    def ask(self, call: HeadCall[..., Any], host: int, read: ReadLogs) -> Future[LogPage]:
         assert call is Components.logs
         answer: Future[LogPage] = Future()
         answer.set_result(self.rings[host].read(read.after, read.level, limit=30))

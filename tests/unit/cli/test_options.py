@@ -77,7 +77,7 @@ def test_output_path_that_may_not_be_written(
         ("--continue", "give --checkpoint FILE"),
         ("--continue --checkpoint --resume", "leave out --resume"),
         ("--watch --allocations", "and --allocations"),
-        ("--detach --resume", "leave out --checkpoint and --resume"),
+        ("--detach --resume", "leave out --checkpoint, --resume and --continue"),
         ("--detach --report", "`sapwood report RUN` writes it"),
         ("--detach --env", "`sapwood session create NAME --env VARIABLE`"),
         ("--detach --dry-run", "leave out --watch and --dry-run"),

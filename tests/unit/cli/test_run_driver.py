@@ -17,7 +17,7 @@ from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.code.run_spec import RunSpec
 from sapwood.head import calls
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.runs import ANSWER, CHECKPOINT, LOCK
 
 PROGRAM = """
@@ -60,7 +60,7 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
 ) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def find(cluster: str, _seconds: float, call: Call[..., Any], handle: str) -> Any:
+    def find(cluster: str, _seconds: float, call: HeadCall[..., Any], handle: str) -> Any:
         asked.append((cluster, call.name, handle))
         return calls.SessionRecord(id="1", name="day", state="ready", on="head", created=0.0)
 

@@ -14,7 +14,7 @@ from sapwood.comm.machine import machine_id
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 
 
 @pytest.mark.parametrize("machine", ["another", machine_id()])
@@ -32,7 +32,7 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
         machine=machine,
     )
 
-    def asked(_cluster: str, _seconds: float, call: Call[..., Any], *_words: Any) -> Any:
+    def asked(_cluster: str, _seconds: float, call: HeadCall[..., Any], *_words: Any) -> Any:
         head = HeadFacts(
             name="nw", cluster="c", version="1", pid=1, started=0.0, places=[], front_ends=1
         )

@@ -16,7 +16,7 @@ from sapwood.head import calls
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.roots import reporting
 from sapwood.roots.reporting import HeadReports
 from sapwood.security.denials import Denials, DenialUpdate
@@ -42,7 +42,7 @@ class StandIn:
         self.connections += 1
         return self
 
-    def call_within(self, _timeout: float, call: Call[..., Any], *args: Any) -> Any:
+    def call_within(self, _timeout: float, call: HeadCall[..., Any], *args: Any) -> Any:
         with self.came:
             self.asked.append((call.name, args[0] if args else None))
             self.came.notify_all()

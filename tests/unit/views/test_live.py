@@ -15,7 +15,7 @@ from sapwood.head import calls
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.tree_book import TreeBook
 from sapwood.views import live
 from sapwood.views.live import Live, NodesFeed, SnapshotFeed, TreesFeed
@@ -30,7 +30,7 @@ class Head:
         self.sessions: list[calls.SessionRecord] = []
         self.asked: list[str] = []
 
-    async def ask(self, call: Call[..., Any], /, *args: Any, **_kwargs: Any) -> Any:
+    async def ask(self, call: HeadCall[..., Any], /, *args: Any, **_kwargs: Any) -> Any:
         self.asked.append(call.name)
         if call is WholeCluster.facts:
             return HeadFacts(

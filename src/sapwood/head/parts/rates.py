@@ -32,7 +32,7 @@ MAX_BYTES: Final = 2**19
 _KEY: Final = re.compile(r"[0-9a-f]{64}")
 
 
-class Rates(HeadPart):
+class RunRates(HeadPart):
     """What runs have measured, in the store of a head.
 
     Args:

@@ -86,7 +86,7 @@ class Http:
     query: bool = True
 
 
-class Call(Generic[P, R_co]):
+class HeadCall(Generic[P, R_co]):
     """A declared call of a head.
 
     Attributes:
@@ -184,7 +184,7 @@ class Call(Generic[P, R_co]):
         return f"<call {self.name}>"
 
 
-class LocalCall(Call[P, R_co]):
+class LocalCall(HeadCall[P, R_co]):
     """A call whose method does not need the caller, so that the head may use it as well."""
 
     @overload
@@ -202,15 +202,15 @@ class Declared(Protocol):
     @overload
     def __call__(
         self, function: Callable[Concatenate[Any, ServiceCaller, P], Future[R]], /
-    ) -> Call[P, R]: ...
+    ) -> HeadCall[P, R]: ...
     @overload
     def __call__(
         self, function: Callable[Concatenate[Any, ServiceCaller, P], R], /
-    ) -> Call[P, R]: ...
+    ) -> HeadCall[P, R]: ...
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a future is an object like others
         self, function: Callable[Concatenate[Any, P], Future[R]], /
-    ) -> Call[P, R]: ...
+    ) -> HeadCall[P, R]: ...
     @overload
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> LocalCall[P, R]: ...
 
@@ -242,7 +242,7 @@ def call(
     """
 
     def declared(function: Callable[..., Any], /) -> Any:
-        kind: type[Call[Any, Any]] = Call if takes_caller(function) else LocalCall
+        kind: type[HeadCall[Any, Any]] = HeadCall if takes_caller(function) else LocalCall
         return kind(
             function,
             name,
@@ -261,6 +261,6 @@ class HeadPart:
     """A part of the head: the state of one noun, and the calls about it."""
 
     @classmethod
-    def declared(cls) -> list[Call[..., Any]]:
+    def declared(cls) -> list[HeadCall[..., Any]]:
         """Return the calls of this part."""
-        return [one for one in vars(cls).values() if isinstance(one, Call)]
+        return [one for one in vars(cls).values() if isinstance(one, HeadCall)]

@@ -8,6 +8,10 @@
 struct Product {
   __host__ __device__ long long operator()(long long a, long long b) const { return a * b % 1000003; }
 };
+// CUDA 13's CUB has no Max, Min and Sum of its own.
+struct Greater { __host__ __device__ int operator()(int a, int b) const { return a < b ? b : a; } };
+struct Less { __host__ __device__ int operator()(int a, int b) const { return b < a ? b : a; } };
+struct Plus { template <class T> __host__ __device__ T operator()(const T &a, const T &b) const { return a + b; } };
 struct Running { // what comes before the next tile
   long long total;
   __device__ Running(long long start) : total(start) {}
@@ -41,8 +45,8 @@ template <int THREADS> __global__ void reductions(const int *in, long long *sums
   long long value = i < n ? in[i] : 0;
   long long sum = Reduce(room.sum).Sum(value);
   __syncthreads();
-  int most = Most(room.most).Reduce(int(value), cub::Max(), min(THREADS, n - int(blockIdx.x) * THREADS));
-  Wide total = Wides(wides).Reduce(Wide(value), cub::Sum());
+  int most = Most(room.most).Reduce(int(value), Greater(), min(THREADS, n - int(blockIdx.x) * THREADS));
+  Wide total = Wides(wides).Reduce(Wide(value), Plus());
   if (threadIdx.x == 0) sums[blockIdx.x] = sum, greatest[blockIdx.x] = most, wide[blockIdx.x] = total.a + total.b + total.c;
 }
 
@@ -94,7 +98,7 @@ __global__ void warps(const int *in, int *sums, int *scans, int *parts, long lon
   int before, total;
   Scan(scan[warp]).ExclusiveSum(value, before, total);
   scans[i] = before + 1000 * total;
-  int part = Eight(eight[threadIdx.x / 8]).Reduce(value, cub::Min());
+  int part = Eight(eight[threadIdx.x / 8]).Reduce(value, Less());
   if (threadIdx.x % 8 == 0) parts[i / 8] = part;
   long long product, all;
   Whole(whole).InclusiveScan((long long)value, product, Product(), all);

@@ -15,22 +15,22 @@ import pytest
 from sapwood.core.errors import ProtocolError
 from sapwood.head import calls
 from sapwood.head.parts import nodes
-from sapwood.head.protocol.call import Call
+from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.framing import raw
 from sapwood.server.declared import declared_endpoint
 from sapwood.server.openapi import document
 
-PAGE = Path(__file__).parents[3] / "docs" / "contributing" / "add-a-call.md"
+PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "add-a-call.md"
 _, CODE, _ = re.split(r"^```python\n|^```\n", PAGE.read_text(), maxsplit=2, flags=re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def added() -> Call[..., Any]:
+def added() -> HeadCall[..., Any]:
     """The call, as a method of a part in the file of nodes."""
     names = dict(vars(nodes))
     exec(f"class Added(Nodes):\n{textwrap.indent(CODE, '    ')}", names)  # noqa: S102 - of our page
     (found,) = names["Added"].declared()
-    assert isinstance(found, Call)
+    assert isinstance(found, HeadCall)
     return found
 
 
@@ -43,7 +43,7 @@ class Line:
             for host, state in ((1, "ready"), (2, "lost"))
         ]
 
-    async def call(self, call: Call[..., Any], **given: Any) -> Any:
+    async def call(self, call: HeadCall[..., Any], **given: Any) -> Any:
         part: Any = SimpleNamespace(_table=SimpleNamespace(records=lambda: self.nodes))
         values = call.read_values(raw(call.with_values(**given)))
         return call.read_answer(raw(call.function(part, **values)))
@@ -53,7 +53,7 @@ def test_the_call_has_at_most_ten_lines() -> None:
     assert len([line for line in CODE.splitlines() if line.strip()]) <= 10
 
 
-def test_message_and_right_follow(added: Call[..., Any]) -> None:
+def test_message_and_right_follow(added: HeadCall[..., Any]) -> None:
     assert (added.name, added.right, added.answer) == ("node.names", "connect", list[str])
     assert added.read_values(raw({})) == {"state": "ready"}
     assert added.read_values(raw({"state": "lost"})) == {"state": "lost"}
@@ -61,7 +61,7 @@ def test_message_and_right_follow(added: Call[..., Any]) -> None:
         added.read_values(raw({"state": 5}))
 
 
-def test_the_endpoint_follows(added: Call[..., Any]) -> None:
+def test_the_endpoint_follows(added: HeadCall[..., Any]) -> None:
     assert added.http is not None
     endpoint = declared_endpoint("/api/v1", added, added.http)
     asked: Any = SimpleNamespace(line=Line(), path={}, query=endpoint.query(state="lost"))
@@ -72,7 +72,7 @@ def test_the_endpoint_follows(added: Call[..., Any]) -> None:
     assert asyncio.run(answer()) == b'{"names":["n2"]}'
 
 
-def test_the_entry_of_the_reference_follows(added: Call[..., Any]) -> None:
+def test_the_entry_of_the_reference_follows(added: HeadCall[..., Any]) -> None:
     assert added.http is not None
     found = document([declared_endpoint("/api/v1", added, added.http)], "1")
     operation = found["paths"]["/api/v1/node-names"]["get"]
