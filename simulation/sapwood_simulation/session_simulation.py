@@ -701,7 +701,7 @@ class SessionSimulation(Simulation):
         except ClosedError:
             pass
         except ResourceError as error:
-            if "starting still" not in error.what:
+            if "still starting" not in error.what:
                 raise
 
     def _attach(self) -> None:
