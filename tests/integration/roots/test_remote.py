@@ -74,7 +74,7 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
     session = msgspec.structs.replace(known, session="0000")
     with pytest.raises(CommunicationError, match="has no root at its head"):
         sapwood.attach(credential_text(session))
-    with pytest.raises(InputError, match="no credential"):
+    with pytest.raises(InputError, match="this is not a credential of a session"):
         sapwood.attach("sws1.abc")
 
 
