@@ -1,6 +1,6 @@
 """Sapwood turns a set of machines into one tree and runs compiled programs on it.
 
-What is listed in ``__all__`` is the public API; each name is imported from its own module
+The names in ``__all__`` are the public API; each is imported from its own module
 when first used, so that the processes of a cluster start fast. What programs are written with
 comes from its own module: a runner, which imports programs, needs nothing else of the client.
 

@@ -60,7 +60,7 @@ class Echo(HeadPart):
 
 
 class Served:
-    """A server at a socket of its own."""
+    """A server at its own socket."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "head.sock")
