@@ -24,7 +24,7 @@ from sapwood.comm import values
 from sapwood.core.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
-from sapwood.roots.shape import tree_of_shape
+from sapwood.session_server.shape import tree_of_shape
 
 SIZE = 1024
 """Bytes of the value, and of each answer."""

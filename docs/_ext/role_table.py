@@ -8,8 +8,8 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from sapwood.head.role_table import call_table, order_table
-from sapwood.roots.rights import NEED_OF_CALL, CallNeed
 from sapwood.server.role_table import endpoint_table
+from sapwood.session_server.rights import NEED_OF_CALL, CallNeed
 
 
 class CallRoles(SphinxDirective):

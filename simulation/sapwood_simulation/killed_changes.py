@@ -13,9 +13,9 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from sapwood.core.topology import ROOT
-from sapwood.roots import root_calls
-from sapwood.roots.rights import FrontEndRole
 from sapwood.session.session_life import SessionState
+from sapwood.session_server import root_calls
+from sapwood.session_server.rights import FrontEndRole
 from sapwood_simulation.session_simulation import (
     LOOK_SECONDS,
     MAIN,

@@ -33,16 +33,16 @@ from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_book import RootPlan
-from sapwood.roots import root_calls, wire
-from sapwood.roots.attached import AttachedSession, Connect, RootAddress
-from sapwood.roots.merged_session import FIRST, MergedSession, MergeOrder
-from sapwood.roots.rights import FrontEndRole
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.places import PlaceState
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
+from sapwood.session_server import root_calls, wire
+from sapwood.session_server.attached import AttachedSession, Connect, RootAddress
+from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder
+from sapwood.session_server.rights import FrontEndRole
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_world import RootHere, RootOfSession, SessionWorld
 from sapwood_simulation.simulation import InvariantError

@@ -15,11 +15,11 @@ import sapwood
 from sapwood.client.attaching import attached_cluster
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.environment.settings import Settings
-from sapwood.roots.attached import AttachedSession, RootAddress
-from sapwood.roots.making import host_filters, plan_here
-from sapwood.roots.rights import FrontEndRole, same_user
-from sapwood.roots.root import RootServer, RootSession
 from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session_server.attached import AttachedSession, RootAddress
+from sapwood.session_server.making import host_filters, plan_here
+from sapwood.session_server.rights import FrontEndRole, same_user
+from sapwood.session_server.root import RootServer, RootSession
 
 _numbers = itertools.count(1)
 _roots: dict[str, RootSession] = {}

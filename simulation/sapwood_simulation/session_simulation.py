@@ -34,10 +34,6 @@ from sapwood.core.topology import ROOT
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_book import RootPlan
-from sapwood.roots import root_calls, wire
-from sapwood.roots.attached import AttachedSession, RootAddress
-from sapwood.roots.rights import FrontEndRole
-from sapwood.roots.root_life import FIRST_PATIENCE
 from sapwood.session.expansion import Expansion
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
@@ -46,6 +42,10 @@ from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.supervisor import PlaceChange
 from sapwood.session.wave_result import WaveResult
+from sapwood.session_server import root_calls, wire
+from sapwood.session_server.attached import AttachedSession, RootAddress
+from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server.root_life import FIRST_PATIENCE
 from sapwood_simulation.session_world import RootHere, RootOfSession, SessionWorld
 from sapwood_simulation.simulation import (
     InvariantError,

@@ -27,15 +27,15 @@ from sapwood.head.office import CredentialOffice
 from sapwood.head.session_book import RootPlan, RootReady, SessionBook
 from sapwood.head.session_notices import SessionNotice
 from sapwood.nodes.note_event import note_nothing
-from sapwood.roots.joint_routes import JointRoutes
-from sapwood.roots.rights import same_user, secret_holder
-from sapwood.roots.root import RemoteDoor, RootServer
-from sapwood.roots.root_life import RootLife
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
+from sapwood.session_server.joint_routes import JointRoutes
+from sapwood.session_server.rights import same_user, secret_holder
+from sapwood.session_server.root import RemoteDoor, RootServer
+from sapwood.session_server.root_life import RootLife
 from sapwood.store.base import Delete, Page, Put, Store, StoreEntry, Unchanged
 from sapwood_simulation.processes import VirtualLoop
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.roots.joint_stream import JointStream
-from sapwood.roots.merges import Merges
-from sapwood.roots.root import RootServer
+from sapwood.session_server.joint_stream import JointStream
+from sapwood.session_server.merges import Merges
+from sapwood.session_server.root import RootServer
 from sapwood_simulation.merge_simulation import MergeSimulation
 from sapwood_simulation.simulation import InvariantError
 

@@ -13,12 +13,12 @@ from sapwood.core.clock import VirtualClock
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_book import SessionBook
-from sapwood.roots import keeping, rights
-from sapwood.roots.keeping import KeptStreams, ServedStream
-from sapwood.roots.root import RootServer
-from sapwood.roots.root_life import RootLife
 from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
 from sapwood.session.session_life import SessionState
+from sapwood.session_server import keeping, rights
+from sapwood.session_server.keeping import KeptStreams, ServedStream
+from sapwood.session_server.root import RootServer
+from sapwood.session_server.root_life import RootLife
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_simulation import SessionReport, SessionSimulation

@@ -31,8 +31,8 @@ from sapwood.core.topology import kary
 from sapwood.nodes import messages as node_messages
 from sapwood.nodes import stage_messages
 from sapwood.nodes.file_trees import MAX_ENTRIES
-from sapwood.roots import wire
 from sapwood.session.streams import MAX_PARAMETERS
+from sapwood.session_server import wire
 
 NUMBER = 9
 """Bytes of a number, a truth value or None."""

@@ -53,7 +53,7 @@ from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HttpListen
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.port import listen_address, places_of_port
-from sapwood.roots.making import session_options, site_variables
+from sapwood.session_server.making import session_options, site_variables
 from sapwood.store.opening import is_shared
 
 START_TIMEOUT = 120.0

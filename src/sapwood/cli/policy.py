@@ -15,7 +15,7 @@ from sapwood.core.errors import InputError
 from sapwood.head.calls import SessionRecord
 from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.sessions import Sessions
-from sapwood.roots.session_policy import BY_CREATOR
+from sapwood.session_server.session_policy import BY_CREATOR
 
 app = typer.Typer(help="Show and change the policy of a running cluster.", no_args_is_help=True)
 

@@ -29,9 +29,9 @@ from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head_client.remote import SCHEME
-from sapwood.roots.session_credential import credential_text
 from sapwood.session.invited import InvitationView
 from sapwood.session.session_life import SessionState
+from sapwood.session_server.session_credential import credential_text
 
 END_TIMEOUT = 60.0
 """Seconds in which a session that is ended must be gone."""

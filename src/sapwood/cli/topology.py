@@ -27,8 +27,8 @@ from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.units import describe_size, parse_duration, parse_size
-from sapwood.roots.making import machines_above
-from sapwood.roots.shape import agents_of_shape, read_topology, tree_of_shape
+from sapwood.session_server.making import machines_above
+from sapwood.session_server.shape import agents_of_shape, read_topology, tree_of_shape
 
 BY_HOST = "by-host"
 

@@ -33,16 +33,16 @@ from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
-from sapwood.roots.attached import (
+from sapwood.session.port import SessionPort, SessionState
+from sapwood.session_server.attached import (
     AdoptedStream,
     AttachedSession,
     Connect,
     MadeSession,
     RootAddress,
 )
-from sapwood.roots.making import chosen_settings, site_variables
-from sapwood.roots.rights import FrontEndRole
-from sapwood.session.port import SessionPort, SessionState
+from sapwood.session_server.making import chosen_settings, site_variables
+from sapwood.session_server.rights import FrontEndRole
 
 RoleName = Literal["owner", "user", "watch"]
 
@@ -332,8 +332,8 @@ def attach(
         )
     chosen = chosen_settings(settings)
     if text(handle, "handle").startswith("sws1."):
-        from sapwood.roots.remote import connect_by  # noqa: PLC0415 - cryptography is seldom needed
-        from sapwood.roots.session_credential import (  # noqa: PLC0415 - as above
+        from sapwood.session_server.remote import connect_by  # noqa: PLC0415 - cryptography is seldom needed
+        from sapwood.session_server.session_credential import (  # noqa: PLC0415 - as above
             read_credential,
         )
 

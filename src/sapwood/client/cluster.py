@@ -37,11 +37,11 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
-from sapwood.roots import root_calls
-from sapwood.roots.attached import AttachedSession
-from sapwood.roots.merged_session import MergedSession
-from sapwood.roots.shape import tree_of_shape
 from sapwood.session.port import InvitationView, NewAgent, SessionPort
+from sapwood.session_server import root_calls
+from sapwood.session_server.attached import AttachedSession
+from sapwood.session_server.merged_session import MergedSession
+from sapwood.session_server.shape import tree_of_shape
 
 DAY = 86400.0
 """Seconds for which an invitation lets processes in by default."""

@@ -34,15 +34,15 @@ from sapwood.core.shown import shown
 from sapwood.core.topology import Tree, flat
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
-from sapwood.roots.making import (
+from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session.port import SessionPort
+from sapwood.session_server.making import (
     chosen_settings,
     on_loopback,
     plan_over,
     session_options,
     site_variables,
 )
-from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.port import SessionPort
 
 if TYPE_CHECKING:
     from sapwood.head_client.access import HeadAccess

@@ -10,7 +10,9 @@ from sapwood.core.optional import fastpath
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
-from sapwood.roots.making import (
+from sapwood.session.embedded import EmbeddedSession, embedded
+from sapwood.session.port import SessionPort
+from sapwood.session_server.making import (
     SessionPlan,
     chosen_settings,
     host_filters,
@@ -18,8 +20,6 @@ from sapwood.roots.making import (
     linked_by,
     plan_here,
 )
-from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.port import SessionPort
 
 
 def local(

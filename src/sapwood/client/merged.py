@@ -26,9 +26,9 @@ from sapwood.core.arguments import text, wait_time
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
-from sapwood.roots import root_calls
-from sapwood.roots.attached import AttachedSession
-from sapwood.roots.merged_session import MergedSession, MergeOrder
+from sapwood.session_server import root_calls
+from sapwood.session_server.attached import AttachedSession
+from sapwood.session_server.merged_session import MergedSession, MergeOrder
 
 if TYPE_CHECKING:
     from sapwood.client.stream import Stream
@@ -259,11 +259,11 @@ def merge_order(
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
     from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
     from sapwood.head_client.remote import SCHEME  # noqa: PLC0415 - as above
-    from sapwood.roots.session_credential import credential_text  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
         find_credential,
         find_holder_key,
     )
+    from sapwood.session_server.session_credential import credential_text  # noqa: PLC0415 - as above
 
     head = HeadAccess(
         f"{SCHEME}{places}" if places else cluster,

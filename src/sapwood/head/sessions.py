@@ -35,7 +35,7 @@ from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
 
-ENTRY: Final = "sapwood.roots.process"
+ENTRY: Final = "sapwood.session_server.process"
 """The module that is the process of a root."""
 
 START_TIMEOUT = 120.0

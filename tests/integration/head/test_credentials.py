@@ -66,8 +66,6 @@ from sapwood.head_client.staging import Staging
 from sapwood.nodes import messages
 from sapwood.nodes.joining import JoinRequest
 from sapwood.nodes.node_facts import NodeFacts
-from sapwood.roots.making import session_options, site_variables
-from sapwood.roots.session_credential import credential_text
 from sapwood.security.authority import make_request, places_id
 from sapwood.security.capabilities import (
     Capability,
@@ -79,6 +77,8 @@ from sapwood.security.capabilities import (
 )
 from sapwood.security.rights import ALL_RIGHTS, ALLOCATE, RIGHTS, ROLES, SPAWN, Rights
 from sapwood.session.port import NewAgent
+from sapwood.session_server.making import session_options, site_variables
+from sapwood.session_server.session_credential import credential_text
 
 PATIENCE = 30.0
 

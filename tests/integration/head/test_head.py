@@ -22,8 +22,8 @@ from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.head.folder import head_folder
 from sapwood.head.head import Head
 from sapwood.head.parts.nodes import Nodes
-from sapwood.roots.making import session_options, site_variables
 from sapwood.session.embedded import embedded
+from sapwood.session_server.making import session_options, site_variables
 from sapwood.store.sqlite import SqliteStore
 
 from .conftest import PATIENCE, SECRET, Cli, Until

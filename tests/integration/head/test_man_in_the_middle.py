@@ -35,12 +35,12 @@ from sapwood.nodes.port import session_protocol
 from sapwood.nodes.stage_messages import MissingPart
 from sapwood.nodes.stage_peers import STAGE_PROTOCOL, StageFetch
 from sapwood.nodes.stage_store import StageStore
-from sapwood.roots.remote import connect_by
 from sapwood.security.authority import HEAD, Authority, make_request
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation
 from sapwood.security.tokens import JoinToken
 from sapwood.session.loop_thread import LoopThread
+from sapwood.session_server.remote import connect_by
 
 from .test_credentials import PATIENCE, UpHead
 

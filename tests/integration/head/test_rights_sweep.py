@@ -45,10 +45,10 @@ from sapwood.head.protocol.framing import Reply, ServiceCall, raw
 from sapwood.head.role_table import CALLS, Permission, access_to_call, access_to_order
 from sapwood.nodes import messages
 from sapwood.nodes import stage_messages as sm
-from sapwood.roots.making import session_options
 from sapwood.security.authority import make_request
 from sapwood.security.rights import ROLES, Rights
 from sapwood.session.options import SessionOptions
+from sapwood.session_server.making import session_options
 from sapwood_simulation.hostile import HostilePeer
 
 PATIENCE = 30.0

@@ -31,7 +31,7 @@ from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
 from sapwood.head.role_table import CALLS
 from sapwood.head_client.connection import ServiceClient, UnixWay
-from sapwood.roots.making import session_options
+from sapwood.session_server.making import session_options
 
 PATIENCE = 30.0
 

@@ -16,9 +16,9 @@ from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import JoinAnswer, JoinRequest
 from sapwood.nodes.node_facts import NodeFacts
-from sapwood.roots.making import session_options, site_variables
 from sapwood.security.authority import Authority, make_request
 from sapwood.security.tokens import Tokens
+from sapwood.session_server.making import session_options, site_variables
 
 from .conftest import QUICK
 

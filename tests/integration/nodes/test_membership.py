@@ -17,9 +17,9 @@ import sapwood
 from sapwood.client.hosts import cluster_over
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.nodes.control import ControlTree, NodeView
-from sapwood.roots.making import session_options, site_variables
 from sapwood.session.embedded import embedded
 from sapwood.session.options import PlacesChanged
+from sapwood.session_server.making import session_options, site_variables
 
 from .conftest import PATIENCE, QUICK
 

@@ -20,8 +20,8 @@ from sapwood.head.front import SLOW_CALLS
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.web import HttpListen
-from sapwood.roots.making import session_options, site_variables
 from sapwood.security.rights import ALL_RIGHTS
+from sapwood.session_server.making import session_options, site_variables
 
 PATIENCE = 60.0
 

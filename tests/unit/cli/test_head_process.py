@@ -7,8 +7,8 @@ from sapwood.contexts import spawner
 from sapwood.head import runs, sessions, watched
 from sapwood.head.parts import credentials
 from sapwood.nodes import control, invitations, processes, starting
-from sapwood.roots import allocating, reporting
 from sapwood.session import embedded
+from sapwood.session_server import allocating, reporting
 
 NODES = max(processes.CLOSE_TIMEOUT, starting.END_TIMEOUT + starting.CUT_TIMEOUT)
 """Seconds in which the processes of a session on all nodes have ended, or are left to the nodes."""

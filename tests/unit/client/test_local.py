@@ -8,9 +8,9 @@ import pytest
 import sapwood
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.environment.settings import CommSettings, LimitSettings, LogSettings, Settings
-from sapwood.roots.making import AGENT_MEMORY, BASE_MEMORY
+from sapwood.session_server.making import AGENT_MEMORY, BASE_MEMORY
 
-MAKING = sys.modules["sapwood.roots.making"]
+MAKING = sys.modules["sapwood.session_server.making"]
 
 
 def test_more_agents_than_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:

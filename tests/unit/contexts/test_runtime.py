@@ -24,7 +24,12 @@ from sapwood.contexts.runtime import (
     runtime_for,
 )
 from sapwood.core.errors import ResourceError
-from sapwood.roots.making import AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, RUNNER_LIBRARIES
+from sapwood.session_server.making import (
+    AGENT_ENTRY,
+    JUNCTION_ENTRY,
+    RUNNER_ENTRY,
+    RUNNER_LIBRARIES,
+)
 
 Make = Callable[[], Runtime]
 

@@ -1,0 +1,372 @@
+"""The sessions that are merged into one, at its root: asked in, worked with, let go.
+
+A merge is one line to the root of the other session. Nothing is copied and no tree changes: a
+stream over both is a :class:`~sapwood.session_server.joint_stream.JointStream`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from sapwood.activity.agent_requests import decode_code
+from sapwood.comm import events as ev
+from sapwood.comm.content import ContentRef
+from sapwood.comm.loop import Timer
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.payload import Payload
+from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core.errors import (
+    AgentLostError,
+    ClosedError,
+    ConfigurationError,
+    ProtocolError,
+    SapwoodError,
+)
+from sapwood.core.futures import CallerFuture
+from sapwood.core.hints import command
+from sapwood.core.rankset import from_ranges, to_ranges
+from sapwood.core.shown import shown
+from sapwood.environment.logs import logger
+from sapwood.session_server import root_calls
+from sapwood.session_server.attached import Connect, RootAddress
+from sapwood.session_server.joint_stream import JointStream, StreamPart, filters_of_part
+from sapwood.session_server.merge_line import MergeLine
+from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
+from sapwood.session_server.remote import connect_by
+from sapwood.session_server.session_credential import read_credential
+
+LONGEST_SPLIT = 86_400.0
+"""Seconds for which a split waits for open waves at most."""
+
+MAX_MERGED = 16
+"""Sessions that may be merged into one at a time."""
+
+_log = logger("session")
+
+
+class _Merge:
+    """A session that is merged into this one, or is about to be."""
+
+    def __init__(self, line: MergeLine, first: int, asked: Future[Any]) -> None:
+        self.line = line
+        self.first = first
+        self.asked = asked
+        self.since = time.time()
+        self.parts: dict[JointStream, StreamPart] = {}
+        self.ending: list[Future[Any]] = []
+        self.timer: Timer | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.line.address.name}#{self.line.address.session}"
+
+    def view(self) -> MergedSession:
+        facts = self.line.facts
+        assert facts is not None  # noqa: S101 - only those that are there are shown
+        return MergedSession(
+            id=facts.session,
+            name=facts.name,
+            first=self.first,
+            agents=to_ranges(self.line.tree.agent_ranks),
+            platforms=facts.platforms,
+            since=self.since,
+            streams=len(self.parts),
+            pythons=facts.pythons,
+        )
+
+
+class Merges:
+    """The sessions that are merged into one; all on the loop's thread.
+
+    Args:
+        session: The session, a :class:`~sapwood.session_server.root.RootSession`.
+        session_id: Its id.
+        name: What users call it.
+        above: Returns the sessions that it is merged into.
+        changed: Told that one has come or gone.
+        largest: Bytes of the largest message and payload of another root.
+
+    Attributes:
+        found: Returns which session an order means, and what connects to its root.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        session_id: str,
+        name: str,
+        above: Callable[[], list[str]],
+        changed: Callable[[], None],
+        largest: int,
+    ) -> None:
+        self._session = session
+        self._id = session_id
+        self._name = name
+        self._above = above
+        self._changed = changed
+        self._largest = largest
+        self.found: Callable[[MergeOrder], tuple[RootAddress, Connect]] = _found
+        self._merges: dict[str, _Merge] = {}
+        self._firsts = itertools.count(FIRST, FIRST)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a session is merged into this one, or is about to be."""
+        return bool(self._merges)
+
+    def views(self) -> list[MergedSession]:
+        """Return the sessions that are merged into this one."""
+        return [one.view() for one in self._merges.values() if one.line.facts is not None]
+
+    # --- merge and split -----------------------------------------------------------------------
+
+    def merge(self, order: MergeOrder) -> Future[Any]:
+        """Merge a session into this one; the future gets its :class:`MergedSession`.
+
+        Raises:
+            ConfigurationError: It cannot be merged.
+            InputError: The credential is none.
+        """
+        address, connect = self.found(order)
+        if address.session == self._id:
+            raise ConfigurationError(
+                "a session cannot be merged with itself", hint="name another session"
+            )
+        if address.session in self._merges:
+            raise ConfigurationError(
+                f"the session '{address.name}' is merged into this one already",
+                hint=f"{command('session', 'split', self._name, address.name)} ends that",
+            )
+        above = self._above()
+        if above:
+            raise ConfigurationError(
+                f"this session is merged into {above[0]}, and so cannot have others in it",
+                hint="split the two first, or merge the others into that one",
+            )
+        if len(self._merges) >= MAX_MERGED:
+            raise ConfigurationError(
+                f"{MAX_MERGED} sessions are merged into this one", hint="split one off first"
+            )
+        asked: Future[Any] = CallerFuture()
+        key = address.session
+        line = MergeLine(
+            address,
+            connect,
+            self._session.loop,
+            f"{self._name}#{self._id}",
+            partial(self._ready, key),
+            partial(self._over, key),
+            self._largest,
+        )
+        self._merges[key] = _Merge(line, next(self._firsts), asked)
+        line.begin()
+        return asked
+
+    def split(self, order: SplitOrder) -> Future[Any]:
+        """Split off a session when its open waves are over, or after a time.
+
+        Raises:
+            ConfigurationError: It is not merged into this one, or the time is not valid.
+        """
+        if not 0 <= order.seconds <= LONGEST_SPLIT:
+            raise ConfigurationError(
+                f"a split does not wait for {order.seconds:g} s",
+                hint=f"say how many seconds, up to {LONGEST_SPLIT:g}",
+            )
+        key = self._find(order.session)
+        merge = self._merges[key]
+        done: Future[Any] = CallerFuture()
+        merge.ending.append(done)
+        if len(merge.ending) > 1:
+            return done
+        error = ClosedError(f"the session '{merge.name}' was split off", where=self._name)
+        merge.timer = self._session.loop.call_later(order.seconds, self._part, key, error)
+        for joint, part in list(merge.parts.items()):
+            joint.leave(part, error, partial(self._part_if_idle, key, error))
+        self._part_if_idle(key, error)
+        return done
+
+    def close(self) -> None:
+        """Split off all of them, because this session ends."""
+        for key in list(self._merges):
+            self._part(key, ClosedError("the session has ended"))
+
+    def _find(self, text: str) -> str:
+        for key, one in self._merges.items():
+            if text in {key, one.name, one.line.address.name} and one.line.facts is not None:
+                return key
+        known = ", ".join(one.handle for one in self.views())
+        raise ConfigurationError(
+            f"the session '{self._name}' is not merged with {shown(text)}",
+            hint=f"with it are: {known}"
+            if known
+            else "`sapwood session merge SESSION OTHER` does that",
+        )
+
+    def _ready(self, key: str) -> None:
+        merge = self._merges[key]
+        merge.since = time.time()
+        merge.asked.set_result(msgspec.to_builtins(merge.view()))
+        _log.info("merged", session=merge.name)
+        self._changed()
+
+    def _over(self, key: str, error: SapwoodError) -> None:
+        """The line to a session has ended, or there is none."""
+        merge = self._merges.pop(key, None)
+        if merge is None:
+            return
+        if not merge.asked.done():
+            merge.asked.set_exception(error.located(f"session {merge.name}"))
+            return
+        lost = AgentLostError(
+            f"the session '{merge.name}' takes part no more: {error.what}",
+            hint="merge it again, and open a new stream",
+        )
+        self._let_go(merge, lost)
+
+    def _part_if_idle(self, key: str, error: SapwoodError) -> None:
+        merge = self._merges.get(key)
+        if merge is not None and not any(
+            joint.waits_for(part) for joint, part in merge.parts.items()
+        ):
+            self._part(key, error)
+
+    def _part(self, key: str, error: SapwoodError) -> None:
+        merge = self._merges.pop(key, None)
+        if merge is None:
+            return
+        for part in merge.parts.values():
+            merge.line.post(ev.CloseStream(part.spec.stream))
+        merge.line.close()
+        if not merge.asked.done():
+            merge.asked.set_exception(error)
+        self._let_go(merge, error)
+
+    def _let_go(self, merge: _Merge, error: SapwoodError) -> None:
+        if merge.timer is not None:
+            merge.timer.cancel()
+        for joint, part in list(merge.parts.items()):
+            joint.lose(part, error)
+        merge.parts.clear()
+        for future in merge.ending:
+            future.set_result(None)
+        _log.info("split", session=merge.name, reason=error.what)
+        self._changed()
+
+    # --- streams over both ---------------------------------------------------------------------
+
+    def spans(self, spec: StreamSpec) -> bool:
+        """Whether a stream has members of other sessions."""
+        return any(stop > FIRST for _, stop in spec.members)
+
+    def open(self, spec: StreamSpec, *, paced: bool) -> None:
+        """Open a stream over this session and another one.
+
+        Raises:
+            SapwoodError: It cannot be opened.
+        """
+        members = from_ranges(spec.members)
+        own = {rank for rank in members if rank < FIRST}
+        others = members - own
+        merge = self._merge_of(others)
+        if spec.follows:
+            raise ProtocolError("a stream over several sessions follows none of them")
+        parts: list[StreamPart] = []
+        take = _Taker()
+        line = merge.line
+        theirs = _part_of(spec, line.new_stream(take), others, merge.first)
+        parts.append(StreamPart(theirs, merge.first, line.post))
+        session = self._session
+        if own:
+            number = session.host.new_stream()
+            parts.append(StreamPart(_part_of(spec, number, own, 0), 0, session.host.post))
+        joint = JointStream(spec, tuple(parts), session.emit, session.streams.filters, self._closed)
+        take.joint, take.part = joint, parts[0]
+        self._lend_content(line, theirs)
+        merge.parts[joint] = parts[0]
+        session.joint[spec.stream] = joint
+        if own:
+            session.of_part[parts[1].spec.stream] = partial(joint.answered, parts[1])
+        try:
+            joint.open(paced=paced)
+        except SapwoodError:
+            self._closed(joint)
+            line.post(ev.CloseStream(theirs.stream))
+            raise
+
+    def _closed(self, joint: JointStream) -> None:
+        """Forget a stream that was closed."""
+        self._session.joint.pop(joint.spec.stream)
+        for part in joint.parts:
+            if not part.first:
+                self._session.of_part.pop(part.spec.stream, None)
+        for merge in self._merges.values():
+            theirs = merge.parts.pop(joint, None)
+            if theirs is not None:
+                self._take_back_content(merge.line, theirs.spec)
+
+    def _merge_of(self, others: set[int]) -> _Merge:
+        for merge in self._merges.values():
+            if merge.first <= min(others) and max(others) < merge.first + FIRST:
+                agents = {rank - merge.first for rank in others}
+                there = merge.line.facts is not None and not merge.ending
+                if there and agents <= set(merge.line.tree.agent_ranks):
+                    return merge
+        raise ProtocolError("a stream over sessions that are not merged, or over more than two")
+
+    def _lend_content(self, line: MergeLine, spec: StreamSpec) -> None:
+        """Offer the other session what the code of a stream needs."""
+        for ref in _content_of(spec):
+            data = self._session.content.read(ref)
+            line.tell(root_calls.OFFER, ref.sha256, Payload(data))
+
+    def _take_back_content(self, line: MergeLine, spec: StreamSpec) -> None:
+        for ref in _content_of(spec):
+            plain = ContentRef(ref.sha256, ref.nbytes)
+            line.tell(root_calls.WITHDRAW, msgspec.to_builtins(plain, builtin_types=(bytes,)))
+
+
+class _Taker:
+    """Receives the results of one part of a stream."""
+
+    def __init__(self) -> None:
+        self.joint: JointStream | None = None
+        self.part: StreamPart | None = None
+
+    def __call__(self, effect: Any) -> None:
+        if self.joint is not None and self.part is not None:
+            self.joint.answered(self.part, effect)
+
+
+def _part_of(spec: StreamSpec, number: int, members: Iterable[int], first: int) -> StreamSpec:
+    filters = filters_of_part(spec.filters, here=not first)
+    return msgspec.structs.replace(
+        spec,
+        stream=number,
+        members=to_ranges(rank - first for rank in members),
+        filters=filters,
+        parameters=spec.parameters if filters else {},
+        first=first,
+    )
+
+
+def _content_of(spec: StreamSpec) -> list[ContentRef]:
+    codes = [spec.code, *(code for one in spec.filters for code in (one.up, one.down))]
+    return [ref for code in codes if code for ref in decode_code(code).content]
+
+
+def _found(order: MergeOrder) -> tuple[RootAddress, Connect]:
+    """Return which session is meant, and what connects to its root."""
+    if order.socket:
+        address = RootAddress(session=order.session, name=order.name)
+        return address, partial(UnixTransport().connect, order.socket)
+    shown = read_credential(order.credential)
+    address = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
+    return address, connect_by(shown)

@@ -1,0 +1,427 @@
+"""What a front end and the root of its session say to each other, as bytes.
+
+Both speak the events and effects of the protocol core: a front end gives the root events, as if
+the root were in its own process, and gets the effects that are its own. Numbers of streams,
+requests and messages are the client's; the root translates them. Besides there are some
+messages about the session itself.
+
+A frame is its kind (1 byte), the size of its message (4 bytes), the size of its payload (8 bytes),
+all little-endian, then the message in msgpack and the payload. A payload in memory that
+both can map is named in the message, and does not travel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sapwood.comm import events as ev
+from sapwood.comm import plain
+from sapwood.comm.groups import events as gev
+from sapwood.comm.messages import StreamSpec
+from sapwood.comm.messaging import events as mev
+from sapwood.comm.payload import Blocks, Payload
+from sapwood.comm.shared_memory import SharedRef
+from sapwood.core import typed
+from sapwood.core.errors import ErrorRecord, ProtocolError
+from sapwood.core.topology import Tree
+from sapwood.session.options import PlacesChanged
+from sapwood.session.port import PlaceView
+
+VERSION = 2
+"""Of this protocol. The kinds and the fields of what travels are fixed by it."""
+
+MAX_MESSAGE = 64 * 2**20
+"""Bytes of one message, without its payload."""
+
+MAX_EVENT = plain.MAX_BODY + 2**19
+"""Bytes of an event that a front end sends into the tree: it has to fit into a message there."""
+
+FIRST_EVENT = 16
+"""The first kind of message that is an event."""
+
+MAX_PAYLOAD = 2**40
+"""Bytes of one payload of a root; those of front ends are bounded by ``comm.max_payload``."""
+
+MAX_STRANGE = 64 * 1024
+"""Bytes of a message, with its payload, of a front end that was not let in yet."""
+
+_HEADER = struct.Struct("<BIQ")
+
+
+class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
+    """The first message of a front end.
+
+    Attributes:
+        version: Of the protocol.
+        session: The id of the session that it wants.
+        secret: What proves that it may; empty where the kernel says who it is.
+        role: What it wants to be: see :class:`~sapwood.session_server.rights.FrontEndRole`.
+        machine: Which memory it sees; empty for none that it would share.
+        pid: Its process.
+        label: What users call it.
+        owned: Whether the session belongs to this owner: it ends soon after the owner is gone
+            without a word, unless another owner attaches.
+    """
+
+    version: int
+    session: str
+    secret: str = ""
+    role: str = "owner"
+    machine: str = ""
+    pid: int = 0
+    label: str = ""
+    owned: bool = False
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The root takes a front end in.
+
+    Attributes:
+        session: The id of the session.
+        name: Its name.
+        tree: Its tree.
+        platforms: Architecture and C library of each kind of processes.
+        pythons: Versions of their Pythons.
+        places: All its places.
+        hosts: The machine of each place, by rank, 0 for the root's; none for one machine.
+        shares_memory: Whether both map each other's memory.
+        failure: Why places stay lost.
+        number: Which front end of the session this is.
+        largest: Bytes of the largest payload that it may send.
+    """
+
+    session: str
+    name: str
+    tree: Tree
+    platforms: tuple[tuple[str, str], ...]
+    places: tuple[PlaceView, ...]
+    hosts: tuple[int, ...]
+    shares_memory: bool
+    failure: ErrorRecord | None = None
+    number: int = 0
+    largest: int = MAX_PAYLOAD
+    pythons: tuple[str, ...] = ()
+
+
+class NotAdmitted(msgspec.Struct, frozen=True):
+    """The root does not take a front end in."""
+
+    error: ErrorRecord
+
+
+class CallOfRoot(msgspec.Struct, frozen=True):
+    """The front end wants something of the root itself; number 0 wants no answer."""
+
+    number: int
+    name: str
+    value: Any = None
+    payload: Payload | None = None
+
+
+class AnswerOfRoot(msgspec.Struct, frozen=True):
+    """The outcome of a call."""
+
+    number: int
+    value: Any = None
+    error: ErrorRecord | None = None
+
+
+class MemoryTaken(msgspec.Struct, frozen=True):
+    """A payload of the root was read: its memory may be used again.
+
+    Attributes:
+        descriptor: The root's descriptor of the block.
+    """
+
+    descriptor: int
+
+
+class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that was open when the last owner left.
+
+    Attributes:
+        spec: What it is, under the number that the last owner gave it.
+        paced: Whether agents push no faster than the client reads.
+        begun: Waves that were broadcast so far.
+        waiting: Waves that are not over, or whose results follow, by number.
+        dropped: Number of results that were dropped meanwhile.
+    """
+
+    spec: StreamSpec
+    paced: bool
+    begun: int
+    waiting: tuple[int, ...]
+    dropped: int = 0
+
+
+class StreamsKept(msgspec.Struct, frozen=True):
+    """The streams that were open when the last owner left; their results since then follow."""
+
+    streams: tuple[KeptStream, ...]
+
+
+class AllHandedOver(msgspec.Struct, frozen=True):
+    """The whole detached buffer was sent; the client confirms that.
+
+    Attributes:
+        streams: How many streams it was.
+    """
+
+    streams: int
+
+
+class SweepRefused(msgspec.Struct, frozen=True):
+    """A sweep cannot be made: the stream is in another state."""
+
+    stream: int
+    number: int
+    error: ErrorRecord
+
+
+class PlaceWrote(msgspec.Struct, frozen=True):
+    """User code at a place has printed something."""
+
+    rank: int
+    data: bytes
+
+
+class OutputDropped(msgspec.Struct, frozen=True):
+    """Output of places was dropped, because no client received it.
+
+    Attributes:
+        nbytes: How much, by rank.
+    """
+
+    nbytes: dict[int, int]
+
+
+class TreeNews(msgspec.Struct, frozen=True):
+    """Places of the tree are not what they were.
+
+    Attributes:
+        change: How they changed.
+        tree: The tree of a new epoch; None if it is the same.
+        places: The places as they are now.
+        failure: Why places stay lost.
+    """
+
+    change: PlacesChanged
+    tree: Tree | None
+    places: tuple[PlaceView, ...]
+    failure: ErrorRecord | None = None
+
+
+class RootEnds(msgspec.Struct, frozen=True):
+    """The session ends, or continues without this client.
+
+    Attributes:
+        reason: Why the session ends.
+        error: Why this front end was cut off; None where the session ends.
+    """
+
+    reason: str
+    error: ErrorRecord | None = None
+
+
+TO_ROOT: Mapping[int, type[msgspec.Struct]] = {
+    1: AskToAttach,
+    2: CallOfRoot,
+    3: MemoryTaken,
+    16: ev.OpenStream,
+    17: ev.Broadcast,
+    18: ev.CloseStream,
+    19: ev.ConfigureStream,
+    20: ev.Read,
+    21: ev.SweepStream,
+    22: ev.Ask,
+    23: mev.CancelRequest,
+    24: mev.SendTagged,
+    25: mev.CancelSend,
+    26: mev.PostReceive,
+    27: gev.EnterGroup,
+    28: gev.CallGroup,
+    29: gev.BreakGroup,
+}
+"""What a front end says."""
+
+TO_FRONT_END: Mapping[int, type[msgspec.Struct]] = {
+    1: Admitted,
+    2: NotAdmitted,
+    3: AnswerOfRoot,
+    4: PlaceWrote,
+    5: OutputDropped,
+    6: TreeNews,
+    7: RootEnds,
+    8: SweepRefused,
+    9: StreamsKept,
+    15: AllHandedOver,
+    16: ev.WaveCompleted,
+    17: ev.WaveFailed,
+    18: ev.Contributed,
+    19: ev.SweepDone,
+    20: ev.Answered,
+    21: mev.TaggedArrived,
+    22: mev.ReceiveFailed,
+    23: mev.SendEnded,
+    24: mev.Progressed,
+    25: gev.GroupEntered,
+    26: gev.GroupFinished,
+    27: gev.GroupBroken,
+    28: ev.Released,
+    29: gev.Discarded,
+}
+"""What a root says."""
+
+_CODES = {
+    **{kind: code for code, kind in TO_ROOT.items()},
+    **{kind: code for code, kind in TO_FRONT_END.items()},
+}
+
+
+class _PayloadPlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where a payload is: in memory that both can map, or behind the message."""
+
+    nbytes: int
+    memory: SharedRef | None = None
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, Payload):
+        return _PayloadPlace(value.nbytes, value.ref)
+    raise TypeError(f"{type(value).__name__} does not travel")
+
+
+def _inline(value: Any) -> Any:
+    if isinstance(value, Payload):
+        return _PayloadPlace(value.nbytes)
+    raise TypeError(f"{type(value).__name__} does not travel")
+
+
+_encode_shared = msgspec.msgpack.Encoder(enc_hook=_shared).encode
+_encode_inline = msgspec.msgpack.Encoder(enc_hook=_inline).encode
+
+
+def printable(text: str) -> str:
+    r"""Return what a stranger calls something, safe to show and to log.
+
+    Example:
+        >>> printable("night\x1b[2J")
+        'night?[2J'
+    """
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
+def pack(message: msgspec.Struct, *, sharing: bool) -> list[bytes | memoryview]:
+    """Return the buffers of a frame.
+
+    Args:
+        message: The message.
+        sharing: Whether the other side can map memory of this machine.
+
+    Raises:
+        ProtocolError: It is too long.
+    """
+    payload: Payload | None = getattr(message, "payload", None)
+    try:
+        body = (_encode_shared if sharing else _encode_inline)(message)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"a message of a session cannot be written: {error}") from error
+    if len(body) > MAX_MESSAGE:
+        raise ProtocolError(f"a message of a session has more than {MAX_MESSAGE} bytes")
+    if payload is None or not payload.nbytes or (sharing and payload.ref is not None):
+        return [_HEADER.pack(_CODES[type(message)], len(body), 0) + body]
+    header = _HEADER.pack(_CODES[type(message)], len(body), payload.nbytes)
+    if payload.nbytes < 4096:
+        return [header + body + bytes(payload.view)]
+    return [header + body, bytes(payload.view)]
+
+
+class WireReader:
+    """Reads the frames of the other side.
+
+    Args:
+        kinds: What it may say.
+        blocks: Maps its memory; None where that is not shared.
+        own: Makes the owner of a payload in its memory.
+        limit: Bytes of a payload at most.
+
+    Attributes:
+        limit: The same; it may be changed between two messages.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[int, type[msgspec.Struct]],
+        blocks: Blocks | None = None,
+        own: Callable[[SharedRef], Any] = lambda _: None,
+        limit: int = MAX_PAYLOAD,
+    ) -> None:
+        self._kinds = kinds
+        self.limit = limit
+        self.blocks = blocks
+        self._own = own
+        self._decoders: dict[int, Callable[[bytes | memoryview], Any]] = {}
+        self._buffer = bytearray()
+        self._behind: memoryview = memoryview(b"")
+
+    def add(self, data: bytes) -> list[msgspec.Struct]:
+        """Take bytes in; return the messages that are whole now.
+
+        Raises:
+            ProtocolError: The other side does not keep to the protocol.
+        """
+        buffer = self._buffer
+        buffer += data
+        found: list[msgspec.Struct] = []
+        start = 0
+        while len(buffer) - start >= _HEADER.size:
+            kind, size, nbytes = _HEADER.unpack_from(buffer, start)
+            if size > min(self._longest(kind), self.limit) or nbytes > self.limit:
+                raise ProtocolError(
+                    f"a message of {size} bytes with a payload of {nbytes}, and the most here is "
+                    f"{self.limit}"
+                )
+            body = start + _HEADER.size
+            end = body + size + nbytes
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                message, behind = bytes(view[body : body + size]), bytes(view[end - nbytes : end])
+            found.append(self._read(kind, message, behind))
+            start = end
+        del buffer[:start]
+        return found
+
+    def _longest(self, kind: int) -> int:
+        is_event = self._kinds is TO_ROOT and kind >= FIRST_EVENT
+        return MAX_EVENT if is_event else MAX_MESSAGE
+
+    def _read(self, kind: int, body: bytes, behind: bytes) -> msgspec.Struct:
+        decode = self._decoders.get(kind)
+        if decode is None:
+            known = self._kinds.get(kind)
+            if known is None:
+                raise ProtocolError(f"a message of the unknown kind {kind}")
+            decode = self._decoders[kind] = typed.unpacker_with(known, self._payload)
+        self._behind = memoryview(behind)
+        try:
+            message: msgspec.Struct = decode(body)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise ProtocolError(f"a malformed message of kind {kind}: {error}") from error
+        return message
+
+    def _payload(self, kind: type[Any], value: Any) -> Any:
+        if kind is not Payload:
+            raise ValueError(f"{kind.__name__} does not travel")
+        place = typed.convert(value, _PayloadPlace)
+        if place.memory is None:
+            if place.nbytes != len(self._behind):
+                raise ValueError("a payload of another size than announced")
+            return Payload(self._behind)
+        if self.blocks is None:
+            raise ValueError("a payload in memory that is not shared")
+        return Payload.mapped(place.memory, self.blocks, self._own(place.memory))

@@ -1,0 +1,261 @@
+"""What the root of a session lets front ends do, without the session."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sapwood.comm import events as ev
+from sapwood.comm.messages import FilterAt, StreamSpec
+from sapwood.comm.streams.control import STAGE
+from sapwood.core.errors import ConfigurationError, SecurityError
+from sapwood.core.topology import flat
+from sapwood.environment.settings import DisconnectPolicy
+from sapwood.session.port import NewAgent
+from sapwood.session_server import root_calls, wire
+from sapwood.session_server.rights import ALL, Allowed, FrontEndRole
+from sapwood.session_server.root import MAX_WATCHERS, RootServer, ServedFrontEnd
+
+LARGEST = 2**20
+
+
+class Told:
+    """A connection: what the front end hears."""
+
+    def __init__(self) -> None:
+        self.reader = wire.WireReader(wire.TO_FRONT_END)
+        self.heard: list[Any] = []
+        self.abort = self.close = lambda: None
+
+    def write(self, buffers: list[bytes]) -> None:
+        for one in buffers:
+            self.heard += self.reader.add(bytes(one))
+
+
+class Invited:
+    """The invitations of a session: what was wanted of them."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Any, ...]] = []
+        self.denied: list[frozenset[str]] = []
+        self.deny = self.denied.append
+
+    def create(self, *wanted: Any) -> list[str]:
+        self.made.append(wanted)
+        return ["line"]
+
+
+class Root:
+    """A root with a session that takes note of its events."""
+
+    def __init__(self) -> None:
+        self.posted: list[Any] = []
+        self.invited = Invited()
+        streams = iter(range(1, 100))
+        self.session = SimpleNamespace(
+            tree=flat(2),
+            loop=SimpleNamespace(call_later=lambda *_: None),
+            options=SimpleNamespace(shared_memory=False),
+            failure=None,
+            platforms=(),
+            pythons=(),
+            host=SimpleNamespace(
+                hosts=(), new_stream=lambda: next(streams), post=self.posted.append
+            ),
+            supervisor=SimpleNamespace(places=[None] * 3),
+            view_of=lambda _one: SimpleNamespace(),
+            post_of_stream=self.posted.append,
+            of_stream={},
+            streams=SimpleNamespace(filters=self),
+            entering={},
+            of_group={},
+            invited=self.invited,
+            invitations=self.invited,
+            call=lambda do, *given: do(*given),
+            answer=lambda *_: None,
+            subscribe=lambda *_: None,
+        )
+        self.server = RootServer(
+            self.session,  # type: ignore[arg-type]
+            "a",
+            "night",
+            lambda _asked: ALL,
+            lambda: None,
+            lambda _reason: None,
+            DisconnectPolicy(),
+            largest=LARGEST,
+            clock=lambda: 1000.0,
+            executor=ThreadPoolExecutor(1),
+        )
+        self.server._places = list  # type: ignore[method-assign]
+
+    def front_end(
+        self, allowed: Allowed, role: FrontEndRole, label: str = "me", *, owned: bool = False
+    ) -> tuple[ServedFrontEnd, Told]:
+        """Have one let in, and return it with what it hears."""
+        told = Told()
+        number = self.server.open(told, lambda _asked: allowed, here=False)  # type: ignore[arg-type]
+        front_end = self.server._front_ends[number]
+        asked = wire.AskToAttach(
+            version=wire.VERSION, session="a", role=role.value, label=label, owned=owned
+        )
+        front_end.take(asked)
+        return front_end, told
+
+
+def by_credential(*roles: FrontEndRole) -> Allowed:
+    return Allowed(frozenset(roles), time.time() + 1000, ("aa", "bb"))
+
+
+FRONT_ENDS = [
+    (by_credential(FrontEndRole.USER), FrontEndRole.USER),
+    (by_credential(FrontEndRole.OWNER), FrontEndRole.OWNER),
+    (by_credential(FrontEndRole.MERGER), FrontEndRole.MERGER),
+    (Allowed(frozenset({FrontEndRole.USER})), FrontEndRole.USER),
+]
+
+AT_ROOT = [
+    (FilterAt("rank 0", b"f"),),
+    (FilterAt("depth 0", b"", b"f"),),
+    (FilterAt("*", b"f"),),
+    (FilterAt("*", b"f"), FilterAt("rank 0")),  # a part over several sessions leaves the second
+    (FilterAt("depth 1", b"f"), FilterAt("depth 0", b"f")),
+]
+
+
+@pytest.mark.parametrize(("allowed", "role"), FRONT_ENDS)
+@pytest.mark.parametrize("filters", AT_ROOT)
+def test_filters_of_others_do_not_run_at_the_root(
+    allowed: Allowed, role: FrontEndRole, filters: tuple[FilterAt, ...]
+) -> None:
+    root = Root()
+    front_end, told = root.front_end(allowed, role)
+    with pytest.raises(SecurityError, match="run as the user of its head") as refused:
+        front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
+    assert 'FilterAt("depth 1")' in str(refused.value)
+    assert root.posted == []
+    below = (FilterAt("depth 1", b"f"), FilterAt("rank 7", b"f"), FilterAt("*"))
+    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=below)))
+    front_end.take(ev.SweepStream(1, 1, STAGE, below))
+    assert len(root.posted) == 2
+    front_end.take(ev.SweepStream(1, 2, STAGE, filters))
+    assert len(root.posted) == 2
+    assert isinstance(told.heard[-1], wire.SweepRefused)
+    assert "run as the user of its head" in told.heard[-1].error.what
+
+
+@pytest.mark.parametrize(
+    ("allowed", "role"),
+    [
+        (ALL, FrontEndRole.OWNER),
+        (ALL, FrontEndRole.MERGER),
+        (Allowed(frozenset({FrontEndRole.MERGER})), FrontEndRole.MERGER),
+    ],
+)
+@pytest.mark.parametrize("filters", AT_ROOT)
+def test_those_of_the_same_user_do(
+    allowed: Allowed, role: FrontEndRole, filters: tuple[FilterAt, ...]
+) -> None:
+    root = Root()
+    front_end, _ = root.front_end(allowed, role)
+    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
+    front_end.take(ev.SweepStream(1, 1, STAGE, filters))
+    assert len(root.posted) == 2
+
+
+def invite(root: Root, front_end: ServedFrontEnd, lifetime: float) -> Any:
+    call = wire.CallOfRoot(1, root_calls.INVITE, [1, lifetime, ""])
+    return root.server.answer(front_end, call).result(10)
+
+
+def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
+    root = Root()
+    allowed = Allowed(frozenset({FrontEndRole.OWNER}), 1060.0, ("aa", "bb"))
+    front_end, _ = root.front_end(allowed, FrontEndRole.OWNER)
+    invite(root, front_end, 86400.0)
+    invite(root, front_end, 5.0)
+    here, _ = root.front_end(ALL, FrontEndRole.USER)
+    invite(root, here, 86400.0)
+    assert root.invited.made == [
+        (1, 60.0, "", ("aa", "bb")),
+        (1, 5.0, "", ("aa", "bb")),
+        (1, 86400.0, "", ()),
+    ]
+    root.server.deny(frozenset({"bb"}))
+    assert root.invited.denied == [frozenset({"bb"})]
+    with pytest.raises(SecurityError, match="was revoked"):  # it was under way
+        invite(root, front_end, 5.0)
+    assert len(root.invited.denied) == 2
+    assert invite(root, here, 5.0) == ["line"]
+
+
+def test_who_may_own_a_session_changes_its_agents_also_beside_its_owner() -> None:
+    root = Root()
+    changed: list[Any] = []
+    root.session.expand = changed.append
+    root.session.contract = lambda *what: changed.append(what)
+    user, _ = root.front_end(by_credential(FrontEndRole.USER), FrontEndRole.USER)
+    beside, _ = root.front_end(ALL, FrontEndRole.USER)
+    for name, value in (
+        (root_calls.EXPAND, [{"parent": 0, "host": 0}]),
+        (root_calls.CONTRACT, [[1], 1.0, "gone\x1b[2J"]),
+    ):
+        call = wire.CallOfRoot(1, name, value)
+        with pytest.raises(SecurityError, match="only an owner"):
+            root.server.answer(user, call)
+        root.server.answer(beside, call).result(5.0)
+    assert changed == [[NewAgent()], ([1], 1.0, "gone?[2J")]
+    for seconds in (-1.0, 1e9, float("nan")):
+        call = wire.CallOfRoot(1, root_calls.CONTRACT, [[1], seconds, ""])
+        with pytest.raises(ConfigurationError, match="say how many seconds"):
+            root.server.answer(beside, call)
+
+
+def test_who_watches_says_little_and_leaves_room() -> None:
+    root = Root()
+    watching = Allowed(frozenset({FrontEndRole.WATCHER}), time.time() + 1000, ("aa",))
+    for _ in range(MAX_WATCHERS):
+        front_end, _ = root.front_end(watching, FrontEndRole.WATCHER)
+        assert front_end.reader.limit == wire.MAX_STRANGE
+    with pytest.raises(ConfigurationError, match=f"{MAX_WATCHERS} front ends watch"):
+        root.front_end(watching, FrontEndRole.WATCHER)
+    front_end, _ = root.front_end(ALL, FrontEndRole.OWNER)
+    assert front_end.reader.limit == LARGEST
+
+
+def test_a_label_is_shown_without_what_steers_a_terminal() -> None:
+    front_end, _ = Root().front_end(ALL, FrontEndRole.USER, "ann\x1b[2J\n\u202eé")
+    assert front_end.label == "ann?[2J??é"
+
+
+def test_a_root_that_calls_no_own_filters_needs_not_refuse_them() -> None:
+    root = Root()
+    root.session.streams.filters = None
+    front_end, _ = root.front_end(*FRONT_ENDS[0])
+    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=AT_ROOT[0])))
+    assert len(root.posted) == 1
+
+
+@pytest.mark.parametrize(
+    ("owned", "leaves", "abandoned"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_only_an_owner_that_did_not_leave_abandons_its_session(
+    owned: bool, leaves: bool, abandoned: bool
+) -> None:
+    root = Root()
+    front_end, _ = root.front_end(ALL, FrontEndRole.OWNER, owned=owned)
+    assert not root.server.abandoned
+    if leaves:
+        front_end.take(wire.CallOfRoot(1, root_calls.DETACH))
+    root.server.connection_closed(front_end.number, "it was killed")
+    assert root.server.abandoned is abandoned
+    user, _ = root.front_end(ALL, FrontEndRole.USER)
+    root.server.connection_closed(user.number, "it was killed")
+    assert root.server.abandoned is abandoned
+    root.front_end(ALL, FrontEndRole.OWNER)
+    assert not root.server.abandoned
