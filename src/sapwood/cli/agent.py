@@ -15,7 +15,7 @@ from sapwood.cli.failures import reporting
 from sapwood.cli.node_joining import MAX_LINE, hide_line
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.session import Which
+from sapwood.cli.session import Which, attached
 from sapwood.core.hints import command_line
 from sapwood.environment import background
 from sapwood.environment.units import parse_duration
@@ -51,7 +51,7 @@ def invite(
     A line lets in one agent at a time. When that has ended, another process may use it.
     """
     lifetime = parse_duration(ttl)
-    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+    with attached(session, "watch", cluster, wait=True) as watched:
         lines = watched.invite(count, lifetime=lifetime, listen=listen)
     if as_json:
         print_json({"lines": lines})
@@ -70,7 +70,7 @@ def show_all(
     debug: Debug = False,
 ) -> None:
     """List the invitations of a session, and who is there by them."""
-    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+    with attached(session, "watch", cluster, wait=True) as watched:
         found = watched.invitations
     if as_json:
         print_json({"invitations": [msgspec.to_builtins(one) for one in found]})
@@ -90,7 +90,7 @@ def revoke(
     debug: Debug = False,
 ) -> None:
     """Revoke an invitation; agents that joined by it stay."""
-    with sapwood.attach(session, role="watch", cluster=cluster) as watched:
+    with attached(session, "watch", cluster, wait=True) as watched:
         watched.revoke_invitation(invitation)
     if as_json:
         print_json({"revoked": invitation})

@@ -12,6 +12,7 @@ from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
+from sapwood.core.hints import command
 from sapwood.head.calls import SessionRecord
 from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.sessions import Sessions
@@ -55,7 +56,7 @@ def change(
 ) -> None:
     """Change the policy; it counts at once, and when the head starts again."""
     if reset == bool(value):
-        raise InputError("give a value, or --reset", hint="`sapwood policy set KEY VALUE`")
+        raise InputError("give a value, or --reset", hint=command("policy", "set", key, "VALUE"))
     found = asked_head(name, CALL_TIMEOUT, Policy.change, key, value)
     others = _with_own(key, asked_head(name, CALL_TIMEOUT, Sessions.every))
     if as_json:

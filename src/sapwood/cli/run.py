@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,20 +35,28 @@ from sapwood.cli.options import (
 from sapwood.cli.present import print_json
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
 from sapwood.cli.report import write_of_run
-from sapwood.cli.run_inputs import loaded, naming_method, of_program
+from sapwood.cli.run_inputs import check_inputs, loaded, naming_method, of_program
 from sapwood.cli.run_plan import show_plan
 from sapwood.cli.run_report import RunAnswer, show_answer, summarise
 from sapwood.cli.runs import facts
 from sapwood.client.allocation_chain import AllocationChain
 from sapwood.client.cluster import Cluster
 from sapwood.client.detached_runs import DetachedRun
+from sapwood.client.finding import must_be_there
 from sapwood.client.hosts import on
 from sapwood.code.load import load_program
 from sapwood.code.result_file import keep_result
 from sapwood.code.run_spec import RunSpec
 from sapwood.code.watch import Version
 from sapwood.contexts.launchers.allocation import WaitCallback
-from sapwood.core.errors import ConfigurationError, DrainedError, ResourceError, SapwoodError
+from sapwood.contexts.launchers.specs import machines as named_machines
+from sapwood.core.errors import (
+    ConfigurationError,
+    DrainedError,
+    NotReadyError,
+    ResourceError,
+    SapwoodError,
+)
 from sapwood.core.hints import command
 from sapwood.core.options import PATH, option
 from sapwood.environment.configuration import load_configuration
@@ -57,6 +65,7 @@ from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.parts.runs import Runs
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.runs import PROGRESS, WORK
 
 
@@ -188,8 +197,8 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     if session is not None and any(own):
         raise ConfigurationError(
             "a session has its agents, with their environment variables",
-            hint="leave out --on, --agents, --fanout, --environment and --env; "
-            "`sapwood session create --env NAME` makes a session with a variable",
+            hint="leave out --on, --agents, --fanout, --environment and --env"
+            + _with_variables(env),
         )
     where = machines_of(machines.on, session, cluster)
     if detach and session is not None:  # its driver knows the cluster, which keeps the run
@@ -222,17 +231,30 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     raise typer.Exit(execute(spec, flags, shown))
 
 
+def _with_variables(env: list[str] | None) -> str:
+    """Return what gives the agents of a session some environment variables."""
+    if not env:
+        return ""
+    words = [word for one in env for word in ("--env", one)]
+    return f"; {command('session', 'create', *words)} makes a session with its variables"
+
+
 def begin(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput, cluster: str) -> None:
     """Start a run that continues without this process.
 
     Raises:
-        SapwoodError: It cannot be started.
+        SapwoodError: It cannot be started; nothing is left at the head then.
     """
     output = shown.output
+    check_inputs(spec, output)
+    kind, which = named_machines(load_configuration(flags).settings.cluster.on)
+    if kind == "session":
+        with suppress(NotReadyError):  # the run waits for it
+            must_be_there(asked_head(cluster, CALL_TIMEOUT, Sessions.find, which))
     wanted = calls.CreateRun(
         spec=msgspec.structs.replace(
             spec,
-            program=str(Path(str(spec.program)).resolve()),
+            program=str(expand_user(str(spec.program)).resolve()),
             data=None if spec.data is None else whole_source(spec.data),
         ),
         settings=dict(flags),

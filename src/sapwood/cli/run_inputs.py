@@ -15,7 +15,7 @@ from sapwood.code.program import Program
 from sapwood.code.run_spec import RunSpec
 from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
 from sapwood.data.dataset import Dataset
-from sapwood.data.sources import load
+from sapwood.data.sources import check_source, load
 
 
 def loaded(spec: RunSpec, output: Path | None) -> RunSpec:
@@ -29,10 +29,44 @@ def loaded(spec: RunSpec, output: Path | None) -> RunSpec:
         SapwoodError: The program, its parameters or the data cannot be used, or the program cannot
             write its result to such a file.
     """
+    return of_program(spec, _program(spec, output))
+
+
+def check_inputs(spec: RunSpec, output: Path | None) -> None:
+    """Check the program of a run, and that its data exist, before another process runs it.
+
+    Args:
+        spec: The run.
+        output: The file that its result goes to, or None.
+
+    Raises:
+        SapwoodError: The program or its parameters cannot be used, the data are missing, or the
+            program cannot write its result to such a file.
+    """
+    source = _source(_program(spec, output), spec.data)
+    if isinstance(source, str | Path):
+        check_source(str(source))
+
+
+def _program(spec: RunSpec, output: Path | None) -> Program:
     program = load_program(spec.program, spec.parameters or {})
     if output is not None:
         program.check_output(output)
-    return of_program(spec, program)
+    return program
+
+
+def _source(program: Program, given: Any) -> Any:
+    """Return the data that are given, or that the program brings."""
+    if given is not None:
+        return given
+    default = getattr(program, "default_data", None)
+    with naming_method(f"{program.name}.default_data"):
+        found = None if default is None else default()
+    if found is None:
+        raise DataMissingError(
+            f"program {program.name} has no default data", hint="name a file with --data"
+        )
+    return found
 
 
 def of_program(spec: RunSpec, program: Program) -> RunSpec:
@@ -61,14 +95,7 @@ def load_data(
     """
     if source is None and columns is None:
         columns = program.data_columns
-    if source is None and (default := getattr(program, "default_data", None)) is not None:
-        with naming_method(f"{program.name}.default_data"):
-            source = default()
-    if source is None:
-        raise DataMissingError(
-            f"program {program.name} has no default data", hint="name a file with --data"
-        )
-    return load(source, fields=program.inputs, columns=columns)
+    return load(_source(program, source), fields=program.inputs, columns=columns)
 
 
 @contextmanager

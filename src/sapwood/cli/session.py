@@ -229,7 +229,7 @@ def attach(
     debug: Debug = False,
 ) -> None:
     """Watch a session: show what its agents print, until it ends or Ctrl-C."""
-    with _attached(session, "watch", cluster, wait=wait) as watched:
+    with attached(session, "watch", cluster, wait=wait) as watched:
         over = threading.Event()
         watched.session.subscribe(
             lambda change: over.set() if watched.session.failure is not None else None
@@ -266,7 +266,7 @@ def merge(
 ) -> None:
     """Let streams of a session also use the agents of another one, which continues as before."""
     secret = sys.stdin.readline().strip() if credential == "-" else credential or None
-    with _attached(session, "user", cluster) as user:
+    with attached(session, "user", cluster) as user:
         made = user.merge(other, credential=secret, key=key or None, cluster=of or cluster)
         count = len(made.agents)
         if as_json:
@@ -294,7 +294,7 @@ def split(
     debug: Debug = False,
 ) -> None:
     """End a merge; both sessions continue separately."""
-    with _attached(session, "user", cluster) as user:
+    with attached(session, "user", cluster) as user:
         user.split(other, timeout=parse_duration(timeout))
     if as_json:
         print_json({"split": other})
@@ -313,7 +313,7 @@ def expand(
     debug: Debug = False,
 ) -> None:
     """Add agents to a session while it works, also beside its owner."""
-    with _attached(session, "user", cluster) as user:
+    with attached(session, "user", cluster) as user:
         ranks = user.expand(agents)
         count = len(user.agents)
     if as_json:
@@ -341,7 +341,7 @@ def contract(
         raise ConfigurationError(
             f"{shown(agents)} is not a set of agents", hint="write their ranks, such as 2-4,7"
         )
-    with _attached(session, "user", cluster) as user:
+    with attached(session, "user", cluster) as user:
         user.contract(ranks, parse_duration(timeout))
         count = len(user.agents)
     if as_json:
@@ -381,7 +381,7 @@ def _line_of(session: str, cluster: str) -> str:
     return credential_text(asked_head(cluster, CALL_TIMEOUT, Sessions.credential, session))
 
 
-def _attached(
+def attached(
     session: str, role: Literal["user", "watch"], cluster: str, *, wait: bool = False
 ) -> sapwood.Cluster:
     """Attach to a session; by a line of its head, if that is on another machine."""

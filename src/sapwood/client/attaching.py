@@ -334,12 +334,16 @@ def attach(
     if text(handle, "handle").startswith("sws1."):
         from sapwood.session_server.remote import connect_by  # noqa: PLC0415 - cryptography is seldom needed
         from sapwood.session_server.session_credential import (  # noqa: PLC0415 - as above
+            cluster_of,
             read_credential,
         )
 
         credential = read_credential(handle)
         there = RootAddress(
-            session=credential.session, name=credential.name, secret=credential.secret
+            session=credential.session,
+            name=credential.name,
+            secret=credential.secret,
+            cluster=cluster_of(credential),
         )
         return attached_cluster(there, connect_by(credential), wanted, chosen)
     find = partial(find_root, handle, cluster)

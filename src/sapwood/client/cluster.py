@@ -431,7 +431,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         if not self._session.invitations.revoke(text(invitation, "invitation")):
             raise ConfigurationError(
                 f"there is no invitation {shown(invitation)} that could be revoked",
-                hint="name it by its id: `sapwood agent list SESSION`, cluster.invitations",
+                hint=f"name it by its id, as {self._session.invitations.listed_by} shows it",
             )
 
     @property

@@ -18,7 +18,7 @@ from sapwood.data.codecs import all_codecs, codec_for
 from sapwood.data.column import Column, check_array
 from sapwood.data.dataset import Dataset
 from sapwood.data.formats import format_of
-from sapwood.data.stored_sources import is_pattern, is_url, load_stored
+from sapwood.data.stored_sources import check_files, is_pattern, is_url, load_stored
 from sapwood.data.tables import CSR_PARTS, frame_columns, is_frame, is_sparse, sparse_columns
 from sapwood.environment.folders import expand_user
 
@@ -87,6 +87,26 @@ def load(
     array = _as_array(source, "an array")
     _require_one(fields, "an array", hint="give a dictionary with an array for each field")
     return Dataset({fields[0]: Column(array)}, items=range(len(array)), origin="an array")
+
+
+def check_source(source: str) -> None:
+    """Check that the files of a path or a pattern exist, without reading them; no URL is looked up.
+
+    Raises:
+        DataMissingError: A file is missing, unreadable or of an unknown format.
+        DataShapeError: The files are empty, or of different kinds.
+
+    Example:
+        >>> check_source("https://example.org/a.csv")
+    """
+    source = path_text(source.removeprefix("file://"), "the path of the data", DataMissingError)
+    if is_url(source):
+        return
+    path = expand_user(source)
+    if is_pattern(source) or os.path.isdir(path):  # noqa: PTH112 - as in _from_path
+        check_files(source)
+    else:
+        _readable_file(path)
 
 
 def _from_range(items: range) -> Dataset:

@@ -97,6 +97,15 @@ def load_stored(
     return StoredDataset(rows, origin=_origin(source, len(files)), meta=meta, named=by_name)
 
 
+def check_files(source: str) -> None:
+    """Check that a folder or a pattern leads to files of one kind, without reading them.
+
+    Raises:
+        DataError: The files are missing, or of different kinds.
+    """
+    _kind([file.path for file in _files(source)], _shown(source))
+
+
 def _files(source: str) -> list[StoredFile]:
     if is_url(source):
         from sapwood.data import url_source  # noqa: PLC0415 - fsspec is optional

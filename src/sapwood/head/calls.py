@@ -453,6 +453,7 @@ class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
         node: The name in the certificate of its root.
         authority: Certificate of the cluster's authority, PEM.
         places: Where the head listens, ``host:port`` each.
+        cluster: What users on the head's machine call its cluster; empty if that is unknown.
     """
 
     session: str
@@ -461,6 +462,7 @@ class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
     node: str
     authority: bytes
     places: list[str]
+    cluster: str = ""
 
 
 class NodeOrder(msgspec.Struct, frozen=True):

@@ -172,14 +172,18 @@ class FrontEndService:
 
     Args:
         folder: Where front ends look for the head.
+        cluster: Name of the cluster in certificates.
         server: Answers them.
         thread: Its loop watches the connections; all methods are called on it.
     """
 
     name = "service"
 
-    def __init__(self, folder: Path, server: ServiceServer, thread: LoopThread) -> None:
+    def __init__(
+        self, folder: Path, cluster: str, server: ServiceServer, thread: LoopThread
+    ) -> None:
         self._folder = folder
+        self._cluster = cluster
         self._server = server
         self._thread = thread
         self._sockets: Path | None = None
@@ -196,7 +200,8 @@ class FrontEndService:
         remove_left_sockets(self._folder)
         self._sockets = make_folder()
         self._listener = UnixTransport().listen(str(self._path), self._server, self._thread.loop)
-        write_info(self._folder, HeadInfo(socket.gethostname(), os.getpid(), str(self._path)))
+        info = HeadInfo(socket.gethostname(), os.getpid(), str(self._path), self._cluster)
+        write_info(self._folder, info)
 
     @property
     def _path(self) -> Path:
@@ -287,7 +292,7 @@ REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
         ComponentAction.STOP: f"the head does nothing without it: restart it, or {_DOWN}"
     },
     NodeTree.name: {
-        ComponentAction.STOP: f"{_DOWN}; `sapwood node remove NODE` ends one node",
+        ComponentAction.STOP: f"{_DOWN}; `sapwood node remove NODE` ends a node",
         ComponentAction.RESTART: f"restart components of its nodes; {_DOWN}",
     },
     FrontEndService.name: {

@@ -32,11 +32,13 @@ class HeadInfo(msgspec.Struct, frozen=True):
         host: The machine, as it calls itself.
         pid: Its process.
         socket: Where front ends reach it; empty while it stands by.
+        cluster: Name of its cluster in certificates.
     """
 
     host: str
     pid: int
     socket: str
+    cluster: str = ""
 
 
 _read: Callable[[bytes], HeadInfo] = typed.json_reader(HeadInfo)

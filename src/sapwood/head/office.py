@@ -19,6 +19,7 @@ import msgspec
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError, SecurityError
 from sapwood.core.futures import CallerFuture, when_done
+from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
 from sapwood.head.gate import limited
@@ -37,6 +38,9 @@ SHORTEST_LIFE = 1.0
 
 UNKNOWN_LIFE = 366 * 86_400.0
 """Seconds for which an id is denied that the head did not issue: no credential lives longer."""
+
+LIFE_KEY = "limits.credential_life"
+"""The key of the policy that bounds how long a credential lives."""
 
 _ISSUER = "issuer"
 _ISSUED = "credentials/issued/"
@@ -144,7 +148,7 @@ class CredentialOffice:
             raise ConfigurationError(
                 f"a credential lives a second to {longest / 86_400:g} days",
                 where=f"{wanted.lifetime:g} s",
-                hint="`sapwood policy set limits.credential_life TIME` allows more",
+                hint=_how_to_allow(wanted.lifetime),
             )
         wanted = limited(wanted, by, now)
         nodes = wanted.nodes
@@ -306,6 +310,13 @@ class DenialFeed:
             told.set_result(True)
         else:
             self._send(host, self._whole(), told)  # it has missed something
+
+
+def _how_to_allow(lifetime: float) -> str:
+    """Return what lets a credential live so long."""
+    if not SHORTEST_LIFE <= lifetime <= UNKNOWN_LIFE:
+        return ""
+    return f"{command('policy', 'set', LIFE_KEY, f'{lifetime:.0f}s')} allows more"
 
 
 def longest_of(seconds: float) -> float:

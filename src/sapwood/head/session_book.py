@@ -175,6 +175,9 @@ class SessionBook:
         policy: Returns the policy of the moment.
         note: Notes events in the ledger.
         clock: The time, seconds since 1970.
+
+    Attributes:
+        cluster: What the user calls the cluster.
     """
 
     def __init__(
@@ -191,7 +194,7 @@ class SessionBook:
         self._policy = policy
         self._note = note
         self._opened = store
-        self._cluster = cluster
+        self.cluster = cluster
         self._machine = machine
         self._clock = clock
         self._lock = threading.RLock()
@@ -509,7 +512,7 @@ class SessionBook:
         policy = self._policy()
         return RootPlan(
             id=record.id,
-            cluster=self._cluster,
+            cluster=self.cluster,
             wanted=msgspec.structs.replace(wanted, name=record.name),
             secret=secrets.token_urlsafe(32),
             idle=policy.idle.session if wanted.idle is None else wanted.idle,

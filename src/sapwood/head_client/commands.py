@@ -10,6 +10,7 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.hints import command
 from sapwood.head import calls
 from sapwood.head.parts.orders import Orders
 from sapwood.head_client.access import HeadAccess
@@ -38,7 +39,7 @@ class HeadCarrier:
             if not nodes:
                 raise ConfigurationError(
                     f"the session '{session.handle}' is on no node that takes commands now",
-                    hint="`sapwood session show SESSION` says where it is",
+                    hint=f"{command('session', 'show', session.handle)} says where it is",
                 )
         self._session = "" if session is None else session.id
         self.names = [one.name for one in nodes]

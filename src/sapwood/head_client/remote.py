@@ -111,7 +111,8 @@ class TlsWay:
         raise CommunicationError(
             "the head cannot be reached",
             where="; ".join(reasons),
-            hint="see whether it listens there: `sapwood up --listen HOST:PORT`",
+            hint="see whether it listens there; on the head's machine "
+            f"{command('up', '--listen', places[0])} has it do so",
         )
 
 
@@ -183,7 +184,8 @@ def way_to(
             raise SecurityError(
                 "a head on another machine wants to see a credential",
                 where=name,
-                hint="`sapwood credential issue --cluster NAME` on the head's machine makes one",
+                hint="`sapwood credential issue --role user --cluster NAME` on the head's machine "
+                "makes one",
             )
         places = list(dict.fromkeys([*places_of(name), *heads]))
         return TlsWay(places, credential.authority, name), name, "see whether it is up"

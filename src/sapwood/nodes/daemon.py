@@ -56,13 +56,6 @@ from sapwood.session.agent import READY, Contribution, IncomingRequest
 LINK_PATIENCE = 2.0
 """Seconds for which a node that can join again looks for its place in the tree before."""
 
-KEEP_LINK = "the head reaches the node by it: end the node with `sapwood node remove NODE`"
-
-REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
-    ControlLink.name: {ComponentAction.STOP: KEEP_LINK, ComponentAction.RESTART: KEEP_LINK}
-}
-"""What users may not do with components of a node, and what to do instead."""
-
 COMPONENT_NAMES = frozenset(
     one.name
     for one in (
@@ -120,6 +113,7 @@ class NodeDaemon:
     ) -> None:
         self.left = ""
         self.heads: list[str] = []
+        self._name = joined.answer.name
         self._stopped = False
         self._ready_seconds: float | None = None
         self._telling = False
@@ -155,7 +149,7 @@ class NodeDaemon:
             self._handlers |= {name: (part.name, work) for name, work in part.requests.items()}
         self._link.answer(tuple(self._handlers))
         settings = Settings(restart=joined.answer.restart)
-        self.supervisor = Supervisor(parts, settings, refusals=REFUSALS)
+        self.supervisor = Supervisor(parts, settings, refusals=_refusals(self._name))
 
     def run(self) -> None:
         """Live until the head is gone, or :meth:`end`."""
@@ -263,7 +257,7 @@ class NodeDaemon:
         if component and not (state := self.supervisor.state_of(component)).works:
             raise ResourceError(
                 f"the node's component '{component}' is {state.value}",
-                hint=f"{command('node', 'start', component, '--node', 'NODE')} starts it",
+                hint=f"{command('node', 'start', component, '--node', self._name)} starts it",
             )
 
     def _act(self, request: IncomingRequest) -> None:
@@ -462,6 +456,12 @@ def join_by_hand(
         if not stopped:
             raise
     return f"stopped by {signal.Signals(stopped[0]).name}" if stopped else daemon.left
+
+
+def _refusals(node: str) -> Mapping[str, Mapping[ComponentAction, str]]:
+    """Return what users may not do with components of a node, and what to do instead."""
+    instead = f"the head reaches the node by it: {command('node', 'remove', node)} ends the node"
+    return {ControlLink.name: {ComponentAction.STOP: instead, ComponentAction.RESTART: instead}}
 
 
 def _addresses(known: list[str]) -> list[str]:

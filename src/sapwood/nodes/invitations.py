@@ -119,6 +119,9 @@ class Invited:
 class Invitations:
     """Admits invited processes as agents of a session.
 
+    Attributes:
+        listed_by: What shows the invitations, for hints.
+
     Args:
         session: The session.
         listen: Where processes reach it by default, ``host:port``.
@@ -136,6 +139,7 @@ class Invitations:
         on_event: Callable[[AgentEvent], None] = lambda _event: None,
     ) -> None:
         self.events: deque[AgentEvent] = deque(maxlen=MAX_EVENTS)
+        self.listed_by = "cluster.invitations"
         self._session = session
         self._listen = listen
         self._most = most

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sapwood.core.errors import SecurityError
+from sapwood.core.hints import command
 
 ALL_ROLES = ""
 """Stands for every role."""
@@ -81,14 +82,14 @@ def role_shown(
     if not hmac.compare_digest(mark.encode(), _mark(secret, session, told).encode()):
         raise SecurityError(
             "the credential is not one of this session",
-            hint="`sapwood session show SESSION` on the head's machine shows its handle",
+            hint=f"{command('session', 'show', session)} on the head's machine shows its handle",
         )
     role, end, ids = told.split(":")
     not_after, credential = float(end), tuple(ids.split(".")) if ids else ()
     if now >= not_after:
         raise SecurityError(
             "the credential of the session has expired",
-            hint="`sapwood session credential SESSION` shows another one",
+            hint=f"{command('session', 'credential', session)} shows another one",
         )
     revoked = denied(credential)
     if revoked:

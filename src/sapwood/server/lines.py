@@ -278,7 +278,7 @@ def open_line(
                 "this credential is bound to the key of its holder, and a header cannot prove that",
                 hint="HTTP needs one without --holder, with few rights and a short life. Who has "
                 "the right 'admin' makes it: `sapwood credential issue --role observer --ttl 1h "
-                f"--output FILE`{_by_key(shown)}",
+                f"--output browser.credential`{_by_key(shown)}",
             )
     made: list[Line] = []
 

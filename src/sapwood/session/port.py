@@ -172,7 +172,13 @@ class ContentPort(Protocol):
 
 
 class InvitationPort(Protocol):
-    """The invitations by which other processes become agents of a session."""
+    """The invitations by which other processes become agents of a session.
+
+    Attributes:
+        listed_by: What shows them, for hints.
+    """
+
+    listed_by: str
 
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
         """Make invitations; return their lines, which are secrets."""

@@ -756,11 +756,14 @@ class AttachedInvitations:
     """How processes that others start become agents of a session: its root does all of it.
 
     Attributes:
+        listed_by: What shows the invitations, for hints.
         used: Whether this front end has invited any.
     """
 
     def __init__(self, session: AttachedSession) -> None:
         self._session = session
+        at = session.address
+        self.listed_by = command("agent", "list", at.name or at.session, cluster=at.cluster)
         self.used = False
 
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:

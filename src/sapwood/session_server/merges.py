@@ -40,7 +40,7 @@ from sapwood.session_server.joint_stream import JointStream, StreamPart, filters
 from sapwood.session_server.merge_line import MergeLine
 from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
 from sapwood.session_server.remote import connect_by
-from sapwood.session_server.session_credential import read_credential
+from sapwood.session_server.session_credential import cluster_of, read_credential
 
 LONGEST_SPLIT = 86_400.0
 """Seconds for which a split waits for open waves at most."""
@@ -207,7 +207,7 @@ class Merges:
             f"the session '{self._name}' is not merged with {shown(text)}",
             hint=f"with it are: {known}"
             if known
-            else "`sapwood session merge SESSION OTHER` does that",
+            else f"{command('session', 'merge', self._name, text)} merges them",
         )
 
     def _ready(self, key: str) -> None:
@@ -368,5 +368,7 @@ def _found(order: MergeOrder) -> tuple[RootAddress, Connect]:
         address = RootAddress(session=order.session, name=order.name)
         return address, partial(UnixTransport().connect, order.socket)
     shown = read_credential(order.credential)
-    address = RootAddress(session=shown.session, name=shown.name, secret=shown.secret)
+    address = RootAddress(
+        session=shown.session, name=shown.name, secret=shown.secret, cluster=cluster_of(shown)
+    )
     return address, connect_by(shown)

@@ -17,6 +17,7 @@ from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsPort, connect_unnamed, is_another
 from sapwood.core.errors import ClosedError, CommunicationError
 from sapwood.core.failures import new_thread
+from sapwood.core.hints import command
 from sapwood.head import calls
 from sapwood.head.parts.links import Links
 from sapwood.head.parts.sessions import Sessions
@@ -28,6 +29,7 @@ from sapwood.nodes.refusals import log_refusals
 from sapwood.security.authority import make_request, valid_until
 from sapwood.security.credentials import Credentials
 from sapwood.session.shared_reactor import SharedReactor
+from sapwood.session_server.session_credential import cluster_of
 
 CALL_TIMEOUT = 10.0
 """Seconds that a head may take for what it does at once."""
@@ -62,7 +64,7 @@ def _without_root(
         f"the session '{credential.name}' has no root at its head",
         where=",".join(credential.places),
         hint="it has ended, waits for its machines, or its root does not come back: "
-        "`sapwood session list` on a machine of its cluster tells",
+        f"{command('session', 'list', cluster=cluster_of(credential))} shows that",
     )
     missing.__cause__ = error
     return missing

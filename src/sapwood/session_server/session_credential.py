@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Callable
 
 import msgspec
 
 from sapwood.core import typed
-from sapwood.core.errors import InputError
+from sapwood.core.errors import InputError, SapwoodError
 from sapwood.head import calls
+from sapwood.head.folder import find_head
+from sapwood.head_client.remote import SCHEME
 
 PREFIX = "sws1."
 """How the text of a credential begins."""
@@ -41,3 +44,16 @@ def read_credential(text: str) -> calls.SessionCredential:
             "this is not a credential of a session",
             hint="copy the whole line that `sapwood session credential SESSION` shows",
         ) from error
+
+
+def cluster_of(credential: calls.SessionCredential) -> str:
+    """Return what names the cluster of a session in commands that are typed on this machine.
+
+    Example:
+        >>> cluster_of(calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"]))
+        'sapwood://h:1'
+    """
+    with contextlib.suppress(SapwoodError):
+        if find_head(credential.cluster).cluster == credential.node.partition(".")[2]:
+            return credential.cluster
+    return f"{SCHEME}{','.join(credential.places)}"

@@ -31,6 +31,31 @@ EXAMPLES = {
     "ACTION": "start",
 }
 
+CHOSEN = {
+    "cli/lizard.py": {"DIR"},
+    "cli/options.py": {"NAME", "RUN", "VARIABLE"},
+    "cli/policy.py": {"VALUE"},
+    "code/native_binding.py": {"SOURCE"},
+    "compat/lizard/registration.py": {"DIR"},
+    "compat/lizard/store.py": {"CHECKSUM", "DIR"},
+    "data/checks.py": {"PROGRAM"},
+    "data/row_reader.py": {"PROGRAM"},
+    "head/components.py": {"NODE"},
+    "head/gate.py": {"COMMAND"},
+    "head_client/remote.py": {"NAME"},
+    "nodes/stage.py": {"COMMAND"},
+    "nodes/stage_store.py": {"NAME"},
+    "nodes/staged_use.py": {"LOCK"},
+    "security/rights.py": {"FILE"},
+    "session_server/session_credential.py": {"SESSION"},
+}
+"""Words that a user replaces, by module: the code that gives these hints does not know the value.
+
+A hint about a session, node or value that the code knows has the value.
+"""
+
+_REPLACED = re.compile(r"[A-Z][A-Z_:]+")
+
 HELP = {"Option", "Argument", "Typer", "about", "option", "LazyEntry"}
 
 _QUOTED = re.compile(r"`sapwood (?P<words>[^`]+)`")
@@ -146,6 +171,20 @@ def test_each_command_of_a_hint_can_be_typed() -> None:
                     wrong.append(f"{name}:{line}: `sapwood {text}`: {said}")
     assert count > 80
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_hint_has_words_to_replace_only_where_the_value_is_not_known() -> None:
+    found: dict[str, set[str]] = {}
+    for name, tree in modules():
+        helped = references(tree)
+        quoted = (
+            (line, one["words"]) for line, text in texts(tree) for one in _QUOTED.finditer(text)
+        )
+        for line, words in itertools.chain(quoted, made(tree)):
+            replaced = {word for word in words.split() if _REPLACED.fullmatch(word)}
+            if replaced and line not in helped:
+                found.setdefault(name, set()).update(replaced)
+    assert found == CHOSEN
 
 
 def test_each_command_on_a_page_of_the_dashboard_can_be_typed() -> None:

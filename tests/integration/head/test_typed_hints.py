@@ -48,6 +48,7 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
                 cluster.submit(signal.pause).result(60)
         assert lost.value.hint is not None
         assert "night#" in cli.run(*typed(lost.value.hint, "session show"))
+        check_hints_by_credential(cli, "night")
         again = cli.run("session", "create", "night", "--cluster", "nw", status=2)
         assert typed(again, "session attach")[2:] == ["night", "--cluster", "nw"]
 
@@ -78,6 +79,22 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
     assert ended == "The cluster 'nw' is down.\n"
     with pytest.raises(Exception, match="`sapwood up --cluster nw`"):
         find_head("nw")
+
+
+def check_hints_by_credential(cli: Cli, session: str) -> None:
+    """Check hints of errors in a session that was attached by a credential."""
+    line = cli.run("session", "credential", session, "--cluster", "nw").strip()
+    with sapwood.attach(line, role="user") as cluster:
+        with pytest.raises(sapwood.ConfigurationError, match="no invitation 'x1'") as unknown:
+            cluster.revoke_invitation("x1")
+        assert unknown.value.hint is not None
+        listed = typed(unknown.value.hint, "agent list")
+        assert listed[2:] == [session, "--cluster", "nw"]
+        assert cli.run(*listed)
+        with pytest.raises(sapwood.ConfigurationError, match="not merged with") as other:
+            cluster.split("day")
+    assert other.value.hint is not None
+    assert typed(other.value.hint, "session merge")[2:] == [session, "day", "--cluster", "nw"]
 
 
 def said_options(said: str) -> list[str]:

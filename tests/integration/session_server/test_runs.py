@@ -146,6 +146,27 @@ def test_a_run_that_fails_says_why(standing: str, program: str, head: Head) -> N
     assert "no run begins with 'x'" in sapwood_error("runs", "show", "x")
 
 
+def test_a_detached_run_that_cannot_begin_is_refused(
+    standing: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = as_json("runs", "history")
+    without_data = tmp_path / "bare.py"
+    without_data.write_text(PROGRAM.replace("default_data", "other_data"))
+
+    def refused(*words: str) -> str:
+        return sapwood_error("run", *words, "--detach")
+
+    assert "no such program" in refused("NO_SUCH_FOLDER")
+    assert "unknown parameter x" in refused(program, "-p", "x=1")
+    assert "there is no such file" in refused(program, "--data", "no.csv")
+    assert "no files are there" in refused(program, "--data", "*.npy")
+    assert "has no default data" in refused(str(without_data))
+    assert "session 's9' does not exist" in refused(program, "--session", "s9")
+    assert "names no machines" in refused(program, "--on", "moon")
+    assert as_json("runs", "history") == before
+
+
 def test_a_run_at_a_session(standing: str, program: str) -> None:
     answer = as_json("run", program, "--session", standing)
     assert answer["result"]["n"] == 10

@@ -7,6 +7,7 @@ import pytest
 
 from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
 from sapwood.data import load
+from sapwood.data.sources import check_source
 
 
 def test_an_array_gets_the_name_that_is_wanted() -> None:
@@ -146,3 +147,19 @@ def test_a_range_beyond_64_bits_is_too_large(items: range) -> None:
     with pytest.raises(DataShapeError, match="the range is too large") as caught:
         load(items)
     assert caught.value.where == repr(items)
+
+
+def test_sources_are_checked_without_being_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("not a number\n")
+    (tmp_path / "b.parquet").write_bytes(b"damaged")
+    for found in (tmp_path / "a.csv", tmp_path / "*.parquet", "https://example.org/none.csv"):
+        check_source(str(found))
+    with pytest.raises(DataMissingError, match="there is no such file"):
+        check_source(str(tmp_path / "c.csv"))
+    with pytest.raises(DataMissingError, match="no files are there"):
+        check_source(str(tmp_path / "*.arrow"))
+    with pytest.raises(DataShapeError, match="of different kinds"):
+        check_source(str(tmp_path))
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(DataShapeError, match="the file is empty"):
+        check_source(f"file://{tmp_path}/a.csv")

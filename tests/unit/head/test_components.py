@@ -78,7 +78,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     folder.mkdir(parents=True)
     server = ServiceServer(thread)
     server.answer([Echo()])
-    part = FrontEndService(folder, server, thread)
+    part = FrontEndService(folder, "c", server, thread)
     supervisor, clock = watched(part)
 
     def on_thread(function: Callable[..., T], *args: object) -> T:

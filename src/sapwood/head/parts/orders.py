@@ -11,6 +11,7 @@ import msgspec
 from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import ConfigurationError, ProtocolError
 from sapwood.core.futures import CallerFuture, when_done
+from sapwood.core.hints import command
 from sapwood.head.calls import NodeOrder
 from sapwood.head.gate import Gate, refuse_staging
 from sapwood.head.protocol.call import HeadPart, Reach, call
@@ -250,7 +251,7 @@ class Orders(HeadPart):
         if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(
                 f"the session '{record.handle}' is not on the node {node}",
-                hint="`sapwood session show SESSION` says where it is",
+                hint=f"{command('session', 'show', record.handle)} says where it is",
             )
 
 

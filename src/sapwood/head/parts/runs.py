@@ -83,7 +83,7 @@ class Runs(HeadPart):
         right=ADMIN,
         reach=Reach.HEAD,
         slow=True,
-        elsewhere="begin it there, or drive it here: `sapwood run PROGRAM --on head:NAME`",
+        elsewhere="begin it there, or drive it here: give --on head instead of --detach",
     )
     def create(self, caller: ServiceCaller, wanted: CreateRun) -> RunRecord:
         """Start a detached run: a process of the head's user.

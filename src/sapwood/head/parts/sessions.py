@@ -221,6 +221,7 @@ class Sessions(HeadPart):
             f"s-{record.id}.{self._control.cluster}",
             self._control.authority,
             list(self._control.places),
+            self._book.cluster,
         )
 
     def _check_work(self, caller: ServiceCaller, record: SessionRecord, what: str) -> None:
