@@ -24,7 +24,7 @@ demo: $(VENV)/with-examples ## quantise the colours of a photograph on four agen
 	$(BIN)/sapwood run examples/quantize --agents 4 -p colours=16 --output quantized.png
 
 test: $(VENV)/with-test ## run the unit, integration and system tests
-	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m compileall -q src extras
 	$(PYTEST)
 
 # The tests to repeat while a change is written: one module at a time, and the simulator.
@@ -87,8 +87,8 @@ docs: $(VENV)/with-docs ## build the documentation into docs/_build; a warning i
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# One stamp per extra: older than pyproject.toml means install again.
-$(VENV)/with-%: pyproject.toml scripts/prepare.sh hatch_build.py src/sapwood/fastpath/native/fastpath.c
+# One stamp per extra: older than one of these files means install again.
+$(VENV)/with-%: pyproject.toml $(wildcard extras/*/pyproject.toml) scripts/prepare.sh hatch_build.py src/sapwood/fastpath/native/fastpath.c
 	@sh scripts/prepare.sh $(VENV) $*
 	@touch $@
 

@@ -8,6 +8,7 @@ set -eu
 
 venv=$1
 extra=$2
+shift 2
 oldest="3, 11"
 
 say() { echo "sapwood setup: $*" >&2; }
@@ -73,9 +74,13 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv --clear "$venv"
 fi
 say "installing sapwood with its '$extra' packages into $venv (a minute at first) …"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]"
+# The packages of extras/ come along: no index has the versions that belong to this checkout.
+for package in extras/*/pyproject.toml; do
+    set -- "$@" --editable "${package%/pyproject.toml}"
+done
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extra]" "$@"
 # As an installation would: what is compiled when it is first imported makes that first time slow.
-"$venv/bin/python" -m compileall -q src
+"$venv/bin/python" -m compileall -q src extras
 
 # Tests run agents of another architecture where that can be had: half a minute, no root.
 if [ "$extra" = test ] || [ "$extra" = check ] || [ "$extra" = torture ]; then
@@ -85,5 +90,3 @@ if [ "$extra" = test ] || [ "$extra" = check ] || [ "$extra" = torture ]; then
             || say "cannot be had; the tests that need it will be skipped"
     fi
 fi
-# What lets Python find `lizard`; a package of its own, so that nobody gets it unasked.
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --editable extras/sapwood-lizard

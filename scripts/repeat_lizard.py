@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import sapwood
-from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.execution import run_with_runner
-from sapwood.compat.lizard.launch import Checked, check
-from sapwood.compat.lizard.runner_module import RunnerModule
-from sapwood.compat.lizard.structures import b64_json_dec
+from sapwood_lizard.directory import read_directory
+from sapwood_lizard.execution import run_with_runner
+from sapwood_lizard.launch import Checked, check
+from sapwood_lizard.runner_module import RunnerModule
+from sapwood_lizard.structures import b64_json_dec
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "lizard"
 AGENTS = (1, 2, 3, 4, 7)

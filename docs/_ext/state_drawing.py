@@ -18,7 +18,7 @@ TABLES: dict[str, str] = {
     "session": "sapwood.session.session_life",
     "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",
-    "event": "sapwood.compat.lizard.events",
+    "event": "sapwood_lizard.events",
 }
 """Module of each table that is drawn, and its name where that is not ``TRANSITIONS``."""
 

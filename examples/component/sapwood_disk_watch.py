@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from sapwood.environment.component import ComponentContext, ComponentEvent
-from sapwood.environment.lifecycle import State
+from sapwood.plugins.components import ComponentContext, ComponentEvent, State
 
 
 class DiskWatch:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sapwood import Program, parameter
-from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError
+from sapwood import DataMissingError, DataShapeError, DataValueError, Program, parameter
 
 DIVERGED = 1e100
 """A loss that no descent reaches: it starts at log(2)."""

@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sapwood import Program, native, parameter
-from sapwood.core.errors import DataMissingError, DataShapeError, DataValueError, InputError
+from sapwood import (
+    DataMissingError,
+    DataShapeError,
+    DataValueError,
+    InputError,
+    Program,
+    native,
+    parameter,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image

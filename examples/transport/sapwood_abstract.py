@@ -1,7 +1,7 @@
 """Abstract Unix sockets (Linux): addresses without files, ``abstract:name``.
 
 A transport is one class with ``listen`` and ``connect``; each connection is passed to a handler and
-written to. ``sapwood.comm.transport.base`` has the protocols, ``sapwood.testing.transports`` the
+written to. ``sapwood.plugins.transports`` has the protocols, ``sapwood.testing.transports`` the
 checks that any transport must pass. Listener and connections are those of Unix sockets here, which
 do with any stream socket; a transport of another kind brings its own.
 """
@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import socket
 
-from sapwood.comm.loop import Loop
-from sapwood.comm.transport.base import ConnectionHandler, Failed, Listener
-from sapwood.comm.transport.unix import BACKLOG, UnixConnection, UnixListener
-from sapwood.core.errors import CommunicationError
+from sapwood import CommunicationError
+from sapwood.plugins.transports import (
+    BACKLOG,
+    ConnectionHandler,
+    Failed,
+    Listener,
+    Loop,
+    UnixConnection,
+    UnixListener,
+)
 
 
 class AbstractTransport:

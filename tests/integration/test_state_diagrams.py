@@ -28,12 +28,13 @@ drawing = load()
 
 
 def test_every_table_of_the_code_is_drawn_and_shown() -> None:
-    sources = ROOT / "src" / "sapwood"
+    folders = (ROOT / "src", *(ROOT / "extras").iterdir())
     pattern = re.compile(r"^(\w+_)?TRANSITIONS\b", re.MULTILINE)
     with_tables = {
-        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        ".".join(path.relative_to(folder).with_suffix("").parts)
         + (f":{found[0]}" if found[1] else "")
-        for path in sources.rglob("*.py")
+        for folder in folders
+        for path in folder.rglob("*.py")
         for found in pattern.finditer(path.read_text())
     }
     assert set(drawing.TABLES.values()) == with_tables

@@ -26,10 +26,6 @@ from PIL import Image
 from pyarrow import feather, parquet
 
 import sapwood
-from sapwood.compat.lizard.directory import read_directory
-from sapwood.compat.lizard.execution import run_with_runner
-from sapwood.compat.lizard.launch import check
-from sapwood.compat.lizard.runner_module import RunnerModule
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
 from sapwood.environment.settings import (
@@ -42,6 +38,10 @@ from sapwood.environment.settings import (
 )
 from sapwood.session import content
 from sapwood.session.embedded import embedded
+from sapwood_lizard.directory import read_directory
+from sapwood_lizard.execution import run_with_runner
+from sapwood_lizard.launch import check
+from sapwood_lizard.runner_module import RunnerModule
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LIMIT = 100.0

@@ -17,7 +17,9 @@ import pytest
 import sapwood
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted((ROOT / "src" / "sapwood").rglob("*.py"))
+EXTRAS = sorted(path.parent for path in (ROOT / "extras").glob("*/*/__init__.py"))
+HOMES = (ROOT / "src" / "sapwood", *EXTRAS)
+SOURCES = sorted(path for home in HOMES for path in home.rglob("*.py"))
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
@@ -49,7 +51,9 @@ def test_what_programs_import_loads_nothing_of_the_client() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.parametrize("folder", ["src", "simulation", "tests", "benchmarks", "examples", "docs"])
+@pytest.mark.parametrize(
+    "folder", ["src", "extras", "simulation", "tests", "benchmarks", "examples", "docs"]
+)
 def test_every_file_name_says_something(folder: str) -> None:
     names = {path.stem.removeprefix("test_") for path in (ROOT / folder).rglob("*.py")}
     assert not names & EMPTY_NAMES
@@ -61,7 +65,8 @@ def test_every_unit_test_file_stands_under_the_name_of_a_module() -> None:
         name = test.stem.removeprefix("test_")
         if room == Path():
             continue  # about the whole house, like this file
-        module = ROOT / "src" / "sapwood" / room / name
+        extra = next((home for home in EXTRAS if home.name == room.parts[0]), None)
+        module = (extra.parent if extra is not None else HOMES[0]) / room / name
         assert module.with_suffix(".py").is_file() or module.is_dir(), test
 
 
@@ -125,7 +130,7 @@ PARTS_OF_THE_PORT = {"invited", "session_life"}
 def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
     client = ROOT / "src" / "sapwood" / "client"
     makers = {client / "local.py", client / "hosts.py"}  # they make the session
-    for room in ("client", "compat", "cli", "activity"):
+    for room in ("client", "cli", "activity"):
         for path in (ROOT / "src" / "sapwood" / room).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             known = set(re.findall(r"^\s*from sapwood\.session\.(\w+) import", text, re.MULTILINE))
@@ -152,7 +157,7 @@ CALLBACKS = {
     "client/unread.py": "the method of a CallerFuture that marks waves as read",
     "client/tree_work.py": "of a run, called on the dispatcher",
     "client/allocation_end.py": "of a run, called on the dispatcher",
-    "compat/lizard/stepping.py": "of a run, called on the dispatcher",
+    "sapwood_lizard/stepping.py": "of a run, called on the dispatcher",
 }
 
 
@@ -185,8 +190,12 @@ def _names_called(path: Path) -> Iterator[str]:
 
 
 def _users(what: str) -> set[str]:
-    base = ROOT / "src" / "sapwood"
-    return {str(path.relative_to(base)) for path in SOURCES if what in _calls(path)}
+    return {
+        str(path.relative_to(home if home is HOMES[0] else home.parent))
+        for home in HOMES
+        for path in SOURCES
+        if path.is_relative_to(home) and what in _calls(path)
+    }
 
 
 def test_only_futures_that_are_safe_to_complete_are_made() -> None:

@@ -13,6 +13,7 @@ from sapwood.code.reducers import has_reducers
 from sapwood.comm.content import ContentRef
 from sapwood.comm.messages import FilterAt
 from sapwood.core.errors import DataValueError, ProgramError
+from sapwood.core.extras import is_own
 from sapwood.session.port import StreamOptions
 
 
@@ -74,7 +75,7 @@ def _by_value(own: Filter) -> bytes:
     module = sys.modules.get(type(own).__module__)
     name = module.__name__ if module is not None else ""
     known = cloudpickle.list_registry_pickle_by_value()
-    if module is None or name in {"__main__", *known} or name.startswith("sapwood."):
+    if module is None or name in {"__main__", *known} or is_own(name):
         return pickle_of(own)
     cloudpickle.register_pickle_by_value(module)
     try:

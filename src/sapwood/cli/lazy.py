@@ -11,6 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
+from sapwood.core.errors import ProgramError
+
 
 class LazyEntry(NamedTuple):
     """A command or group of commands that is imported when it is called.
@@ -20,12 +22,14 @@ class LazyEntry(NamedTuple):
         about: Its line in the help text of its group.
         hidden: Whether it is left out there.
         context_settings: How its words are parsed.
+        package: The package that adds it; empty for a command of Sapwood.
     """
 
     where: str
     about: str
     hidden: bool = False
     context_settings: dict[str, Any] | None = None
+    package: str = ""
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -95,9 +99,22 @@ class LazyGroup(TyperGroup):
             self._listing = False
 
 
-def _load(name: str, entry: LazyEntry) -> Any:
+def _found(name: str, entry: LazyEntry) -> Any:
     module, _, attribute = entry.where.partition(":")
-    found = getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        if not entry.package:
+            raise
+        raise ProgramError(
+            f"`sapwood {name}` cannot be imported: {error}",
+            where=entry.where,
+            hint=f"repair or uninstall the package {entry.package}, which adds it",
+        ) from error
+
+
+def _load(name: str, entry: LazyEntry) -> Any:
+    found = _found(name, entry)
     if isinstance(found, typer.Typer):
         return get_group_from_info(
             TyperInfo(found, name=name, help=entry.about),

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from sapwood.cli import starting
+from sapwood.cli.added_commands import WithAdded, check_installed
 from sapwood.cli.failures import EXIT_CODES, show_error
 from sapwood.cli.lazy import LazyEntry, LazyGroup
-from sapwood.core.errors import InputError
+from sapwood.core.errors import InputError, SapwoodError
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
 
@@ -93,16 +94,12 @@ COMMANDS = {
     "config": LazyEntry("sapwood.cli.config:app", "Show and check the configuration."),
     "cache": LazyEntry("sapwood.cli.cache:app", "Show and empty the cache of built programs."),
     "toolchain": LazyEntry("sapwood.cli.toolchain:app", "Show compilers and their targets."),
-    "lizard": LazyEntry("sapwood.cli.lizard:app", "Register and run programs of lizard-slayer."),
 }
-"""Every command, with its line in ``sapwood --help``."""
+"""The commands of this package, with their lines in ``sapwood --help``."""
 
 
 OLD_OPTIONS = {"--name": "--cluster"}
 """Options that have another name now; the old name works for one release."""
-
-OF_OTHERS = {"exec", "lizard"}
-"""Commands some of whose words are for other programs."""
 
 
 def with_new_names(words: Sequence[str]) -> list[str]:
@@ -112,8 +109,8 @@ def with_new_names(words: Sequence[str]) -> list[str]:
         >>> with_new_names(["node", "list", "--cluster", "lab"])
         ['node', 'list', '--cluster', 'lab']
     """
-    if set(words[:1]) & OF_OTHERS:
-        return list(words)
+    if words[:1] == ["exec"] or (words[:1] and words[0] not in COMMANDS):
+        return list(words)  # some of them are for other programs or packages
     found = []
     for word in words:
         option, equals, value = word.partition("=")
@@ -127,11 +124,15 @@ def with_new_names(words: Sequence[str]) -> list[str]:
 class SapwoodGroup(LazyGroup):
     """The commands of ``sapwood``."""
 
-    entries = COMMANDS
+    entries = WithAdded(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that words name, with the rest of the words."""
-        found = super().resolve_command(ctx, with_new_names(args))
+        try:
+            check_installed(args[0], self.entries)
+            found = super().resolve_command(ctx, with_new_names(args))
+        except SapwoodError as error:
+            raise typer.Exit(show_error(error, as_json="--json" in args)) from None
         starting.clear()  # the module of the command is imported
         return found
 

@@ -21,6 +21,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from sapwood.core.errors import ProcessSpentError
+from sapwood.core.extras import is_own
 
 INSTALLED = ("site-packages", "dist-packages")
 """Folders of packages that do not change while a cluster runs."""
@@ -55,9 +56,8 @@ def is_made_at_run_time(module: ModuleType) -> bool:
 
 def is_of_user(module: ModuleType) -> bool:
     """Whether a module comes from a file of the user's own."""
-    name = module.__name__.partition(".")[0]
     file = getattr(module, "__file__", None)
-    if name in {"sapwood", "__main__"} or not isinstance(file, str):
+    if module.__name__ == "__main__" or is_own(module.__name__) or not isinstance(file, str):
         return False
     return _is_file_of_user(file)
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import importlib.util
 import io
 import os
 import sys
 import tarfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -24,7 +25,9 @@ from typing import Any
 
 import msgspec
 
+from sapwood.core import extras
 from sapwood.core.errors import ResourceError
+from sapwood.core.extras import is_own
 from sapwood.environment.folders import expand_user
 
 LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "psutil", "cryptography", "cffi")
@@ -95,12 +98,13 @@ def own_runtime() -> Runtime:
         ResourceError: A library has no files, as in a frozen application.
     """
     files: dict[str, Path] = {}
-    home = Path(__file__).parents[1]
-    for path in sorted(home.rglob("*")):
-        name = f"sapwood/{path.relative_to(home)}"
-        if path.is_file() and not _is_left_out(f"/{name}"):
-            files[name] = path
-    stamps = [home / "__init__.py"]
+    stamps: list[Path] = []
+    for home in (Path(__file__).parents[1], *_extra_packages()):
+        for path in sorted(home.rglob("*")):
+            name = f"{home.name}/{path.relative_to(home)}"
+            if path.is_file() and not _is_left_out(f"/{name}"):
+                files[name] = path
+        stamps.append(home / "__init__.py")
     for library in ("sapwood", *LIBRARIES):
         try:
             distribution = metadata.distribution(library)
@@ -118,6 +122,14 @@ def own_runtime() -> Runtime:
     if "msgspec/__init__.py" not in files:
         raise ResourceError("the files of Sapwood's libraries are not on this disk")
     return Runtime(files, stamps)
+
+
+def _extra_packages() -> Iterator[Path]:
+    """Yield the folders of the extra packages that are installed: nodes run their code, too."""
+    for package in extras.PACKAGES.values():
+        spec = importlib.util.find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            yield Path(folder)
 
 
 class PythonBuild(msgspec.Struct, frozen=True):
@@ -234,7 +246,7 @@ def own_abi() -> str:
 
 def _is_sapwood(name: str) -> bool:
     """Whether a file is of Sapwood, and for all architectures."""
-    return name.partition("/")[0].startswith("sapwood") and not name.endswith(".so")
+    return is_own(name.partition("/")[0]) and not name.endswith(".so")
 
 
 def _is_left_out(name: str) -> bool:

@@ -13,7 +13,7 @@ import typer
 from sapwood.cli import node_commands
 from sapwood.cli.failures import EXIT_CODES
 from sapwood.cli.lazy import LazyGroup
-from sapwood.cli.main import COMMANDS, app, main
+from sapwood.cli.main import SapwoodGroup, app, main
 
 Sapwood = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -46,7 +46,7 @@ def modules_of(*words: str) -> list[str]:
 def test_help_loads_no_command() -> None:
     loaded = set(modules_of("--help"))
     assert "sapwood.cli.main" in loaded
-    assert not loaded & {entry.where.partition(":")[0] for entry in COMMANDS.values()}
+    assert not loaded & {entry.where.partition(":")[0] for entry in SapwoodGroup.entries.values()}
     assert not loaded & {"numpy", "uvloop", "tree_sitter", "psutil", "cloudpickle", "cryptography"}
     assert len([name for name in loaded if name.startswith("sapwood.")]) < 30
 
@@ -64,7 +64,11 @@ def test_a_command_loads_little(
 
 
 @pytest.mark.parametrize(
-    "words", [*((name,) for name in COMMANDS), *(("node", name) for name in node_commands.COMMANDS)]
+    "words",
+    [
+        *((name,) for name in SapwoodGroup.entries),
+        *(("node", name) for name in node_commands.COMMANDS),
+    ],
 )
 def test_a_command_can_be_loaded_and_says_what_the_list_says(words: tuple[str, ...]) -> None:
     command, entry = typer.main.get_command(app), None

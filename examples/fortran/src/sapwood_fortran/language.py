@@ -8,11 +8,15 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from sapwood.code.interface import Interface
-from sapwood.code.languages.base import Artefact, BuildRequest, LoadedCode
-from sapwood.code.languages.compiled import run_compiler
-from sapwood.code.shared_library import SharedLibrary
-from sapwood.core.errors import CompilerMissingError
+from sapwood import CompilerMissingError
+from sapwood.plugins.languages import (
+    Artefact,
+    BuildRequest,
+    Interface,
+    LoadedCode,
+    SharedLibrary,
+    run_compiler,
+)
 from sapwood_fortran.order import in_order_of_use
 from sapwood_fortran.procedures import read_procedures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sapwood.code.interface import (
+from sapwood.plugins.languages import (
     ElementType,
     FunctionSignature,
     ParameterSignature,

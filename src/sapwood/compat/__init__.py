@@ -1,1 +1,0 @@
-"""Programs that were written for other systems, unchanged."""
