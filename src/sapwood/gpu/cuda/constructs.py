@@ -48,7 +48,11 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         ),
         (r"cudaIpc\w+$", "CUDA IPC", GPU_ONLY),
         (r"cublas(?:Lt|Xt)\w+$", "cuBLASLt", GPU_ONLY),
-        (r"cufft\w+$", "cuFFT", GPU_ONLY),
+        (
+            r"cufftXt\w+$|cufftCallback\w+$|cufftJIT\w+$|cufftSetPlanProperty\w+$|fftwf?_plan\w*$",
+            "callbacks and several devices of cuFFT",
+            "change the numbers by a kernel before or after the transform",
+        ),
         (
             r"CURAND_RNG_QUASI\w+$|curandSetQuasi\w+$|curand(?:State(?:Mtgp32|Sobol|ScrambledSobol)\w*|DirectionVectors\w*|_mtgp32\w*)$",
             "generators other than XORWOW and Philox",

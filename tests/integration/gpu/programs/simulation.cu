@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cufft.h> // unused, as are many includes of real programs
+#include <cusolverDn.h> // unused, as are many includes of real programs
 #include <cusolverDn.h>
 #include <functional>
 #include <iomanip>

@@ -25,7 +25,7 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         (KERNEL.format("if (__isShared(x)) x[0] = 1;"), "asking in which memory a pointer is"),
         (KERNEL.format("__builtin_assume(__isGlobal(x));"), "asking in which memory a pointer is"),
         ("cublasLtHandle_t h;", "cuBLASLt"),
-        ("void f() { cufftExecC2C(p, a, b, 1); }", "cuFFT"),
+        ("void f() { cufftXtSetCallback(p, &f, k, 0); }", "callbacks and several devices of cuFFT"),
         ("int type = CURAND_RNG_QUASI_SOBOL32;", "generators other than XORWOW and Philox"),
         ("curandStateMtgp32_t s;", "generators other than XORWOW and Philox"),
         ("cudnnHandle_t h;", "cuDNN"),
@@ -115,7 +115,7 @@ def test_texts_that_only_talk_about_it_are_no_sources() -> None:
 
 
 def test_what_a_condition_leaves_out_is_not_refused() -> None:
-    code = b"#ifdef USE_FFT\ncufftHandle h;\n#endif\n"
+    code = b"#ifdef USE_DNN\ncudnnHandle_t h;\n#endif\n"
     assert unsupported(CudaSource("a.cu", code)) == []
 
 
