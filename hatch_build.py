@@ -28,7 +28,7 @@ class BuildFastpath(BuildHookInterface[Any]):
         if self.target_name != "wheel" or compiler is None or not sys.platform.startswith("linux"):
             return
         if not (native / "fastpath.c").is_file():
-            return  # somebody has deleted that room
+            return  # the optional package fastpath was deleted
         library = native / "fastpath.so"
         scratch = library.with_suffix(".new")
         command = [

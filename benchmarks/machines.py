@@ -91,7 +91,7 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
-        return "there is no program ip: install iproute2"
+        return "the program ip is missing: install iproute2"
     name = f"swtry{os.getpid()}"
     tried = subprocess.run(
         ["ip", "netns", "add", name], capture_output=True, text=True, check=False

@@ -47,9 +47,9 @@ PATIENCE = 120.0
 
 def main() -> None:
     """Measure and print."""
-    options = read_options("Runs that nobody can kill.", agents=(2,), runs=5)
+    options = read_options("Runs that survive kills.", agents=(2,), runs=5)
     with (
-        Report("Runs that nobody can kill", options) as report,
+        Report("Runs that survive kills", options) as report,
         tempfile.TemporaryDirectory(prefix="sapwood-runs-", ignore_cleanup_errors=True) as folder,
     ):
         for agents in options.agents:

@@ -72,10 +72,10 @@ PLAIN = msgspec.structs.replace(Settings(), comm=CommSettings(fastpath=False))
 
 def main() -> None:
     """Measure and print."""
-    options = read_options("Sessions with roots of their own.", agents=(4, 16), runs=3)
+    options = read_options("Sessions with their own session servers.", agents=(4, 16), runs=3)
     rounds = 20 if options.quick else 200
     large_rounds = 3 if options.quick else 20
-    with Report("Sessions with roots of their own", options) as report, head():
+    with Report("Sessions with their own session servers", options) as report, head():
         report.add(attaching(20 if options.quick else 100))
         for agents in options.agents:
             with sapwood.create_session(agents, name=f"b{agents}", on="local") as attached:

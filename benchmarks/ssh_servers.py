@@ -33,7 +33,7 @@ def why_no_ssh(places: Machines) -> str:
         return "all machines are this one"
     for program in ("ssh", "ssh-keygen", SSHD):
         if shutil.which(program) is None:
-            return f"there is no program {program}"
+            return f"the program {program} is missing"
     return ""
 
 

@@ -113,7 +113,7 @@ class Hull(sapwood.Program):
 
 
 def draw_hull(cluster: sapwood.Cluster, path: Path) -> None:
-    """Draw the hull of a cloud of points, and those of the slices."""
+    """Draw the hulls of a cloud of points and of its slices."""
     points = np.random.default_rng(5).normal(size=(4000, 2))
     points = points[points[:, 0].argsort()]
     corners = cluster.run(Hull, points).result()["corners"]

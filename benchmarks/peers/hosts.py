@@ -69,7 +69,7 @@ def python_over(peer: str, places: Machines) -> str:
         PeerMissingError: It cannot be measured on these.
     """
     if not places.prefix:
-        raise PeerMissingError("it needs machines of its own: namespaces")
+        raise PeerMissingError("it needs separate machines: network namespaces")
     return str(peer_python(peer))
 
 

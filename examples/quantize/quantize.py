@@ -170,7 +170,7 @@ def comparison(result: dict[str, Any], data: Any) -> Image:
 
     if "width" not in data.meta:
         raise DataShapeError(
-            "the data are no picture, so none can be drawn",
+            "the data are not a picture and cannot be drawn",
             where=data.origin,
             hint="write to .json or .npz, or give a picture as data",
         )

@@ -179,7 +179,7 @@ class KilledChange(SessionSimulation):
     def _check_answer(self, asked: Future[Any]) -> None:
         """Without a kill a change is made; with one, it says whether."""
         if asked.exception() is not None and not self.killed:
-            raise InvariantError(f"nobody was killed, and yet: {asked.exception()}")
+            raise InvariantError(f"no process was killed, and yet: {asked.exception()}")
 
     def _compare(self, before: frozenset[int]) -> None:
         """Check that the session is as before or as after, and that all agree about it."""

@@ -247,7 +247,7 @@ class Owner:
 
     def _connect(self, handler: Any, _loop: Any, failed: Any) -> None:
         if not self.root.listening:
-            failed(SapwoodError("nobody listens"))
+            failed(SapwoodError("no process listens"))
             return
         self.wire.open(handler, self.root.server)
 
@@ -366,7 +366,7 @@ class MergeSimulation:
         def connect(handler: Any, _loop: Any, failed: Any) -> None:
             there = [one for one in self.world.roots.values() if one.id == order.session]
             if not there or not there[0].listening:
-                failed(SapwoodError("nobody listens"))
+                failed(SapwoodError("no process listens"))
                 return
             line = self.new_wire()
             self._lines.append((line, asking, there[0]))
@@ -619,7 +619,7 @@ class MergeSimulation:
                 revoked = self._revoked.get(block, now)
                 known = max(revoked, self._knows_late.get(root.pid, 0.0)) + REVOKED_WITHIN
                 if now > known + LOOK_SECONDS:
-                    raise InvariantError("by a credential that was revoked two are merged still")
+                    raise InvariantError("two sessions are still merged by a revoked credential")
         if root.ending and server.merged and "nobody was attached" in root.life.reason:
             raise InvariantError("a session that is merged has ended as idle")
 

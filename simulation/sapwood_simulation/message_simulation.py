@@ -307,7 +307,7 @@ class MessageSimulation(Simulation):
             lives = self.network.lives[sent.destination]
             if not any(life.begin <= told and begin <= life.end <= end for life in lives):
                 raise InvariantError(
-                    f"rank {sent.destination} lives, and its sender is told: {what}"
+                    f"rank {sent.destination} lives, and its sender receives: {what}"
                 )
 
     def _has_ended(self, rank: int, begin: float, end: float) -> bool:
@@ -319,10 +319,10 @@ class MessageSimulation(Simulation):
     def _check_error(self, error: Any, sent: SentMessage) -> None:
         self.failed += 1
         if error.code != AgentLostError.code:
-            raise InvariantError(f"what was for rank {sent.destination} failed: {error.what}")
+            raise InvariantError(f"a message for rank {sent.destination} failed: {error.what}")
         if f"agent {sent.destination} is gone" not in error.what:
             raise InvariantError(
-                f"what was for rank {sent.destination} blames others: {error.what}"
+                f"a message for rank {sent.destination} blames others: {error.what}"
             )
         self._blamed.append((sent, self.network.clock.now(), error.what))
 

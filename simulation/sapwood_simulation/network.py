@@ -544,7 +544,7 @@ class Network:
         if parent in self.places:
             self._lay_links(rank, parent, place.resumption(link))
         else:
-            place.give_up(link, "nobody listens any more")
+            place.give_up(link, "no process listens any more")
 
     def _watch(self, rank: int, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
         watched = self.nodes.get(self._place_of.get(pid, -1))

@@ -435,7 +435,7 @@ class NodeSimulation(Simulation):
             self._give_to(rank, ROOT)
         self._until(lambda: not self._given, faults=False)
         if self._failures != failed:
-            raise InvariantError("all are there, and do not what they are told")
+            raise InvariantError("all nodes are up and do not follow their orders")
 
     def _done(self) -> int:
         return self.options.waves * ORDERS_OF_A_WAVE

@@ -494,7 +494,7 @@ class RunSimulation(Simulation):
                     cancelled=False,
                 )
                 if again is None:
-                    raise InvariantError(f"a driver that ended with {status} is not begun again")
+                    raise InvariantError(f"a driver that ended with {status} is not restarted")
                 restarts = again
                 self._harm_disk()
             driver.gone()

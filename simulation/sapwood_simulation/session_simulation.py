@@ -238,7 +238,7 @@ class SimulatedFrontEnd:
 
     def _connect(self, handler: Any, _loop: Any, failed: Any) -> None:
         if not self.root.listening:
-            failed(SapwoodError("nobody listens"))
+            failed(SapwoodError("no process listens"))
             return
         local = not self.session.address.secret
         server: Any = self.root.server if local else self.root.door
@@ -741,7 +741,7 @@ class SessionSimulation(Simulation):
         """Check that it may be."""
         revoked = self._revoked_at.get(one.credential)
         if revoked is not None and self._knows_by(one.root, revoked) < one.begun:
-            raise InvariantError("a credential that was revoked lets somebody in")
+            raise InvariantError("a client was admitted by a revoked credential")
 
     def _knows_by(self, root: RootOfSession, revoked: float) -> float:
         """Return by when a root knows what was revoked: a second, if there was a head."""
@@ -831,7 +831,7 @@ class SessionSimulation(Simulation):
         name = handle.spec.handler
         mine = one.streams[handle.spec.stream] = OpenWaves(name, handle)
         if name not in self._owned:
-            raise InvariantError(f"the stream {name} was no owner's")
+            raise InvariantError(f"no owner has opened the stream {name}")
         if name in self._closed_streams:  # the message that closed it was lost with its client
             self._closed_streams.discard(name)
             if self._owned[name]:
@@ -988,7 +988,7 @@ class SessionSimulation(Simulation):
             for block in one.allowed.credential:
                 revoked = self._revoked_at.get(block)
                 if revoked is not None and now > self._knows_by(root, revoked) + LOOK_SECONDS:
-                    raise InvariantError("a credential that was revoked is used still")
+                    raise InvariantError("a revoked credential is still in use")
         if root.server.attached:
             self._used.add(root.pid)
         if root.server.attached or not root.listening or root.ending:
@@ -1010,14 +1010,14 @@ class SessionSimulation(Simulation):
         for root in world.roots.values():
             record = records.get(root.id)
             if record is None or SessionState(record.state).is_over:
-                wrong.add(("nobody knows the root of", root.plan.wanted.name, root.pid))
+                wrong.add(("the session server is unknown:", root.plan.wanted.name, root.pid))
             elif root.server.attached and record.state == "detached":
-                wrong.add(("somebody is attached, and the head says detached", record.id))
+                wrong.add(("a client is attached, and the head says detached", record.id))
         living = {one.id for one in world.roots.values()}
         for record in records.values():
             state = SessionState(record.state)
             if not state.is_over and record.id not in living:
-                wrong.add(("there is no root of", record.handle, record.state))
+                wrong.add(("the session server is missing:", record.handle, record.state))
             elif state in {SessionState.STARTING, SessionState.DRAINING}:
                 wrong.add(("it is between:", record.handle, record.state))
         names = Counter(one.name for one in records.values() if one.id in living and one.pid)
@@ -1053,7 +1053,7 @@ class SessionSimulation(Simulation):
         routes = self.main.session
         tables = (routes.of_stream, routes.of_request, routes.of_send, routes.of_receive)
         if any(tables):
-            raise InvariantError("the root remembers what nobody waits for")
+            raise InvariantError("the session server keeps entries that no client waits for")
 
     def _check_results(self, owner: SimulatedFrontEnd) -> None:
         """Check that each wave that was started has come to a client, or its loss is known."""

@@ -220,7 +220,7 @@ class RootHere(JointRoutes):
 
     def _tree_or_none(self) -> TreeAtRoot:
         if self._at_root is None:
-            raise CommunicationError("there are no agents")
+            raise CommunicationError("the session has no agents")
         return self._at_root
 
 

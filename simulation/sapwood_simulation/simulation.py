@@ -372,8 +372,8 @@ class Simulation:
             missing = set(agents) - set(who)
             twice = {rank for rank in who if who.count(rank) > 1}
             raise InvariantError(
-                f"wave {number} lacks {fold('agent', missing) if missing else 'nobody'}, "
-                f"has {fold('agent', twice) if twice else 'nobody'} twice"
+                f"wave {number} lacks {fold('agent', missing) if missing else 'no agent'}, "
+                f"has {fold('agent', twice) if twice else 'no agent'} twice"
             )
         if from_ranges(wave.ranks) != set(agents) or wave.weight != len(who):
             raise InvariantError(f"wave {number} names other agents than are in it")

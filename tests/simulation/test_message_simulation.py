@@ -238,5 +238,5 @@ def test_an_error_for_a_place_whose_process_ended_long_before_is_found(
     simulation._check_arrivals()
     monkeypatch.setattr(simulation.network.clock, "_now", 60.0)
     simulation._check_error(error, SentMessage(3, 50.0))
-    with pytest.raises(InvariantError, match="rank 3 lives, and its sender is told"):
+    with pytest.raises(InvariantError, match="rank 3 lives, and its sender receives"):
         simulation._check_arrivals()

@@ -215,10 +215,10 @@ MISTAKES = {
     ),
     "who is attached is not cut off when its credential is revoked": Mistake(
         lambda patch: patch.setattr(RootServer, "deny", lambda *_: None),
-        "used still",
+        "still in use",
         range(11, 30),
     ),
-    "any secret lets anybody in": Mistake(_anybody, "without the right|lets somebody", range(2)),
+    "any secret lets anybody in": Mistake(_anybody, "without the right|was admitted by", range(2)),
     "an idle session stays": Mistake(
         lambda patch: patch.setattr(RootLife, "_idle_over", lambda *_: None),
         "is idle",

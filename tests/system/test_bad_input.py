@@ -258,7 +258,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         )
         assert done.returncode == 5, done.stderr
         assert name in done.stderr
-        assert "make room" in done.stderr
+        assert "free space" in done.stderr
         assert "scratch" not in done.stdout
         assert "large.png" not in done.stdout
 

@@ -181,7 +181,7 @@ def test_command_line_writes_the_picture(tmp_path: Path) -> None:
 def test_a_picture_needs_a_shape(tmp_path: Path) -> None:
     data = sapwood.load(np.zeros((4, 3), np.uint8), fields=["pixels"])
     result = {"centres": np.zeros((2, 3)), "counts": np.ones(2), "iterations": 1}
-    with pytest.raises(DataShapeError, match="no picture"):
+    with pytest.raises(DataShapeError, match="not a picture"):
         quantize().output(result, data, tmp_path / "x.png")
 
 

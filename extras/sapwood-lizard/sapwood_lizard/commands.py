@@ -189,7 +189,8 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
     on: Annotated[
         str,
         typer.Option(
-            metavar="SPEC", help="Machines of its own agents, as for `sapwood run`: ssh:n1,n2 …"
+            metavar="SPEC",
+            help="Machines for the server's agents, as for `sapwood run`: ssh:n1,n2 …",
         ),
     ] = "local",
     token: Token = None,

@@ -164,7 +164,7 @@ def _serves(
     if request.as_json or request.quiet:
         return
     many = f"{agents} agent{'' if agents == 1 else 's'}"
-    typer.echo(f"Server at {place.url}, with {many} of its own. Ctrl-C ends it.")
+    typer.echo(f"Server at {place.url}, with {many}. Ctrl-C stops it.")
     words = ["-p", str(place.port), "-a", "HOST" if place.context is not None else "localhost"]
     words += ["--token", "FILE"] if request.token is not None else []
     words += ["--certificate", "FILE"] if place.context is not None else []

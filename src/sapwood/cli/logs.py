@@ -97,9 +97,7 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
 
 def _checked(level: str) -> str:
     if level and level not in LEVELS:
-        raise InputError(
-            f"there is no level {shown(level)}", hint=f"levels are {', '.join(LEVELS)}"
-        )
+        raise InputError(f"unknown level {shown(level)}", hint=f"levels are {', '.join(LEVELS)}")
     return level
 
 
@@ -107,7 +105,7 @@ def _configured(settings: list[str] | None) -> list[Path]:
     configured = load_configuration(assignments(settings or (), "--set")).settings.log.file
     if not configured:
         raise InputError(
-            "there is no log file",
-            hint="name files, set log.file in the configuration, or say --cluster CLUSTER",
+            "no log file is known",
+            hint="name files, set log.file in the configuration, or give --cluster CLUSTER",
         )
     return [expand_user(configured)]

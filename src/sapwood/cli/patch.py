@@ -89,7 +89,7 @@ def _macro(text: str) -> tuple[str, str]:
 def _show(
     file: Path, include: list[Path], macros: dict[str, str], *, check: bool, as_json: bool
 ) -> None:
-    # Names are those from the folder of the source, as they are in a program.
+    # Names are relative to the folder of the source, because a program has such names.
     found = with_headers([file], include)
     names = {name: os.path.relpath(name, file.parent) for name in found}
     sources = read_sources({names[name]: data for name, data in found.items()}, macros)

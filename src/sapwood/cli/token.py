@@ -65,9 +65,7 @@ def revoke(
     """Revoke a join token; nodes that joined by it stay."""
     known = asked_head(name, CALL_TIMEOUT, JoinTokens.revoke, token)
     if not known:
-        raise InputError(
-            f"there is no token {shown(token)}", hint="`sapwood token list` shows them"
-        )
+        raise InputError(f"unknown token {shown(token)}", hint="`sapwood token list` shows them")
     if as_json:
         print_json({"revoked": token})
     else:

@@ -38,7 +38,7 @@ def _agents(work: WorkRecord) -> FittingTable:
     columns = ("agent>", "node", "items>", "items/s>", "in map>", "waited>", "came>", "went>")
     rows = shortened([_agent(one, work) for one in work.agents])
     optional = ("waited", "node", "came", "went")
-    return FittingTable("Who does what (mean of the last iterations)", columns, rows, optional)
+    return FittingTable("Work of each agent (mean of the last iterations)", columns, rows, optional)
 
 
 def _agent(agent: RecordedAgent, work: WorkRecord) -> Sequence[str]:

@@ -18,7 +18,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings
 
 Begin = Callable[[WaitCallback], Cluster]
-"""Begins a cluster; what it is given is told what that waits for, and may raise an error."""
+"""Starts a cluster; its argument is called with what the start waits for, and may raise."""
 
 _log = logger("cluster")
 
@@ -64,7 +64,7 @@ class AllocationChain:
                 "no other machines can be had after these",
                 where="nodes.allocations",
                 hint="inside a job, submit the job again: with --checkpoint FILE --continue it "
-                "goes on; on machines without an end, leave it out",
+                "continues; on machines without a time limit, leave --hold out",
             )
         return self
 

@@ -427,6 +427,6 @@ def _no_filters(up: Any, down: Any) -> tuple[FilterAt, ...]:
 def _no_tree(tree: Tree, lender: SessionPort) -> SessionPort:
     del tree, lender
     raise ConfigurationError(
-        "a session whose root is a process of its own has one tree",
+        "a session with a session server has one tree",
         hint="choose its fan-out when it is made",
     )

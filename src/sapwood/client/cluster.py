@@ -121,8 +121,8 @@ class Cluster(TreeWork, Messaging, Submitting):
     from any thread.
 
     Attributes:
-        kept_streams: The streams that were open when the last owner left the session; what came
-            of them meanwhile is in their ``waves()``.
+        kept_streams: The streams that were open when the last owner left the session; their
+            ``waves()`` has the waves that have arrived since.
         new_session: Starts a session at the head of this cluster; None if it has none.
     """
 
@@ -430,7 +430,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._must_be_open()
         if not self._session.invitations.revoke(text(invitation, "invitation")):
             raise ConfigurationError(
-                f"there is no invitation {shown(invitation)} that could be revoked",
+                f"unknown invitation {shown(invitation)}",
                 hint=f"name it by its id, as {self._session.invitations.listed_by} shows it",
             )
 

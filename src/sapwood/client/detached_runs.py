@@ -252,7 +252,7 @@ class DetachedRun:
         return ExecutionError(
             f"the run {self.id} has ended without an answer"
             f"{f': {self._record.reason}' if self._record.reason else ''}"
-            f"{f'; it was begun again {len(self.restarts)} times' if self.restarts else ''}",
+            f"{f'; it was restarted {len(self.restarts)} times' if self.restarts else ''}",
             details={"end of its output": said} if said else {},
         )
 
@@ -359,7 +359,7 @@ class DetachedRun:
                 if over:
                     return
                 if end is not None and time.monotonic() >= end:
-                    raise TimeoutError(f"the run {self.id} goes on after {timeout:g} s")
+                    raise TimeoutError(f"the run {self.id} has not ended after {timeout:g} s")
                 pause.wait(LOOK)
 
     def cancel(self) -> None:

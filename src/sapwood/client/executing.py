@@ -269,7 +269,7 @@ def start_command(
         ArgumentError: The command is empty.
     """
     if not arguments or not arguments[0]:
-        raise ArgumentError("there is no command", hint="name a program and its arguments")
+        raise ArgumentError("the command is empty", hint="name a program and its arguments")
     look()
     name = f"exec {os.path.basename(arguments[0])}"  # noqa: PTH119 - it need not be a path
     with traced(name, {"sapwood.nodes": len(commands.names)}) as span:

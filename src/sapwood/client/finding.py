@@ -83,8 +83,8 @@ def must_be_there(record: SessionRecord) -> None:
         waits = "" if record.report is None else record.report.waits
         raise NotReadyError(
             f"the session '{record.handle}' "
-            + (f"waits for its machines: {waits}" if waits else f"is {record.state} still"),
-            hint="it begins by itself: try again later, or wait for it",
+            + (f"waits for its machines: {waits}" if waits else f"is still {record.state}"),
+            hint="retry in a few seconds; it starts automatically",
         )
 
 

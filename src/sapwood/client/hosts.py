@@ -522,7 +522,7 @@ def new_control_tree(
 
     if kind == "session":
         raise ConfigurationError(
-            "a session is no set of machines", where="--on", hint="name its nodes: --on head"
+            "a session is not a set of machines", where="--on", hint="name its nodes: --on head"
         )
     each = 0 if kind == "kubernetes" else 1  # pods with commands reserve nothing
     launcher = new_launcher(spec, settings.nodes, agents_per_node=each)

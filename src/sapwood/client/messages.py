@@ -167,7 +167,9 @@ class Messaging:
         """
         rank = self._one_place(agent)
         if rank == ROOT:
-            raise ConfigurationError("the front end is no agent", hint="call the function here")
+            raise ConfigurationError(
+                "rank 0 is the client, not an agent", hint="call the function directly"
+            )
         return self._call_on((rank,), function, args, kwargs)[rank]
 
     # --- how ---------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def open_stream(
     )
     if request.parameters and not options.filters:
         raise ConfigurationError(
-            "the stream has parameters but no filter of its own",
+            "the stream has parameters but no user filter",
             hint="send values to the agents in waves: stream.broadcast(value)",
         )
     if request.follow and request.agents is not None:
@@ -226,9 +226,7 @@ def checked_agents(agents: Sequence[int] | None, every: Sequence[int]) -> list[i
     wrong = [rank for rank in ranks if not isinstance(rank, int) or rank not in every]
     if wrong or not ranks:
         raise ConfigurationError(
-            f"there is no agent {shown(wrong[0])}"
-            if wrong
-            else "a stream needs at least one agent",
+            f"unknown agent {shown(wrong[0])}" if wrong else "a stream needs at least one agent",
             hint=f"agents have the ranks {ranks_text(every)}",
         )
     return ranks
@@ -318,7 +316,7 @@ def _by_place(given: Any) -> dict[str, Any]:
         kind, _, number = str(where).partition(" ")
         if where != "*" and not (kind in {"rank", "depth"} and number.isdecimal()):
             raise ConfigurationError(
-                f"there is no place {shown(where)}", hint='name "rank N", "depth N" or "*"'
+                f"unknown place {shown(where)}", hint='name "rank N", "depth N" or "*"'
             )
     return dict(given)
 

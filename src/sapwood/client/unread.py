@@ -112,7 +112,7 @@ class Unread:
         if self._lost:
             lost, self._lost = self._lost, 0
             raise ResourceError(
-                f"{lost} results of the stream were dropped, as nobody had read them",
+                f"{lost} results of the stream were dropped because they were not read in time",
                 hint='read stream.waves() or the futures, or open the stream with keep="latest"',
             )
         return self._results[0][0] if self._results else None

@@ -93,7 +93,7 @@ def _check_outputs(program: Program, signature: FunctionSignature) -> None:
     for field in program.reduce:
         if field not in outputs:
             raise ProgramError(
-                f"{signature.name}: the reduced field {field} is no output of the map",
+                f"{signature.name}: the reduced field {field} is not an output of the map",
                 where=signature.where,
                 hint=suggest(field, outputs),
             )

@@ -65,12 +65,12 @@ def load_program(
     elif isinstance(source, type):
         if not issubclass(source, Program):
             raise ProgramError(
-                f"class {source.__name__} is no program", hint="derive it from sapwood.Program"
+                f"class {source.__name__} is not a program", hint="derive it from sapwood.Program"
             )
         program = source(**parameters)
     elif not isinstance(source, str | Path):
         raise ProgramError(
-            f"a value of type {type(source).__name__} is no program",
+            f"a value of type {type(source).__name__} is not a program",
             hint="give a class derived from sapwood.Program, or the path of a program",
         )
     else:
@@ -157,7 +157,7 @@ def _read_bundle(text: str) -> Bundle:
         files = python_files(folder, main, named_by=str(path))
     else:
         raise ProgramError(
-            f"{path.name} is no program",
+            f"{path.name} is not a program",
             where=str(path),
             hint="name a folder with program.toml, or a Python file with a program class",
         )

@@ -232,7 +232,7 @@ class PackageLock:
         if any(text in said for text in _NO_WHEEL):
             package = _NO_WHEEL_OF.search(said)
             return InputError(
-                f"there is no wheel of {package[1] if package else 'a package'} for nodes of "
+                f"no wheel of {package[1] if package else 'a package'} for nodes of "
                 f"{kind.platform} with Python {kind.python}",
                 where=where,
                 hint="lock a version that has one, or stage for other nodes by --nodes",
@@ -272,7 +272,7 @@ def find_uv() -> str:
     found = str(beside) if beside.is_file() else shutil.which("uv")
     if found is None:
         raise ResourceError(
-            "there is no uv, which installs the packages of a lock",
+            "uv is missing, which installs the packages of a lock",
             hint="`pip install 'sapwood[uv]'` installs it",
         )
     return found

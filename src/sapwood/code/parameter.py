@@ -80,7 +80,9 @@ class Parameter:
             )
         numeric = self.type in {int, float}
         if not numeric and (self.minimum is not None or self.maximum is not None):
-            raise ProgramError(f"parameter {name} is no number and cannot have limits", where=where)
+            raise ProgramError(
+                f"parameter {name} is not a number and cannot have limits", where=where
+            )
         for limit in (self.minimum, self.maximum):
             if limit is not None and not isinstance(limit, int | float):
                 raise ProgramError(

@@ -73,7 +73,7 @@ def find_writer(path: Path) -> Callable[[Any, Path], None]:
 
 def _write_npz(result: Any, path: Path) -> None:
     if not isinstance(result, Mapping):
-        raise TypeError("it is no dictionary")
+        raise TypeError("it is not a dictionary")
     arrays: dict[str, Any] = {str(name): np.asarray(value) for name, value in result.items()}
     _refuse_objects(*arrays.values())
     np.savez(path, allow_pickle=False, **arrays)

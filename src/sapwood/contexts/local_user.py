@@ -2,7 +2,7 @@
 
 Such a process has the user, the groups, the home folder and the variables that the user would have
 after a login, and of the daemon's environment only the variables by which programs are found and
-how they talk. Limits are those of the daemon: to set them is up to whatever starts it.
+how they talk. Limits are inherited from the daemon: whatever starts it sets them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def load(
         return _from_range(source)
     if not fields and not isinstance(source, Mapping):
         raise DataShapeError(
-            "no fields are wanted, so these data would reach nobody",
+            "the program reads no fields, so these data would reach no agent",
             hint='name the fields, as in inputs = ["data"] of a program; one that only counts '
             "wants range(n) as its data",
         )
@@ -184,7 +184,7 @@ def _checked_columns(columns: Sequence[str] | None, source: Any) -> Sequence[str
     table = isinstance(source, str | Path) or is_frame(source)
     if not table:
         raise DataShapeError(
-            "columns are chosen, and the data are no table", hint="leave columns out"
+            "columns are chosen, and the data are not a table", hint="leave columns out"
         )
     return tuple(columns)
 
@@ -240,7 +240,7 @@ def _readable_file(path: Path) -> Path:
         raise DataMissingError(
             f"the file cannot be read: {error.strerror}",
             where=str(path),
-            hint="check its permissions and those of its folders",
+            hint="check the permissions of the file and of its folders",
         ) from error
     if not status.st_size:
         raise DataShapeError("the file is empty", where=str(path), hint="write it again")

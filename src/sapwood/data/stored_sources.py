@@ -69,7 +69,7 @@ def load_stored(
     )
     if len(pieces) > MAX_PIECES:
         raise DataShapeError(
-            f"the files have {len(pieces)} pieces, and at most {MAX_PIECES} can be told to agents",
+            f"the files have {len(pieces)} pieces, and at most {MAX_PIECES} can be sent to agents",
             where=_shown(source),
             hint="write larger row groups",
         )
@@ -148,7 +148,7 @@ def _local(name: str) -> StoredFile:
         status = os.stat(path)  # noqa: PTH116 - the names are texts already
     except UnicodeEncodeError as error:
         raise DataMissingError(
-            "the path is no UTF-8, and cannot be told to agents",
+            "the path is not UTF-8 and cannot be sent to agents",
             where=shown(name),
             hint="rename the file",
         ) from error

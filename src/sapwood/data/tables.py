@@ -92,7 +92,7 @@ def _arrow_table(frame: Any) -> Any:
         return from_dataframe(frame)
     except (pa.ArrowException, ValueError, TypeError, RuntimeError) as error:
         raise DataShapeError(
-            f"the data are no table of Arrow: {error}",
+            f"the data are not an Arrow table: {error}",
             where=where,
             hint="give a table with named columns, or an array",
         ) from error

@@ -263,7 +263,7 @@ def _system(url: str) -> Any:
         ) from error
     except ValueError as error:
         raise DataMissingError(
-            f"{scheme}:// is no kind of URL that fsspec knows",
+            f"fsspec does not know URLs of the kind {scheme}://",
             where=where,
             hint="use http://, https:// or s3://, or the path of a file",
         ) from error

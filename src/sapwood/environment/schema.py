@@ -76,7 +76,7 @@ class SettingField:
                 value = UNITS[self.unit](value)
             meta = msgspec.Meta(ge=self.minimum) if self.minimum is not None else msgspec.Meta()
             if isinstance(value, bool) and self.kind is not bool:
-                raise ValueError("true and false are no numbers")
+                raise ValueError("true and false are not numbers")
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise ValueError("more than 64 bits hold")
             return typed.convert(value, Annotated[self.kind, meta])
@@ -124,7 +124,7 @@ def find_setting(key: Key, origin: str) -> SettingField:
         ):
             return dataclasses.replace(setting, key=key)
     raise ConfigurationError(
-        f"there is no setting {shown('.'.join(key))}",
+        f"unknown setting {shown('.'.join(key))}",
         where=origin,
         hint=_nearest(key, [setting.key for setting in settings]),
     )

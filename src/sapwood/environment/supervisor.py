@@ -47,7 +47,7 @@ GIVEN_UP = "component.given-up"
 ALL_READY = "all.ready"
 """Topic: every component is ready; the value is how long that took, in seconds."""
 
-ASKED = "somebody asked for it"
+ASKED = "at a user's request"
 """Why a component stops or starts that a user stopped or started."""
 
 _RUNNING = frozenset({State.STARTING, State.READY, State.DEGRADED})
@@ -166,7 +166,7 @@ class Supervisor:
         found = self._watched.get(name)
         if found is None:
             raise InputError(
-                f"there is no component '{name}'",
+                f"unknown component '{name}'",
                 hint=suggestion(name, self._watched, kind="components"),
             )
         return found
@@ -233,7 +233,7 @@ class Supervisor:
         instead = self._refusals.get(name, {}).get(action)
         if instead is not None:
             raise ConfigurationError(
-                f"the component '{name}' cannot be {_PAST[action]} by itself", hint=instead
+                f"the component '{name}' cannot be {_PAST[action]} alone", hint=instead
             )
         if action is not ComponentAction.START:
             self._stop_one(one)

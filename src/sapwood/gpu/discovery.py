@@ -23,8 +23,8 @@ def device_items(
     """Yield the devices beside the processor; none is a normal answer.
 
     Args:
-        devices: What was found; by default all devices of this machine.
-        root: Where ``/proc`` is found (tests give a folder of their own).
+        devices: The devices to check; by default all devices of this machine.
+        root: The folder that holds ``/proc`` (tests give another one).
     """
     found = discover_devices() if devices is None else devices
     shown = [facts for facts in found if facts.backend != "host"]
@@ -97,7 +97,7 @@ def choose_device(devices: Sequence[DeviceFacts], ordinal: int) -> DeviceFacts:
 
 
 def visible_gpus(visible: str | None, count: int, ordinal: int) -> str:
-    """Return what CUDA_VISIBLE_DEVICES says to an agent: one GPU of its own.
+    """Return the value of CUDA_VISIBLE_DEVICES for an agent: its own GPU.
 
     Args:
         visible: What it says so far; None when it is not set.

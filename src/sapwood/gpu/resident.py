@@ -20,9 +20,9 @@ MAX_SHADOW: Final = 64 * 1024 * 1024
 class Resident:
     """One parameter's memory on a device, and what is in it.
 
-    A read-only array that is the same object as in the last call is there already: slices of
-    a run are. Other arrays are compared with a copy of what was sent last, in memory from which
-    copies to the device are fast, and sent only if they differ.
+    A read-only array that is the same object as in the last call, like a slice of a run, is
+    not sent again. Other arrays are compared with a copy of what was sent last, in memory from
+    which copies to the device are fast, and sent only if they differ.
     """
 
     def __init__(self, device: Device) -> None:
@@ -125,7 +125,7 @@ class KernelFunction(NativeFunction):
         first = arrays or list(self._arrays)
         if not first:
             raise ArgumentError(
-                f"kernel {signature.name} has no array, so nobody knows how often it runs",
+                f"kernel {signature.name} has no array, so its number of threads is unknown",
                 where=signature.where,
                 hint="give it the array whose items it works on",
             )

@@ -315,7 +315,7 @@ def refuse_staging(rights: Rights) -> None:
     """
     if rights.user and not is_own_user(rights.user):
         raise SecurityError(
-            "what is staged is code and data of all users of the nodes, and the credential is for "
+            "staged files are code and data of all users of the nodes, and the credential is for "
             f"processes of {rights.user}",
             hint="write files of that user by a command: `sapwood exec COMMAND`",
         )

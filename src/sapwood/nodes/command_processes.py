@@ -503,7 +503,7 @@ def _refusal(
     if order.folder and error.filename in {order.folder, os.fsencode(order.folder)}:
         return NOT_STARTED, f"it cannot start in {order.folder}: {error.strerror}"
     if isinstance(error, FileNotFoundError):
-        return NOT_FOUND, f"there is no command {shown(program)}"
+        return NOT_FOUND, f"command not found: {shown(program)}"
     return NOT_STARTED, f"{shown(program)} cannot be started: {error.strerror or error}"
 
 

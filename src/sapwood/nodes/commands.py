@@ -86,8 +86,8 @@ class Commands:
     """Starts commands on nodes.
 
     Args:
-        new_carrier: Returns the way to the nodes, given what is to be told of output, of ends, and
-            of nodes that are lost: functions of the node's number.
+        new_carrier: Returns the connection to the nodes, given the functions that it calls with
+            a node's number: for output, for an end and for the loss of a node.
         nodes: The set of nodes that are meant, such as ``n[1-3,7]``; empty for all.
     """
 

@@ -194,7 +194,7 @@ def _installer(kind: MachineKind, folder: Path) -> list[str]:
         try:
             uv = find_uv()
         except ResourceError:
-            raise ResourceError(f"{sys.executable} has no pip, and there is no uv") from None
+            raise ResourceError(f"{sys.executable} has no pip, and uv is missing") from None
         words = ["pip", "install", "--target", str(folder), "--no-build", "--quiet"]
         words += ["--no-progress", "--color", "never", "--python", sys.executable]
         return [uv, *words, "--python-version", kind.python, "--python-platform", kind.platform]

@@ -138,7 +138,7 @@ def checked_name(name: str) -> str:
     if not fits or len(os.fsencode(name)) > MAX_NAME:
         raise InputError(
             f"{shown(name)} is not a name for staged files",
-            hint="a name is that of a file, without /; give one by --as NAME",
+            hint="use a file name without /: --as NAME",
         )
     return name
 
@@ -191,7 +191,7 @@ def _entries_of(path: Path, name: bytes, ended: Callable[[], bool]) -> Iterator[
         yield FileEntry(name, "file", nbytes, sha256, bool(status.st_mode & 0o111))
     else:
         raise InputError(
-            "this is no file and no folder", where=str(path), hint="leave it out, or move it away"
+            "not a file or a folder", where=str(path), hint="leave it out, or move it away"
         )
 
 

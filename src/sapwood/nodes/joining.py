@@ -500,7 +500,7 @@ class _ImpostorError(Exception):
         self.error = SecurityError(
             f"this is not the {wanted}",
             where=address,
-            hint="somebody else answers at this address; the secret was not sent",
+            hint="another server answers at this address; the secret was not sent",
         )
 
 
@@ -688,7 +688,7 @@ def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
     if isinstance(greeting, JoinRefused) and greeting.again:
         raise _PutOffError(greeting)
     if not isinstance(greeting, JoinGreeting):
-        raise SecurityError("what answers is no head of Sapwood")
+        raise SecurityError("the server that answers is not a head of Sapwood")
     return greeting
 
 
@@ -734,7 +734,7 @@ def _read(secure: ssl.SSLSocket, end: float) -> Told:
     try:
         return _decode_told(_read_exactly(secure, size, end))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise SecurityError("what answers is no head of Sapwood") from error
+        raise SecurityError("the server that answers is not a head of Sapwood") from error
 
 
 def _read_exactly(secure: ssl.SSLSocket, size: int, end: float) -> bytes:

@@ -116,8 +116,8 @@ class OpenProcesses(msgspec.Struct, frozen=True, kw_only=True):
         session: Its name.
         host: Number of this machine in the session's tree.
         plan: What the zygote imports and forks.
-        configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration`, without what
-            each machine has of its own.
+        configuration: Encoded :class:`~sapwood.session.member.MemberConfiguration`, without the
+            parts that differ between machines.
         environment: Variables for all processes.
         life: Counts how often the session was opened on this machine.
         credential: Ids of the blocks of the credential by which it was opened; none for what the

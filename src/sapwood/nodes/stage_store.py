@@ -365,7 +365,7 @@ class StageStore:
             if part.hasher.hexdigest() != sha256:
                 path.unlink()
                 raise DataValueError(
-                    "what came is not what was announced",
+                    "the received bytes differ from the announced ones",
                     where=f"{sha256[:16]} of {part.size} bytes",
                     hint="do not write to a file while it is being staged",
                 )

@@ -107,7 +107,7 @@ class Authority:
             loaded = load_pem_private_key(key, None)
             found = x509.load_pem_x509_certificate(certificate)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            raise SecurityError("this is no certificate authority") from error
+            raise SecurityError("not a certificate authority") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or _spki(
             loaded.public_key()
         ) != _spki(found.public_key()):
@@ -328,7 +328,7 @@ def _load(certificate: bytes) -> x509.Certificate:
 def _common_name(certificate: x509.Certificate) -> str:
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(names) != 1:
-        raise SecurityError("a certificate names nobody")
+        raise SecurityError("the certificate has no common name")
     return str(names[0].value)
 
 

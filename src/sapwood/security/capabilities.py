@@ -245,8 +245,8 @@ class Capability:
         self._bodies = [body for _, body in _opened(chain)]
         if self._key.public_key().public_bytes_raw() != self._bodies[-1].key:
             raise SecurityError(
-                "a credential has not the key of its last block",
-                hint="blocks were taken off it, or mixed with those of another one",
+                "the credential lacks the key of its last block",
+                hint="its blocks were removed, or mixed with blocks of another credential",
             )
 
     @classmethod
@@ -481,8 +481,8 @@ def verify(
     last = _opened(shown.chain)[-1][1].key
     if not _is_signed(last, shown.proof, message):
         raise SecurityError(
-            "who shows the credential does not have it",
-            hint="blocks were taken off it, or somebody repeats what was shown to another one",
+            "the client cannot prove that it holds the credential",
+            hint="blocks were removed from it, or a proof for another server is repeated",
         )
     if rights.holder and not _is_signed(rights.holder, shown.holder_proof, message):
         raise SecurityError(
@@ -530,7 +530,7 @@ def check_id(text: str) -> str:
     """
     if _ID.fullmatch(text) is None:
         raise SecurityError(
-            f"{text[:40]!a} is no id of a credential",
+            f"{text[:40]!a} is not the id of a credential",
             hint="`sapwood credential list` shows ids: 16 small letters and digits",
         )
     return text
@@ -574,13 +574,13 @@ def _check_block(block: _Block, body: _BlockBody) -> None:
     if said.session is not None and not said.session:
         raise _malformed("it is for a session without a name")
     if said.user is not None and _USER.fullmatch(said.user) is None:
-        raise _malformed("the user in it is no name of one")
+        raise _malformed("its user is not a valid user name")
     if said.rights is not None:
         read_rights(said.rights)
     if said.nodes is not None and len(said.nodes) > MAX_NODES_TEXT:
         raise _malformed(f"its nodes have more than {MAX_NODES_TEXT} characters")
     if said.not_after is not None and not math.isfinite(said.not_after):
-        raise _malformed("its end is no time")
+        raise _malformed("its expiry is not a time")
     if len(said.authority) not in {0, hashlib.sha256().digest_size}:
         raise _malformed("its authority is none")
 

@@ -43,7 +43,7 @@ def read_secret(path: Path) -> str:
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise SecurityError("this is no file with a credential", where=str(path))
+                raise SecurityError("not a file with a credential", where=str(path))
             if status.st_mode & 0o077 or status.st_uid not in {0, os.geteuid()}:
                 raise SecurityError(
                     "others can read or write the file with the credential, or it is theirs",

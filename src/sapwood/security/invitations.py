@@ -74,7 +74,7 @@ class AgentInvitation(msgspec.Struct, frozen=True):
         match = _FORM.fullmatch(token)
         if match is None:
             raise SecurityError(
-                "this is no invitation of a session",
+                "not an invitation of a session",
                 hint=f"copy the whole line; it begins with {VERSION}.",
             )
         named = tuple(one for one in places.split(",") if one)

@@ -62,7 +62,7 @@ def read_rights(texts: Iterable[str]) -> frozenset[str]:
     found = frozenset(texts)
     for name in sorted(found - RIGHTS.keys()):
         raise SecurityError(
-            f"there is no right {name[:40]!a}",
+            f"unknown right {name[:40]!a}",
             hint=suggest(name, RIGHTS),
         )
     return found

@@ -61,7 +61,7 @@ class JoinToken(msgspec.Struct, frozen=True):
         match = _FORM.fullmatch(text.strip())
         if match is None:
             raise SecurityError(
-                "this is no join token", hint=f"copy the whole line; it begins with {VERSION}."
+                "not a join token", hint=f"copy the whole line; it begins with {VERSION}."
             )
         return cls(*match.groups())
 

@@ -327,7 +327,7 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
     wanted: LogQuery = asked.query
     if wanted.level not in LEVELS:
         raise HttpError(
-            400, f"there is no level {shown(wanted.level)}", hint=f"levels are {', '.join(LEVELS)}"
+            400, f"unknown level {shown(wanted.level)}", hint=f"levels are {', '.join(LEVELS)}"
         )
     level = 10 * (LEVELS.index(wanted.level) + 1)
     page = await asked.line.call(Components.logs, host, ReadLogs(wanted.after, level))

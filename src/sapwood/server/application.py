@@ -178,7 +178,7 @@ class WebApplication:
             return _fresh(answer_of(await endpoint.handler(asked)))
 
     def _shown(self, request: Request) -> tuple[str, bool]:
-        """Return the credential of a request, and whether a browser has added it by itself."""
+        """Return the credential of a request, and whether a browser has added it unasked."""
         header = request.headers.get("authorization")
         if header is not None:
             scheme, _, text = header.partition(" ")

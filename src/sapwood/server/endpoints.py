@@ -87,7 +87,7 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
         if name not in fields:
             raise HttpError(
                 400,
-                f"there is no parameter {shown(name)}",
+                f"unknown parameter {shown(name)}",
                 where=request.url.path,
                 hint=f"there is {', '.join(sorted(fields))}" if fields else "it takes none",
             )

@@ -276,8 +276,8 @@ def open_line(
         if shown.claims.holder:
             raise UnauthorizedError(
                 "this credential is bound to the key of its holder, and a header cannot prove that",
-                hint="HTTP needs one without --holder, with few rights and a short life. Who has "
-                "the right 'admin' makes it: `sapwood credential issue --role observer --ttl 1h "
+                hint="HTTP needs one without --holder, with few rights and a short life; the "
+                "right 'admin' is needed to issue it: `sapwood credential issue --role observer --ttl 1h "
                 f"--output browser.credential`{_by_key(shown)}",
             )
     made: list[Line] = []

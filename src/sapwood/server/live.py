@@ -201,5 +201,5 @@ def resumed_after(header: str | None, after: int) -> int:
     if not header:
         return after
     if not header.isascii() or not header.isdecimal() or len(header) > 18:
-        raise HttpError(400, "Last-Event-ID is no number", where=header[:40])
+        raise HttpError(400, "Last-Event-ID is not a number", where=header[:40])
     return int(header)

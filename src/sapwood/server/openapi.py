@@ -16,7 +16,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 _REFUSALS: Final[Mapping[str, str]] = {
     "400": "The request is not what it should be.",
-    "401": "There is no credential, or none that is good.",
+    "401": "The request has no valid credential.",
     "403": "The credential does not give the right, or a page of another site has asked.",
     "404": "There is no such thing.",
     "408": "The request did not come in time.",

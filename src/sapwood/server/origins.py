@@ -22,7 +22,7 @@ def check_origin(method: str, scheme: str, headers: Mapping[str, str], *, by_coo
         method: Of the request.
         scheme: ``http`` or ``https``, as the request came.
         headers: Its headers.
-        by_cookie: Whether a browser added the credential by itself, or none is needed.
+        by_cookie: Whether a browser added the credential unasked, or none is needed.
 
     Raises:
         HttpError: It comes from another site, or changes something and does not say where it

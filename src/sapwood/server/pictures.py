@@ -224,7 +224,7 @@ class Pictures:
         name = asked.path["session"]
         found = (await trees_of(self._ask, name)).changed
         if not found:
-            raise HttpError(404, "no session that goes on is called so", where=name[:100])
+            raise HttpError(404, "no running session has this name", where=name[:100])
         return found[0]
 
     async def _run(self, asked: ApiRequest) -> RunPicture:
@@ -244,7 +244,7 @@ class Pictures:
         for topic in topics:
             if topic not in TOPICS:
                 hint = f"follow {', '.join(TOPICS)}"
-                raise HttpError(400, f"there is no topic {shown(topic)}", hint=hint)
+                raise HttpError(400, f"unknown topic {shown(topic)}", hint=hint)
         told = self._live.messages(topics, wanted.about)
         try:
             first = await anext(told)  # if nothing can be followed, the answer says so

@@ -33,7 +33,7 @@ class HandedConnection(msgspec.Struct, frozen=True):
     """What a node says of a connection that it hands over.
 
     Attributes:
-        peer: The address of the other side, as it is shown.
+        peer: The address of the other side, for messages to users.
         credentials: The node's present credentials.
     """
 

@@ -298,7 +298,7 @@ class SessionHost:
 
         Raises:
             ConfigurationError: There cannot be such an agent.
-            ResourceError: What is to begin their processes cannot be started.
+            ResourceError: The launcher of their processes cannot be started.
         """
         tree = self.tree
         ranks = tuple(range(tree.size, tree.size + len(places)))

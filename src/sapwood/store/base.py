@@ -373,7 +373,7 @@ def prefix_bytes(prefix: str) -> bytes:
     try:
         encoded = prefix.encode()
     except UnicodeEncodeError:
-        raise InputError(f"the key {prefix[:MAX_KEY]!a} of a store is no text") from None
+        raise InputError(f"the key {prefix[:MAX_KEY]!a} of a store is not text") from None
     if len(encoded) > MAX_KEY:
         raise InputError(
             f"a key of a store has {len(encoded)} bytes",

@@ -331,7 +331,7 @@ class EtcdStore(Store):
                 raise ResourceError(
                     f"{MAX_WATCHES} watches of the store are open",
                     where=self.url,
-                    hint="close those that nobody reads",
+                    hint="close the watches that are not read",
                 )
             watch = EtcdWatch(self._members, self._base, start, after, self._end_watch)
             self._watches.add(watch)

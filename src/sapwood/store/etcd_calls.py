@@ -160,7 +160,7 @@ def _endpoint(text: str, address: str) -> Endpoint:
         parts = urlsplit(f"//{text}")
         port = parts.port
     except ValueError:
-        raise _wrong(address, f"'{text}' is no host and port") from None
+        raise _wrong(address, f"'{text}' is not HOST:PORT") from None
     if not parts.hostname:
         raise _wrong(address, "an endpoint has no host")
     return parts.hostname, port or DEFAULT_PORT
@@ -169,7 +169,7 @@ def _endpoint(text: str, address: str) -> Endpoint:
 def _wrong(address: str, reason: str, hint: str = "") -> ConfigurationError:
     scheme, _, rest = address.rpartition("@")[2].rpartition("://")  # without a password
     return ConfigurationError(
-        f"this is no address of a store in etcd: {reason}",
+        f"not the address of a store in etcd: {reason}",
         where=f"{scheme or 'etcd'}://{rest}",
         hint=hint or "write etcd://host:2379,host:2379/name",
     )
@@ -299,7 +299,7 @@ def decoded(body: bytes, kind: type[_T]) -> _T:
         return typed.json_reader(kind, strict=False)(body)
     except msgspec.MsgspecError as error:
         raise StoreError(
-            f"what answers is no etcd: {error}",
+            f"the server that answers is not etcd: {error}",
             hint="look at host and port of the store",
             details={"answer": body[:500].decode(errors="replace")},
         ) from error
@@ -464,7 +464,7 @@ class Members:
             if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
                 return _TryNextError(f"HTTP {status}", done=True)
             return StoreError(
-                f"what answers is no etcd: HTTP {status}",
+                f"the server that answers is not etcd: HTTP {status}",
                 where=endpoint_text(endpoint),
                 hint="look at host and port of the store",
             )

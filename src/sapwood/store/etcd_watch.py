@@ -202,7 +202,7 @@ class EtcdWatch:
                     StoreUnavailableError(
                         f"no member of etcd has served the watch for {CALL_TIME:.0f} s",
                         where=self._where,
-                        hint="look whether most members run; the watch goes on trying",
+                        hint="check that most members run; the watch keeps trying",
                         details={endpoint_text(endpoint): reason},
                     )
                 )

@@ -389,7 +389,7 @@ class SqliteStore(Store):
                 raise ResourceError(
                     f"{MAX_WATCHES} watches of the store are open",
                     where=self.url,
-                    hint="close those that nobody reads",
+                    hint="close the watches that are not read",
                 )
             watch = _SqliteWatch(self, start, self._revision if after is None else after)
             self._check_kept(watch.position)
@@ -566,7 +566,7 @@ def _prepare(folder: Path) -> None:
         raise StoreError(
             "others may enter the folder of the store",
             where=str(folder),
-            hint=f"chmod 700 {folder}, or name a folder that is not there yet",
+            hint=f"chmod 700 {folder}, or name a folder that does not exist yet",
         )
 
 
@@ -642,7 +642,7 @@ def _identify(file: sqlite3.Connection, path: Path) -> None:
     (version,) = file.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise StoreError(
-            "the file is no store of Sapwood",
+            "the file is not a store of Sapwood",
             where=str(path),
             hint="name another folder; this file was not changed",
         )
@@ -674,7 +674,7 @@ def _explain(error: sqlite3.Error, path: Path) -> SapwoodError:
         return StoreFullError(
             "the store is full; nothing was written",
             where=str(path),
-            hint="make room on its disk; what is there can be read meanwhile",
+            hint="free space on its disk; stored values can be read meanwhile",
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return _damaged(path, str(error))

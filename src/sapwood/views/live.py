@@ -251,7 +251,7 @@ class Live:
             about: The name of the node, or the id of the run or session.
 
         Raises:
-            ConfigurationError: There is no such topic, or too many viewers are there.
+            ConfigurationError: The topic is unknown, or too many viewers are connected.
         """
         wanted = [(topic, about if topic in {"node", "run", "trees"} else "") for topic in topics]
         if about and ("node", about) in wanted:
@@ -261,11 +261,11 @@ class Live:
         for topic, _ in wanted:
             if topic not in TOPICS:
                 raise ConfigurationError(
-                    f"there is no topic {shown(topic)}", hint=f"follow {', '.join(TOPICS)}"
+                    f"unknown topic {shown(topic)}", hint=f"follow {', '.join(TOPICS)}"
                 )
         if self._viewers >= MAX_VIEWERS:
             raise ConfigurationError(
-                f"{MAX_VIEWERS} viewers are there", hint="close pages that nobody looks at"
+                f"{MAX_VIEWERS} viewers are connected, the maximum", hint="close unused pages"
             )
         queue: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING + FIRST_EVENTS)
         viewer = _Viewer(queue)

@@ -150,7 +150,7 @@ def _sentence(alerts: Sequence[Alert], glance: calls.ClusterGlance) -> str:
         return "One thing is wrong." if bad == 1 else f"{bad} things are wrong."
     count = len(glance.nodes)
     if not count:
-        return "The head works, and there are no nodes yet."
+        return "The head works. No nodes have joined yet."
     return f"Everything works: {count} node{'s are' if count > 1 else ' is'} ready."
 
 
@@ -172,7 +172,7 @@ def _alerts(
             text = f"output of the session {session.name} was left out: "
             yield Alert(
                 level=Level.POOR,
-                text=text + f"{describe_size(report.dropped)}, as nobody took it",
+                text=text + f"{describe_size(report.dropped)} because it was not collected",
                 page=f"sessions/{session.id}",
             )
     for run in runs:

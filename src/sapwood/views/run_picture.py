@@ -89,7 +89,7 @@ def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTE
         statistics=statistics,
         answer=answer if statistics is not None else None,
         error=read_error(run, cluster) if run.state == RunState.FAILED else None,
-        elsewhere="" if here else "what the run has written lies on the machine of its head",
+        elsewhere="" if here else "the run's output is stored on the machine of its head",
         written=time.time(),
         version=version,
     )

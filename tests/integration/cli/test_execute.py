@@ -50,7 +50,7 @@ def test_equal_lines_are_folded_and_different_ones_kept_apart(sapwood: Sapwood) 
 def test_a_command_that_is_not_there_is_said_by_name(sapwood: Sapwood) -> None:
     done = sapwood("exec", "--on", "nodes:2", "--", "no-such-command")
     assert done.returncode == 127
-    assert "sapwood: local[1-2]: there is no command 'no-such-command'" in done.stderr
+    assert "sapwood: local[1-2]: command not found: 'no-such-command'" in done.stderr
 
 
 def test_output_of_one_machine_is_as_it_came(sapwood: Sapwood) -> None:

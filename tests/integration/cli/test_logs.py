@@ -67,8 +67,8 @@ def test_a_log_is_followed_until_ctrl_c(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--level", "loud", "x.log"), "there is no level"),
-        ((), "there is no log file"),
+        (("--level", "loud", "x.log"), "unknown level"),
+        ((), "no log file is known"),
         (("/nowhere/x.log",), "cannot be read"),
     ],
 )

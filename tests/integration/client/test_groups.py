@@ -222,7 +222,7 @@ def test_nobody_waits_for_an_agent_that_is_lost_for_good(
 def test_a_group_has_members_that_are_agents(standing: sapwood.Cluster) -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         standing.group([])
-    with pytest.raises(ConfigurationError, match="no agent"):
+    with pytest.raises(ConfigurationError, match="unknown agent"):
         standing.submit_to(0, abs, 1)
 
 
@@ -301,7 +301,7 @@ def test_mistakes_at_the_front_end_are_told_at_once(standing: sapwood.Cluster) -
         group.reduce("y", "sun")
     with pytest.raises(ConfigurationError, match="one for each agent"):
         group.scatter("y", [1])
-    with pytest.raises(ConfigurationError, match="no agent 6"):
+    with pytest.raises(ConfigurationError, match="unknown agent 6"):
         cluster.group([6])
     with pytest.raises(ConfigurationError, match="twice"):
         cluster.group([1, 1])

@@ -226,7 +226,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
     elsewhere = AgentInvitation(good.id, good.secret, "0" * 64, good.places)
     with pytest.raises(SecurityError, match="not the session that made the invitation"):
         join_session(elsewhere)
-    with pytest.raises(SecurityError, match="this is no invitation"):
+    with pytest.raises(SecurityError, match="not an invitation"):
         sapwood.join_as_agent("swd1.x")
     now = time.time()
     with monkeypatch.context() as later:
@@ -238,7 +238,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
         cluster.invite(5)
     with pytest.raises(ConfigurationError, match=r"at 127\.0\.0\.1:0 already"):
         cluster.invite(listen="127.0.0.1:7")
-    with pytest.raises(ConfigurationError, match="no invitation 'nothing'"):
+    with pytest.raises(ConfigurationError, match="unknown invitation 'nothing'"):
         cluster.revoke_invitation("nothing")
     refused = [text for kind, text in events(cluster) if kind == "agent.refused"]
     assert len(refused) == 4

@@ -339,7 +339,7 @@ def test_many_threads_share_a_stream(cluster: sapwood.Cluster) -> None:
         ({"what": "echo", "down": {"rank 1": max}}, "no filter works at rank 1"),
         ({"what": "echo", "up": 7}, "not a filter"),
         ({"what": "echo", "up": int}, "derive"),
-        ({"what": "echo", "parameters": {"k": 1}}, "no filter"),
+        ({"what": "echo", "parameters": {"k": 1}}, "no user filter"),
     ],
 )
 def test_what_is_no_stream_is_refused(

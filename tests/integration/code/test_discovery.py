@@ -178,7 +178,7 @@ def test_what_cannot_be_called_is_listed_with_the_reason(interface: Interface) -
 @pytest.mark.parametrize(
     ("annotation", "what"),
     [
-        ("@array y[n]", "no parameter"),
+        ("@array y[n]", "not a parameter"),
         ("@array n[3]", "is an array, but it is a int"),
         ("@inout x", "but const"),
         ("@array m[n][5]", "do not end with"),

@@ -187,7 +187,7 @@ def test_what_may_not_be_done_says_what_to_do_instead(
 ) -> None:
     own_cli.join(own_head["join"], "n1")
     assert "sapwood node remove" in own_cli.run("node", "stop", "link", status=2)
-    with pytest.raises(InputError, match="no component 'zygots'") as misspelt:
+    with pytest.raises(InputError, match="unknown component 'zygots'") as misspelt:
         act("zygots", ComponentAction.STOP, "n1")
     assert misspelt.value.hint == "did you mean 'zygotes'?"
     with pytest.raises(InputError) as elsewhere:

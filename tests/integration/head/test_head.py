@@ -176,7 +176,7 @@ def test_tokens_are_for_so_many_machines_and_names(cli: Cli, head: Any) -> None:
 
 def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
     assert "names no place" in own_cli.run("node", "join", "swd1.x", status=2)
-    assert "no join token" in own_cli.run("node", "join", "x@127.0.0.1:1", status=7)
+    assert "not a join token" in own_cli.run("node", "join", "x@127.0.0.1:1", status=7)
 
 
 def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
@@ -392,7 +392,7 @@ def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
     assert len(cli.states()) == 2
     said = cli.run("node", "join", line, "--as", "../x", "--background", status=7)
     assert "no node can be called '../x'" in said
-    assert "by --as" in said
+    assert "--as NAME" in said
     cli.run("token", "revoke", line.split(".")[1])
     assert "revoked" in cli.run("node", "join", line, "--background", status=7)
 

@@ -210,7 +210,7 @@ def test_a_staged_program_is_run_by_its_name(two: Cli, tmp_path: Path) -> None:
     two.run("exec", "--on", "head", "--", "true")  # what the node has itself comes first
     two.run("stage", "remove", "tool-of-ours")
     error = two.run("exec", "--on", "head", "--", "tool-of-ours", status=127)
-    assert "there is no command 'tool-of-ours'" in error
+    assert "command not found: 'tool-of-ours'" in error
 
 
 @pytest.mark.nightly

@@ -100,7 +100,7 @@ def test_a_signal_counts_as_128_and_its_number(commands: Commands) -> None:
 @pytest.mark.parametrize(
     ("words", "folder", "status", "reason"),
     [
-        (["no-such-command"], "", 127, "there is no command 'no-such-command'"),
+        (["no-such-command"], "", 127, "command not found: 'no-such-command'"),
         (["/etc/passwd"], "", 126, "'/etc/passwd' cannot be started: Permission denied"),
         (["true"], "/nowhere", 126, "it cannot start in /nowhere: No such file or directory"),
         (["true", "\0"], "", 126, "'true' cannot be started: embedded null byte"),

@@ -273,10 +273,10 @@ def test_bad_requests_say_what_is_wrong(web: WebHead) -> None:
     with web.client("connect", "observe") as client:
         for path, detail in (
             ("/api/v1/events?limit=many", "limit"),
-            ("/api/v1/events?colour=red", "no parameter 'colour'"),
+            ("/api/v1/events?colour=red", "unknown parameter 'colour'"),
             ("/api/v1/events?limit=1&limit=2", "given twice"),
             ("/api/v1/events?kind=nonsense", "is not a kind of event"),
-            ("/api/v1/logs?level=loud", "no level"),
+            ("/api/v1/logs?level=loud", "unknown level"),
         ):
             answer = client.get(path)
             assert answer.status_code == 400, path

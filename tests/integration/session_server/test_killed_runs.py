@@ -132,7 +132,7 @@ def test_root_head_and_driver_of_a_run_are_killed(
     kinds = [one["kind"] for one in asked("events")["events"]]
     assert (kinds.count("session.restarted"), kinds.count("run.restarted")) == (2, 3)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
-    assert "begun again 3 times" in shown.stderr
+    assert "restarted 3 times" in shown.stderr
     work = json.loads((run.folder / WORK).read_bytes())
     assert [one["iteration"] for one in work["iterations"]] == list(range(1, 31))
     starts = [one["started"] for one in work["iterations"]]

@@ -214,7 +214,7 @@ def test_programs_see_runs_as_users_do(
     assert f'{head.control.places[0]}/#/runs/{begun}"' in run._repr_html_()
     assert run.error is None
     until(lambda: (found := run.progress) and found.state is sapwood.RunState.RUNNING)
-    with pytest.raises(TimeoutError, match="goes on"):
+    with pytest.raises(TimeoutError, match="has not ended"):
         run.attach(timeout=0.0)
     gate.touch()
     said: list[bytes] = []

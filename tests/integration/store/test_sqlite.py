@@ -137,7 +137,7 @@ def test_a_damaged_file_is_named_and_left_as_it_is(folder: Path, how: str) -> No
     if how != "gone":
         file.write_bytes(data)
     for _ in range(2):
-        with pytest.raises(StoreError, match=r"damaged|no store of Sapwood") as caught:
+        with pytest.raises(StoreError, match=r"damaged|not a store of Sapwood") as caught:
             SqliteStore(folder)
         assert str(file) in caught.value.where
         assert caught.value.hint
@@ -149,7 +149,7 @@ def test_another_file_is_no_store(folder: Path) -> None:
     with sqlite3.connect(folder / sqlite.NAME) as connection:
         connection.execute("CREATE TABLE notes (text)")
     connection.close()
-    with pytest.raises(StoreError, match=r"no store of Sapwood.*was not changed"):
+    with pytest.raises(StoreError, match=r"not a store of Sapwood.*was not changed"):
         SqliteStore(folder)
 
 
@@ -196,7 +196,7 @@ with open_store(sys.argv[1] + "/store") as store:
             store.put(f"k/{done}", bytes(9000))
             done += 1
     except StoreFullError as error:
-        assert "make room" in str(error), error
+        assert "free space" in str(error), error
     assert done
     for _ in range(3):
         assert store.get("first").value == b"1"

@@ -376,7 +376,7 @@ def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
 def test_empty_pages_say_which_command_fills_them(opened: Open) -> None:
     with served(SimulatedHead(0)) as cluster:
         page = opened(f"{cluster.url}#/overview")
-        page.see("there are no nodes yet")
+        page.see("No nodes have joined yet")
         for name, command in (
             ("nodes", "sapwood token create"),
             ("tree", "sapwood token create"),

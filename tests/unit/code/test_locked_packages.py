@@ -215,7 +215,7 @@ def test_without_uv_the_error_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ResourceError, match=r"there is no uv.*pip install 'sapwood\[uv\]'"):
+    with pytest.raises(ResourceError, match=r"uv is missing.*pip install 'sapwood\[uv\]'"):
         lock_of(tmp_path).install(KIND, cache)
 
 

@@ -271,7 +271,7 @@ def test_columns_of_what_is_no_table(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(3))
     with pytest.raises(DataShapeError, match="the file names none"):
         load(tmp_path / "a.npy", columns=["a"])
-    with pytest.raises(DataShapeError, match="no table"):
+    with pytest.raises(DataShapeError, match="are not a table"):
         load(np.zeros(3), columns=["a"])
     with pytest.raises(DataShapeError, match="is the text"):
         load(tmp_path / "a.npy", columns="a")

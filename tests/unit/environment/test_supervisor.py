@@ -362,7 +362,7 @@ def test_what_may_not_be_done_says_what_to_do_instead() -> None:
         supervisor.act("part", ComponentAction.STOP)
     assert refused.value.hint == "turn it off and on"
     assert supervisor.act("part", ComponentAction.RESTART).works
-    with pytest.raises(InputError, match="no component 'prat'") as unknown:
+    with pytest.raises(InputError, match="unknown component 'prat'") as unknown:
         supervisor.act("prat", ComponentAction.START)
     assert unknown.value.hint == "did you mean 'part'?"
 

@@ -178,7 +178,7 @@ def test_other_bytes_than_announced_are_refused_and_leave_nothing(
     store: StageStore, tmp_path: Path
 ) -> None:
     store.look(file_tree("a", b"right"))
-    with pytest.raises(DataValueError, match="not what was announced"):
+    with pytest.raises(DataValueError, match="differ from the announced"):
         store.write(StagePiece(sha256(b"right"), 5, 0, b"wrong"))
     assert list((tmp_path / "stage/parts").iterdir()) == []
     with pytest.raises(DataMissingError, match="is not here"):

@@ -163,10 +163,10 @@ def test_blocks_that_are_taken_off_mixed_or_turned_are_refused() -> None:
     said = shown(three)
 
     # Taken off: the one before has more rights, and the proof is that of another key.
-    with pytest.raises(SecurityError, match="does not have it"):
+    with pytest.raises(SecurityError, match="cannot prove"):
         check(msgspec.structs.replace(said, chain=two.chain))
     whole = capabilities._read_whole(capabilities._from_text(three.text, "swc1", ""))
-    with pytest.raises(SecurityError, match="not the key of its last block"):
+    with pytest.raises(SecurityError, match="lacks the key of its last block"):
         Capability(one.chain, whole.key)
 
     first, second, third = chain(three)
@@ -215,9 +215,9 @@ def test_each_block_can_be_revoked() -> None:
 
 def test_what_was_shown_cannot_be_shown_again_or_elsewhere() -> None:
     said = shown(issued())
-    with pytest.raises(SecurityError, match="does not have it"):
+    with pytest.raises(SecurityError, match="cannot prove"):
         check(said, challenge=new_challenge())
-    with pytest.raises(SecurityError, match="does not have it"):
+    with pytest.raises(SecurityError, match="cannot prove"):
         check(said, context="other")
 
 
@@ -242,12 +242,12 @@ def test_to_ask_for_more_than_there_is_is_refused_at_once() -> None:
     credential = issued(["run", "attach"], session="s", nodes="n[1-2]")
     for wanted, said in (
         ({"rights": ["admin"]}, "does not give admin"),
-        ({"rights": ["fly"]}, "no right 'fly'"),
+        ({"rights": ["fly"]}, "unknown right 'fly'"),
         ({"session": "t"}, "for the session 's'"),
         ({"nodes": "n[1-3]"}, r"for n\[1-2\] only"),
         ({"nodes": "n[1"}, "names no nodes"),
         ({"subject": "a\nb"}, "no text"),
-        ({"not_after": math.nan}, "no time"),
+        ({"not_after": math.nan}, "not a time"),
     ):
         with pytest.raises(SecurityError, match=said):
             credential.attenuate(**wanted)
@@ -310,7 +310,7 @@ def test_keys_of_holders_are_copied_as_lines() -> None:
     assert key.text not in repr(key)
     with pytest.raises(SecurityError, match="begins with swh1"):
         read_holder(key.text)
-    with pytest.raises(SecurityError, match="no id"):
+    with pytest.raises(SecurityError, match="not the id"):
         check_id("x")
 
 
@@ -326,5 +326,5 @@ def test_a_credential_names_one_user_of_nodes_and_keeps_it() -> None:
     with pytest.raises(SecurityError, match="for two users, so it is for none"):
         _ = ann.append(Caveats(user="root")).claims
     for name in ("", "-x", "a b", "a/b", "a" * 33, "0"):
-        with pytest.raises(SecurityError, match="no name of one"):
+        with pytest.raises(SecurityError, match="not a valid user name"):
             plain.attenuate(user=name)

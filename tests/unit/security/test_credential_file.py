@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     for path, said in ((tmp_path / "none", "No such file"), (tmp_path, "file")):
         with pytest.raises(SecurityError, match=said):
             read_secret(path)
-    with pytest.raises(SecurityError, match="no file with a credential"):
+    with pytest.raises(SecurityError, match="not a file with a credential"):
         read_secret(tmp_path / "pipe")
     with pytest.raises(SecurityError, match="written"):
         write_secret(tmp_path / "no" / "folder", "x")

@@ -24,5 +24,5 @@ def test_a_line_says_what_was_invited(places: list[str]) -> None:
     ["", "swa1", f"swd1.{'a' * 8}.{'b' * 52}.{PIN}@n1:1", f"swa1.{'a' * 8}.{'1' * 52}.{PIN}"],
 )
 def test_what_is_no_invitation_is_refused(line: str) -> None:
-    with pytest.raises(SecurityError, match="this is no invitation of a session"):
+    with pytest.raises(SecurityError, match="not an invitation of a session"):
         AgentInvitation.parse(line)

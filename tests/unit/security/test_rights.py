@@ -39,5 +39,5 @@ def test_rights_end() -> None:
 
 
 def test_what_is_no_right_is_named() -> None:
-    with pytest.raises(SecurityError, match=r"no right 'spwan'.*did you mean spawn"):
+    with pytest.raises(SecurityError, match=r"unknown right 'spwan'.*did you mean spawn"):
         read_rights(["run", "spwan"])

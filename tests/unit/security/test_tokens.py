@@ -57,7 +57,7 @@ def test_what_is_no_token_is_refused(tokens: Tokens, change: object) -> None:
     text = tokens.create().text
     assert callable(change)
     changed = change(text if "a" in text else "swd1." + "a" * 8 + "." + "a" * 52 + "." + PIN)
-    with pytest.raises(SecurityError, match="no join token"):
+    with pytest.raises(SecurityError, match="not a join token"):
         JoinToken.parse(changed)
 
 

@@ -157,5 +157,5 @@ def _returned(match: re.Match[str], declared: dict[str, Declared]) -> ElementTyp
         variable = declared.get(result[1] if result else match["name"])
         element = variable.element if variable else None
     if element is None or element.dtype.lstrip("<|").startswith("c"):
-        raise CannotBindError("its result is no number of iso_c_binding that numpy has")
+        raise CannotBindError("its result is not a number of iso_c_binding that numpy has")
     return element

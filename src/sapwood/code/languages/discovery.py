@@ -55,7 +55,7 @@ def annotate(function: FunctionSignature, notes: FunctionNotes) -> FunctionSigna
         where = f"{notes.file}:{notes.lines[name]}"
         if name not in names:
             raise BuildError(
-                f"an annotation names {name}, which is no parameter of {function.name}",
+                f"an annotation names {name}, which is not a parameter of {function.name}",
                 where=where,
                 hint=suggest(name, names),
             )
@@ -98,7 +98,7 @@ def _with_inner(
     if len(shape) > len(inner) and fits:
         return shape[: -len(inner)] + inner
     raise BuildError(
-        f"the extents of {parameter.name} do not end with those of its type, [{']['.join(inner)}]",
+        f"the extents of {parameter.name} do not end with its type's extents, [{']['.join(inner)}]",
         where=f"{notes.file}:{notes.lines[parameter.name]}",
         hint=f"write @array {parameter.name}[n][{']['.join(inner)}]",
     )

@@ -78,7 +78,7 @@ def _hint(status: int, *, memory_limited: bool) -> str:
     hints = {
         -signal.SIGSEGV: "an access outside an array, or a pointer that is not valid",
         -signal.SIGABRT: "abort() or a failed assert; the output below says more",
-        -signal.SIGKILL: "somebody, perhaps the kernel for want of memory, killed it",
+        -signal.SIGKILL: "a user or the kernel (out of memory) killed it",
         -signal.SIGFPE: "an integer division by zero",
     }
     hint = hints.get(status, "user code ended the process")

@@ -116,6 +116,6 @@ def members_of(members: Any, agents: int) -> list[int]:
     wrong = [one for one in ranks if not 0 <= one <= agents]
     if wrong:
         raise ConfigurationError(
-            f"there is no agent {wrong[0]}", hint=f"agents are 1 to {agents}, the front end is 0"
+            f"unknown agent {wrong[0]}", hint=f"agents are 1 to {agents}, the client is 0"
         )
     return ranks

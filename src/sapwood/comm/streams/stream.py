@@ -11,8 +11,8 @@ Contributors keep their contribution until a later wave confirms it. Its life is
 A stream that drains or is quiet starts no wave and sends nothing; earlier messages are on
 its way only while it drains. ``flush`` changes no state.
 
-This is state and no more: the engine (``engine.py``) reads and changes it, and nothing here calls
-anybody. What a stream does with a wave is its *policy*, one of the engine's classes of waves, which
+This is state only: the engine (``engine.py``) reads and changes it, and nothing here calls other
+code. What a stream does with a wave is its *policy*, one of the engine's classes of waves, which
 is chosen once, when the stream opens.
 """
 

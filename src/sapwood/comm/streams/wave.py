@@ -336,7 +336,7 @@ class Wave:
         if odd or (child in wanted and child not in given):
             raise ProtocolError(f"rank {child} contributes for ranks that it was not asked for")
         if not message.ranks and message.body:
-            raise ProtocolError(f"rank {child} contributes for nobody")
+            raise ProtocolError(f"rank {child} contributes for no rank")
         self.lacking = wanted - given
         self.missing |= self.lacking
         self.answered(child, message.attempt)

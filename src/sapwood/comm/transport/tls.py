@@ -207,7 +207,7 @@ def _parse_place(place: str, address: str) -> tuple[str, int]:
         host = host[1:-1]
     if not separator or not host or bracketed != (":" in host) or not 0 <= number < 65536:
         raise CommunicationError(
-            f"no host and port: {shown(place)}",
+            f"not HOST:PORT: {shown(place)}",
             where=address,
             hint="write host:port, an IPv6 host in brackets",
         )

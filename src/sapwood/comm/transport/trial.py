@@ -73,7 +73,7 @@ class _Trial:
                 raise here.failures[0]
             (ours, initiator), (theirs, other) = here.connections[0], there.connections[0]
             if not initiator or other:
-                raise CommunicationError("both sides are told the same of who has connected")
+                raise CommunicationError("both sides claim to have connected, or neither does")
             self.step = "to send there and back"
             ours.write([_SENT])
             self._until(lambda: len(there.received) >= len(_SENT))

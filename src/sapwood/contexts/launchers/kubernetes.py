@@ -2,7 +2,7 @@
 
 All is done by ``kubectl``, which has the user's way into the cluster: its configuration, plug-ins
 for credentials, or the account of the pod that this runs in. The pods do nothing on their own.
-What is started on one of them is a command of ``kubectl exec``, which carries its standard streams,
+A process is started in a pod by ``kubectl exec``, which carries its standard streams,
 so no secret of Sapwood is kept in the cluster. The Job is deleted when this process ends, by
 another one that waits for that.
 """

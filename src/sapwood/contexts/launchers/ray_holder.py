@@ -133,7 +133,7 @@ class SapwoodCommand:
 
 
 class Refusal(Exception):  # noqa: N818 - it is sent to the client
-    """Why there are no machines.
+    """The reason why machines were refused.
 
     Args:
         kind: ``configuration`` or ``resource``.

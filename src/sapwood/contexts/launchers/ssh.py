@@ -47,7 +47,7 @@ _CAUSES = (
     (re.compile(r"Host key verification failed"), "its host key is unknown or has changed"),
     (re.compile(r"Connection refused"), "no ssh server answers there"),
     (re.compile(r"timed out|Timeout, server"), "it does not answer"),
-    (re.compile(r"No route to host|Network is unreachable"), "there is no route to it"),
+    (re.compile(r"No route to host|Network is unreachable"), "no route leads to it"),
     (re.compile(r"Connection (?:reset|closed) by"), "it closes the connection"),
 )
 """What ssh says, and what that means."""

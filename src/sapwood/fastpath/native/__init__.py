@@ -33,7 +33,7 @@ def load(path: Path | None = None) -> Any:
     try:
         return ctypes.CDLL(str(where))
     except OSError as error:
-        raise ResourceError(f"there are no shortcuts: {error}", where=str(where)) from error
+        raise ResourceError(f"the fast path cannot be loaded: {error}", where=str(where)) from error
 
 
 def check_layout(library: Any, part: str, version: int, size: int) -> None:

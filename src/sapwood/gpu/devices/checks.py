@@ -35,7 +35,7 @@ def require_kernel(name: str, known: Sequence[str]) -> None:
         FunctionMissingError: It is not there.
     """
     if name not in known:
-        raise FunctionMissingError(f"there is no kernel {name}", hint=suggest(name, known))
+        raise FunctionMissingError(f"unknown kernel {name}", hint=suggest(name, known))
 
 
 def require_size(size: Sequence[int], block: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ def require_size(size: Sequence[int], block: Sequence[int]) -> None:
     if block and len(block) != len(size):
         raise InputError(f"{len(block)} axes of a block for {len(size)} axes of a launch")
     if any(extent % part for extent, part in zip(size, block, strict=False)):
-        raise InputError(f"{tuple(size)} threads are no multiple of blocks of {tuple(block)}")
+        raise InputError(f"{tuple(size)} threads are not a multiple of blocks of {tuple(block)}")
 
 
 def c_value(number: Any) -> Any:

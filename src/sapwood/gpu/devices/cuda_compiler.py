@@ -1,4 +1,4 @@
-"""Kernels alone, built for a GPU: by nvcc, or by NVRTC where there is no toolkit."""
+"""Kernels alone, built for a GPU: by nvcc, or by NVRTC where the toolkit is missing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compile_kernels(
     Args:
         source: CUDA C++; for NVRTC without code of the host.
         architecture: Of the GPU, for example ``sm_90``.
-        environment: Variables that name the compiler; by default those of this process.
+        environment: Variables that name the compiler; by default this process's environment.
 
     Raises:
         BuildError: It does not compile; the details have the compiler's text.

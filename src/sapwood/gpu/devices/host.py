@@ -167,5 +167,5 @@ class HostBackend:
     def open(self, index: int = 0) -> HostDevice:
         """Open the processor."""
         if index != 0:
-            raise ResourceError(f"there is no device {index}: the host has one", where="host")
+            raise ResourceError(f"unknown device {index}: the host has one", where="host")
         return HostDevice(self.discover()[0])

@@ -120,7 +120,7 @@ def chosen_device(environment: Mapping[str, str], devices: Sequence[DeviceFacts]
 
     Args:
         environment: May name it; else it says which of the machine's agents this is.
-        devices: What is there, at least one.
+        devices: The devices of the machine, at least one.
 
     Raises:
         ConfigurationError: The variable names none of them.

@@ -573,7 +573,7 @@ def test_a_unix_socket_that_is_not_there_is_told(
 def test_what_is_no_address_is_told(loop: Reactor, authority: Authority, address: str) -> None:
     transport, end = TlsTransport(authority.credentials(LEAF), TREE), End()
     connect_end(Setting(transport, str, loop, loop.run), address, end)
-    assert end.failures[0].what.startswith("no ")
+    assert end.failures[0].what.startswith(("no ", "not "))
     assert end.failures[0].hint.startswith("write ")
 
 
@@ -581,7 +581,7 @@ def test_what_is_no_address_is_told(loop: Reactor, authority: Authority, address
 def test_a_port_that_cannot_be_had_is_told(
     loop: Reactor, authority: Authority, address: str
 ) -> None:
-    with pytest.raises(CommunicationError, match=r"cannot listen|no host and port"):
+    with pytest.raises(CommunicationError, match=r"cannot listen|not HOST:PORT"):
         TlsTransport(authority.credentials(ROOT), TREE).listen(address, End(), loop)
 
 
