@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 uvloop.new_event_loop().close()
 
 # A shell lets what it begins in the background ignore Ctrl-C, and that is inherited: commands that
-# tests interrupt would go on, and the tests wait for them in vain.
+# tests interrupt would continue, and the tests wait for them in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example may take says nothing where many processes share the processors. The same
-# examples each time: a change is not refused for what was there before; `make torture` draws
+# examples each time: a change is not refused for an older fault; `make torture` draws
 # others, and twice as many.
 settings.register_profile("nightly", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
@@ -117,9 +117,9 @@ class Leftovers:
         """Say what is held now and was not before.
 
         Args:
-            before: What was held then.
-            standing: A cluster that goes on may have taken other processes instead of those that
-                are gone. What its loop holds is looked at when it has ended.
+            before: The resources held then.
+            standing: A long-lived cluster may have replaced processes that are gone. The
+                resources that its loop holds are checked when it has ended.
         """
         found = [f"thread {name}" for name in self.threads - before.threads]
         found += [f"folder {path}" for path in self.folders - before.folders]
@@ -156,7 +156,7 @@ def nothing_is_left_behind(
     """Fail a test that leaves something behind."""
     del own_surroundings  # it says where the folders are
     if "standing" in request.fixturenames:
-        request.getfixturevalue("standing")  # all its processes are there before the test begins
+        request.getfixturevalue("standing")  # all its processes run before the test begins
     with leaving_nothing(standing="nothing_is_left_behind_by_all" in request.fixturenames):
         yield
 

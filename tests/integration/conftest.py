@@ -93,7 +93,7 @@ def standing(standing_cluster: sapwood.Cluster) -> Iterator[sapwood.Cluster]:
         stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there now
     before = places()
     yield standing_cluster
-    assert places() == before, "a test that harms places needs a cluster of its own"
+    assert places() == before, "a test that harms places needs its own cluster"
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def page_id(page: Path) -> str:
 
 
 EVERY_TIME = {"README.md", "first-run.md", "tasks.md", "streams.md", "glossary.md", "hosts.md"}
-"""The pages whose Python runs in each run of the tests; that of the others runs each night."""
+"""The pages whose Python runs in each run of the tests; the other pages' runs each night."""
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ Each mutant has one mistake in ``src/sapwood/comm``: a statement is missing, a c
 negated, a comparison, an operator or a number is another one. Only what runs the statement with the
 mistake can find it. So the tool first notes, once, which test and which simulation runs which
 statement, and how long it takes (in ``build/``, kept until sources or tests change). Then each
-mutant has a process of its own, which runs what reaches its statement until one fails: some
+mutant has a separate process, which runs what reaches its statement until one fails: some
 simulations, the tests of its module, other tests, more simulations, the shortest of each first.
-A mutant that is still there when :data:`SECONDS` of tests have passed survives, and so does one
+A mutant that no test has found within :data:`SECONDS` of tests survives, and so does one
 that nothing reaches. The same seed draws the same mutants.
 
 No mistakes are made in text for people (``__repr__``, the words of errors, formatted strings), in
@@ -78,7 +78,7 @@ LONGEST = 60
 """Seconds after which a test is too slow to be used."""
 
 SLOWER = 6.0
-"""What takes that much longer with a mistake than without does not end, and is found."""
+"""A test that takes that much longer with a mistake than without counts as endless."""
 
 WALL_SECONDS = 900
 """Time of one mutant, for those that wait for ever."""
@@ -173,7 +173,7 @@ class Mutator(ast.NodeTransformer):
         self.mutants.append(Mutant(self._path, name, index, line, self._statement_line, what))
         return index == self._wanted
 
-    # --- where there are no mistakes to make -----------------------------------------------------
+    # --- statements without mutants --------------------------------------------------------------
 
     def _inside(
         self, node: ast.ClassDef | ast.FunctionDef, name: str, *, function: bool
@@ -186,7 +186,7 @@ class Mutator(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Look at the methods of what is no mere description."""
+        """Visit the methods of a class that is more than a description."""
         bases = {ast.unparse(base).split("[")[0] for base in node.bases}
         if "Protocol" in bases:
             return node
@@ -238,7 +238,7 @@ class Mutator(ast.NodeTransformer):
         return self._statement(node)
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST:
-        """Leave out that something is forgotten; parameters that are not used are no state."""
+        """Remove a deletion; deleted unused parameters are not state."""
         if all(isinstance(one, ast.Name) for one in node.targets):
             return node
         return self._statement(node)
@@ -397,7 +397,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def install(self) -> None:
         """Import the modules, also where they are imported already.
 
-        At once, as pytest reads files whose examples it tests by itself if nobody has before.
+        At once, because pytest would otherwise import files whose examples it tests.
         """
         for name in list(sys.modules):
             if name.split(".")[0] in {"sapwood", "sapwood_simulation"}:
@@ -488,7 +488,7 @@ def scenarios() -> dict[str, Callable[[], object]]:
 
 
 def arguments(*more: str) -> list[str]:
-    """Return what pytest is told each time."""
+    """Return the arguments of each run of pytest."""
     options = ["-q", "-n0", "-p", "no:cacheprovider", "-W"]
     options.append("ignore::pytest.PytestAssertRewriteWarning")  # imported before the fork
     return [*options, *more]
@@ -639,7 +639,7 @@ def noted(workers: int) -> dict[str, Notes]:
 
 
 def _noted_apart(names: list[str]) -> dict[str, dict[str, tuple[float, list[int]]]]:
-    """Run files with tests, or simulations, in a process of its own; return what they reach."""
+    """Run files with tests, or simulations, in a separate process; return what they reach."""
     if not names:
         return {}
     with tempfile.TemporaryDirectory() as folder:
@@ -686,7 +686,7 @@ def _note_child(names: list[str], result: Path) -> None:
             for name in noting.failed:
                 found[name.split("::")[0]][f"{FAILED}{name}"] = (0.0, [])
         result.write_text(json.dumps(found))
-    except BaseException:  # noqa: BLE001 - the parent says that there is no result
+    except BaseException:  # noqa: BLE001 - the parent reports the missing result
         traceback.print_exc()
     finally:
         os._exit(0)
@@ -763,7 +763,7 @@ def _simulated(names: list[str]) -> str:
 
 
 def run_apart(mutant: Mutant, notes: dict[str, Notes]) -> tuple[bool, str, float]:
-    """Try a mutant in a process of its own; return whether it was found, how, and the seconds."""
+    """Try a mutant in a separate process; return whether it was found, how, and the seconds."""
     begin = time.monotonic()
     plan = chosen(mutant, notes)
     if not any(plan):

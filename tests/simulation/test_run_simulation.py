@@ -99,7 +99,7 @@ def until_one_fails(faults: Faults) -> None:
 
 
 MISTAKES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str, Faults]] = {
-    "the last state is kept, and goes on": (_keeps_the_last_state, "undisturbed", Faults()),
+    "the last state is kept, and continues": (_keeps_the_last_state, "undisturbed", Faults()),
     "a drained run keeps nothing": (_keeps_nothing_when_drained, "was drained", Faults()),
     "a lost session ends the run": (_ends_when_a_session_is_lost, "not restarted", Faults()),
     "an iteration is made twice": (_goes_back_by_one, "are counted", Faults()),

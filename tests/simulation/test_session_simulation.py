@@ -114,10 +114,10 @@ class Steps:
         world = self.world
         records = {one.id: one for one in self._head().book.records()}
         kept = {one.id: one for one in world.records()}
-        assert kept == records, "what is written down is another thing than what is known"
+        assert kept == records, "stored and known sessions differ"
         living = {root.id for root in world.roots.values()}
         known = {one.id for one in records.values() if not SessionState(one.state).is_over}
-        assert living == known, "a root that nobody knows, or a session without one"
+        assert living == known, "an unknown session server, or a session without one"
         assert set(world.notices) == living
         assert world.folders == {f"/run/sapwood-{one}" for one in living}
         secrets = {one for one in world.kept.entries if one.startswith("session-secrets/")}
@@ -201,24 +201,26 @@ def _leaves_late(patch: pytest.MonkeyPatch) -> None:
 
 
 MISTAKES = {
-    "what is handed over is forgotten before it is there": Mistake(
+    "a handed-over value is forgotten before it arrives": Mistake(
         _forgets_at_once, "are lost|for good", range(163, 164)
     ),
-    "what was on its way to who is gone counts as unread": Mistake(
+    "values in transit to a client that is gone count as unread": Mistake(
         _left, "for good|no progress", range(9)
     ),
-    "what was kept and dropped is owed": Mistake(
+    "a retained and dropped value is owed": Mistake(
         _owes_what_was_dropped, "for good|no progress", range(3, 20)
     ),
     "results go to who has said that it leaves": Mistake(
         _leaves_late, "are lost|for good|never over", range(2, 20)
     ),
-    "who is attached is not cut off when its credential is revoked": Mistake(
+    "an attached client is not cut off when its credential is revoked": Mistake(
         lambda patch: patch.setattr(RootServer, "deny", lambda *_: None),
         "still in use",
         range(11, 30),
     ),
-    "any secret lets anybody in": Mistake(_anybody, "without the right|was admitted by", range(2)),
+    "any secret admits any client": Mistake(
+        _anybody, "without the right|was admitted by", range(2)
+    ),
     "an idle session stays": Mistake(
         lambda patch: patch.setattr(RootLife, "_idle_over", lambda *_: None),
         "is idle",
@@ -264,7 +266,7 @@ def test_a_session_that_is_written_down_after_its_root_began_is_found(
         return create(self, wanted)
 
     monkeypatch.setattr(SessionBook, "create", early)
-    with pytest.raises(AssertionError, match="nobody knows"):
+    with pytest.raises(AssertionError, match="unknown session server"):
         at_any_step()
 
 

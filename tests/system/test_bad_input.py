@@ -236,7 +236,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     shell = shutil.which("unshare")
     probe = [shell or "unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
     if shell is None or subprocess.run(probe, capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets us mount no file system of our own")
+        pytest.skip("this machine lets us mount no file system")
     noise = np.random.default_rng(0).integers(0, 256, (100, 100, 3)).astype(np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")  # larger than the disk
     short = ["run", QUANTIZE, "--agents", "2", "-q", "--data", str(tmp_path / "noise.png")]
@@ -318,7 +318,7 @@ def test_user_code_that_forks_and_returns_twice_is_answered_once() -> None:
 
 @pytest.mark.parametrize("flowing", [False, True], ids=["fresh", "flowing"])
 def test_a_cluster_in_a_forked_process_says_whose_it_is(*, flowing: bool) -> None:
-    """Every call that would wait for the owner's thread is refused, and the owner goes on."""
+    """Every call that would wait for the owner's thread is refused, and the owner continues."""
     with sapwood.local(agents=2) as cluster, cluster.stream(abs, reduce="sum") as stream:
         for _ in range(200 if flowing else 1):
             assert stream.exchange(-1).total == 2

@@ -289,7 +289,7 @@ def test_writing_far_away_is_a_crash_with_its_place(cluster: sapwood.Cluster, wo
 def test_writing_into_the_items_of_the_dataset_is_a_crash(
     cluster: sapwood.Cluster, work: Work
 ) -> None:
-    """Items are shared by all agents and runs: they are mapped so that nobody can change them."""
+    """All agents and runs share items: they are mapped so that no process can change them."""
     data = DATA.copy()
     said = fails(cluster, work("((double *)data)[0] = -1;"), RunnerCrashError)
     assert "work wrote to parameter data, which is read-only: at item 0" in said

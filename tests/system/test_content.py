@@ -1,7 +1,7 @@
 """Programs and data reach agents that see neither the front end's memory nor its files.
 
-The agents are in a mount namespace of their own, in which an empty file system lies over the folder
-of the front end: its build cache, its programs and its data. ``comm.shared_memory`` is off.
+The agents are in a separate mount namespace, in which an empty file system covers the folder
+of the client: its build cache, its programs and its data. ``comm.shared_memory`` is off.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _strangers(folder: Path) -> Strangers:
     except FileNotFoundError:
         refused = 1
     if refused:
-        pytest.skip("this machine lets us mount no file system of our own")
+        pytest.skip("this machine lets us mount no file system")
     return Strangers(folder)
 
 
@@ -374,7 +374,7 @@ def test_a_replaced_agent_finds_its_slice_in_the_cache(strangers: Strangers) -> 
 def test_an_agent_that_dies_while_it_fetches(
     strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was under way to it is room for others again, and its successor fetches the rest."""
+    """The memory reserved for it is free again, and its successor fetches the rest."""
     monkeypatch.setattr(content, "MAX_UNDER_WAY", 4 * 2**20)
     x = np.random.default_rng(8).random(8 * 2**20)
     with strangers.cluster(agents=2, fanout=0) as cluster:

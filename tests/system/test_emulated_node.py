@@ -41,7 +41,7 @@ FORMAT = ":".join(
         *("{qemu}", "F"),
     )
 )
-"""Programs for aarch64, as ``binfmt_misc`` wants to be told."""
+"""Programs for aarch64, in the format of ``binfmt_misc``."""
 
 EMULATOR = r"""#!/bin/sh
 # Who starts the emulator adopts orphans for the node: qemu does not know that call.

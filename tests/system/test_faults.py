@@ -1,4 +1,4 @@
-"""Programs of users, as processes of their own: interrupted, killed, left alone."""
+"""Programs of users in separate processes: interrupted, killed, left alone."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def folders() -> list[Path]:
 
 
 def in_the_middle(script: Script) -> set[int]:
-    """Wait until user code runs on both agents and has started processes of its own."""
+    """Wait until user code runs on both agents and has started its own processes."""
     until(lambda: len(script.noted()) == 4)
     everybody = script.everybody()
     assert len(everybody) >= 8

@@ -124,7 +124,7 @@ def go_through(folder: Path, front_end: int, agent: int) -> None:
     assert found["result"]["first"] == 10
     assert found["resident"] < front_end
     assert max(found["anonymous"]) < agent
-    assert not list((folder / "cache").rglob("tmp*"))  # the files that slices lie in have no names
+    assert not list((folder / "cache").rglob("tmp*"))  # the files that hold slices have no names
 
 
 def test_a_tenth_of_the_data_is_room_enough(tmp_path: Path) -> None:

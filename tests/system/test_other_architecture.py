@@ -244,7 +244,7 @@ def test_a_cuda_source_runs_on_both(
 def test_an_edit_is_built_for_both(mixed: sapwood.Cluster, program: Path) -> None:
     with mixed.watch(program) as watch:
         first = watch.wait(1, PATIENCE)
-        new = program.parent / "spread.c.new"  # nobody is to see a half of it
+        new = program.parent / "spread.c.new"  # no reader may see a half of it
         new.write_text(SOURCE.replace("+= sqrt", "+= 2 * sqrt"))
         new.replace(program.parent / "spread.c")
         second = watch.wait(2, PATIENCE)

@@ -1,4 +1,4 @@
-"""Arrays that functions make for themselves: what is found, and what AddressSanitizer finds."""
+"""Arrays that functions allocate: overruns found by guards and by AddressSanitizer."""
 
 from __future__ import annotations
 

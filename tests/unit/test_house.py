@@ -71,7 +71,7 @@ def test_every_unit_test_file_stands_under_the_name_of_a_module() -> None:
 
 
 def test_types_are_read_by_what_lets_one_thread_at_a_time_look_at_them() -> None:
-    # core/typed.py says why; what reads values of no type looks at none.
+    # core/typed.py says why; untyped values are read without type information.
     reads_a_type = re.compile(
         r"msgspec\.convert\(|Decoder\((?!\)|ext_hook|list\[Any\]|\s*ext_hook)|decode\(.*type=[A-Z]"
     )

@@ -277,7 +277,7 @@ def open_line(
             raise UnauthorizedError(
                 "this credential is bound to the key of its holder, and a header cannot prove that",
                 hint="HTTP needs one without --holder, with few rights and a short life; the "
-                "right 'admin' is needed to issue it: `sapwood credential issue --role observer --ttl 1h "
+                "right 'admin' is needed: `sapwood credential issue --role observer --ttl 1h "
                 f"--output browser.credential`{_by_key(shown)}",
             )
     made: list[Line] = []

@@ -3,7 +3,7 @@
 This machine has no GPU. So nvcc is stood in for by a script that builds for the processor too, by
 the other of the two ways in which Sapwood runs kernels there (a stack for each thread), and marks
 what it built. Which agents get which of the two libraries, and that both give equal results in
-one run, is as with real GPUs; what nvcc makes of the sources is in tests of its own.
+one run, is as with real GPUs; test_nvcc.py checks what nvcc makes of the sources.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs whose results are put together by a filter of their own, in the tree."""
+"""Programs whose results are combined by a user filter in the tree."""
 
 import os
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Ranges(Filter):
         for value in values[1:]:
             start, stop = value["range"]
             if first[1] != start:
-                raise ValueError(f"{first} does not go on at {start}")
+                raise ValueError(f"{first} does not continue at {start}")
             first = (first[0], stop)
         pids = {os.getpid(), *(pid for value in values for pid in value["pids"])}
         return {"range": first, "pids": pids}

@@ -1,4 +1,4 @@
-"""Programs that reduce fields by functions, filters and native code of their own."""
+"""Programs that reduce fields by user functions, user filters and native code."""
 
 from pathlib import Path
 from typing import Any

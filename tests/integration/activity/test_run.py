@@ -33,7 +33,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 class Course:
-    """A run that lasts until it is told to end."""
+    """A run that lasts until the test ends it."""
 
     def __init__(self, run: sapwood.Run, folder: Path, until: Until) -> None:
         self.run = run
@@ -110,7 +110,7 @@ def test_a_run_survives_one_fault_after_the_other(
     until(lambda: all(places[rank].incarnation == 2 for rank in (1, 5, 3, 6, 2)))
     course.goes_on()
     course.ends_well()
-    assert course.run.statistics.replaced_agents == 3  # those of lost junctions go on
+    assert course.run.statistics.replaced_agents == 3  # agents of lost junctions continue
 
 
 def test_an_agent_that_is_stopped_is_replaced(

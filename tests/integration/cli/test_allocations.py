@@ -1,4 +1,4 @@
-"""Runs whose machines go before they are done: they stop in time, and go on on others."""
+"""Runs whose machines go before they are done: they stop in time and continue on others."""
 
 from __future__ import annotations
 

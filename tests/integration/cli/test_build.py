@@ -145,7 +145,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_the_next_one_meets(
     assert len(left) == 1
     with start_build(program, counting) as second:
         until(lambda: (program.parent / "starts").read_text().count("start") == 2)
-        (program.parent / "wait").unlink()  # the compiler of the killed build goes on, too
+        (program.parent / "wait").unlink()  # the compiler of the killed build also continues
         answer, errors = second.communicate(timeout=60)
     assert errors == ""
     assert not json.loads(answer)["builds"][0]["cached"]

@@ -120,7 +120,7 @@ def test_ten_megabytes_of_standard_input_arrive_whole(
 def test_a_slow_reader_makes_the_commands_wait_and_nothing_grow(
     environment: dict[str, str],
 ) -> None:
-    """20 MB from each node, different ones: what nobody has read stays in the nodes."""
+    """20 MB from each node, different ones: unread output stays in the nodes."""
     line = "b'%d' % (os.getpid() % 7) * 8191 + b'\\n'"
     script = f"import os\nline = {line}\nfor _ in range(2560): os.write(1, line)"
     process = subprocess.Popen(
@@ -140,7 +140,7 @@ def test_a_slow_reader_makes_the_commands_wait_and_nothing_grow(
                 peak = max(peak, memory(process.pid))
     assert process.returncode == 0
     assert size > 20 * MIB - 10_000
-    assert peak - before < 40 * MIB  # what may be on its way and what waits to be folded
+    assert peak - before < 40 * MIB  # bytes in transit and bytes that wait to be folded
 
 
 RUNNING = "trap 'exit 9' INT; echo $$; sleep 600 & echo $!; while :; do sleep 0.02; done"

@@ -308,7 +308,7 @@ def read_until(descriptor: int, text: bytes) -> bytes:
         assert ready, f"{text!r} never came, but {seen!r}"
         try:
             seen += os.read(descriptor, 4096)
-        except OSError:  # EIO: nobody writes to the terminal any more
+        except OSError:  # EIO: no process writes to the terminal any more
             pytest.fail(f"the command ended before {text!r} came: {seen!r}")
     return seen
 

@@ -32,7 +32,7 @@ class Watched:
         return found
 
     def hears(self, text: str) -> None:
-        """Read what is told on stderr until a line has a text."""
+        """Read stderr until a line has a text."""
         assert self.process.stderr is not None
         while text not in (line := self.process.stderr.readline()):
             assert line, f"it ended without {text!r}"

@@ -1,4 +1,4 @@
-"""Runs that go on from a checkpoint: their result is that of a run which nobody has disturbed."""
+"""Runs that continue from a checkpoint give the result of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DATA = np.random.default_rng(3).normal(size=(500, 3))
 
 
 class Means(sapwood.Program):
-    """Moves a table by sums over the data; its arrays lie in memory by columns."""
+    """Moves a table by sums over the data; its arrays are stored by columns."""
 
     reduce: ClassVar = {"sums": "sum:reproducible"}
     inputs = ("x",)

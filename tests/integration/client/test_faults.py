@@ -175,13 +175,13 @@ def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nob
     stopped = course.before[junction]
     supervisor = embedded(course.cluster.session).supervisor
     kill = supervisor._spawner.kill
-    # As if it were on a machine that cannot be reached: nobody can kill it.
+    # As if it were on a machine that cannot be reached: the supervisor cannot kill it.
     monkeypatch.setattr(supervisor._spawner, "kill", lambda pid: pid != stopped and kill(pid))
     os.kill(stopped, signal.SIGSTOP)
     until(lambda: supervisor.places[junction].state.value == "lost")
     until(lambda: all(supervisor.places[rank].state.value == "ready" for rank in (1, 2)))
     os.kill(stopped, signal.SIGCONT)
-    until(lambda: changed(course) == {junction})  # it ended by itself, and was replaced
+    until(lambda: changed(course) == {junction})  # it ended without being killed, and was replaced
     assert course.finish()["sum"] == EXPECTED
     assert changed(course) == {junction}
     assert set(course.maps().values()) == {1}

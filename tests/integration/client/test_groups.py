@@ -222,7 +222,7 @@ def test_nobody_waits_for_an_agent_that_is_lost_for_good(
 def test_a_group_has_members_that_are_agents(standing: sapwood.Cluster) -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         standing.group([])
-    with pytest.raises(ConfigurationError, match="unknown agent"):
+    with pytest.raises(ConfigurationError, match="not an agent"):
         standing.submit_to(0, abs, 1)
 
 

@@ -1,4 +1,4 @@
-"""C3-AGENT: processes that somebody else starts become agents of a cluster."""
+"""C3-AGENT: processes that a user starts become agents of a cluster."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster() -> Iterator[sapwood.Cluster]:
 
 
 class Joining:
-    """``sapwood agent join`` in a process of its own."""
+    """``sapwood agent join`` in a separate process."""
 
     def __init__(self, line: str, log: Path) -> None:
         self.log = log
@@ -180,7 +180,7 @@ class Thread:
         self._there.set()
 
     def end(self) -> Any:
-        """What comes of it."""
+        """Return the outcome."""
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
         return self.outcome
@@ -204,7 +204,7 @@ def test_one_is_removed_and_the_line_lets_in_another(
     assert {cluster.submit(where).result(TIMEOUT)[0] for _ in range(20)} <= {1, 3, 4}
     (shown,) = cluster.invitations
     cluster.revoke_invitation(shown.id)
-    assert agents(cluster) == [1, 3, 4]  # who is in stays
+    assert agents(cluster) == [1, 3, 4]  # joined agents stay
     cluster.close()
     assert second.end() == "the session has ended"
 

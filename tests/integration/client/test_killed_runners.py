@@ -1,4 +1,4 @@
-"""Tasks, streams and filters whose runners somebody kills: what begins again, and what does not."""
+"""Tasks, streams and filters whose runners are killed: what restarts, and what does not."""
 
 from __future__ import annotations
 

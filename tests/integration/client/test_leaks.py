@@ -1,4 +1,4 @@
-"""What processes that end leave mapped or open at those that go on: nothing that adds up."""
+"""Ended processes leave nothing mapped or open in others that adds up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Held:
 
     Attributes:
         mapped: Inodes of the blocks that it maps.
-        blocks: Inodes of those that it has open, and so keeps from being free.
+        blocks: Inodes of the blocks that it has open, which are not freed therefore.
         descriptors: How many files it has open.
     """
 
@@ -72,14 +72,14 @@ class Large(sapwood.Program):
 
 
 class Grove:
-    """A cluster whose processes are killed; it says what those hold that go on."""
+    """A cluster whose processes are killed; it reports what the survivors hold."""
 
     def __init__(self, cluster: sapwood.Cluster, until: Until) -> None:
         self.cluster = cluster
         self.supervisor = embedded(cluster.session).supervisor
         self._until = until
         here = Held(os.getpid())
-        self._earlier = here.mapped  # by tests before, whose values are still there
+        self._earlier = here.mapped  # by earlier tests, whose values still exist
         self._most = max(
             DESCRIPTORS, here.descriptors + 10
         )  # fixtures of this process may have some
@@ -102,7 +102,7 @@ class Grove:
         return self.supervisor.places[rank].pid
 
     def holds_only_the_living(self) -> bool:
-        """Whether somebody has all open that is mapped, and nobody has much open."""
+        """Whether each mapped block is open in a process, and no process has many open."""
         held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.supervisor.places))]
         there = self._earlier.union(*(one.blocks for one in held))
         return all(one.mapped <= there and one.descriptors <= self._most for one in held)

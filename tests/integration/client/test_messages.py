@@ -243,7 +243,7 @@ def test_large_messages_without_shared_memory_tell_their_progress(
     sending.result(PATIENCE)
     done.result(PATIENCE)
     moving = cluster.send_later(2, np.zeros(10_000_000))
-    assert moving.progress() == (0, 0)  # nobody wants it yet
+    assert moving.progress() == (0, 0)  # no agent receives it yet
     moving.cancel()
     with pytest.raises(CancelledError):
         moving.result(PATIENCE)

@@ -238,7 +238,7 @@ def test_impossible_numbers_of_agents_are_refused(agents: int) -> None:
     ],
 )
 def test_an_interpreter_that_is_not_there_is_refused(section: ClusterSettings) -> None:
-    with pytest.raises(ConfigurationError, match="/nowhere/python is no program"):
+    with pytest.raises(ConfigurationError, match="/nowhere/python is not a program"):
         sapwood.local(2, settings=Settings(cluster=section))
 
 

@@ -129,7 +129,7 @@ def test_a_filter_keeps_state_between_waves(cluster: sapwood.Cluster) -> None:
     with cluster.stream("echo", reduce=Running) as stream:
         assert [total(stream, value) for value in (3, 7, 2)] == [3, 7, 7]
     with cluster.stream("echo", reduce=Running) as stream:
-        assert total(stream, 1) == 1  # a stream has filters of its own
+        assert total(stream, 1) == 1  # a stream has its own filters
 
 
 @pytest.mark.row("C2-RED")

@@ -1,4 +1,4 @@
-"""Streams at their limits: what is too large, too late, or asked for wrongly."""
+"""Streams at their limits: values that are too large or too late, and wrong requests."""
 
 from __future__ import annotations
 

@@ -52,7 +52,9 @@ def wait_for_it(folder: str) -> int:
 def test_a_wave_goes_on_without_who_is_lost(
     cluster: sapwood.Cluster, until: Until, lost: int, tmp_path: Path
 ) -> None:
-    gone = [lost] if cluster.session.tree.is_agent(lost) else []  # what is below a junction lives
+    gone = (
+        [lost] if cluster.session.tree.is_agent(lost) else []
+    )  # agents below a lost junction survive
     with cluster.stream(wait_for_it, reduce="sum", on_loss="partial") as stream:
         assert total(stream, "") == 4
         wave = stream.broadcast(str(tmp_path))

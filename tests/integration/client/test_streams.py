@@ -111,7 +111,7 @@ def test_an_answer_can_be_waited_for(cluster: sapwood.Cluster, sync: str | float
                 np.testing.assert_array_equal(result.total["values"], np.arange(4.0) * number * 4)
                 assert result.total["n"] == 4
         if sync != "none":
-            assert list(stream.waves(TIMEOUT)) == []  # nobody is told twice
+            assert list(stream.waves(TIMEOUT)) == []  # each agent is notified once
     with pytest.raises(ClosedError):
         stream.exchange(1.0)
 

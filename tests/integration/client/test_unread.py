@@ -1,4 +1,4 @@
-"""Who does not read slows agents down, loses nothing, and cannot wait for ever."""
+"""A client that does not read slows agents down, loses nothing and cannot wait for ever."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_new_version_gets_a_new_process(
     new = sapwood.load_program(folder / "p.py")
     assert number(new) == 2
     second = cluster.submit(libraries).result(PATIENCE)
-    assert number(old) == 1  # whoever has the old version may go on with it
+    assert number(old) == 1  # a holder of the old version may continue to use it
     third = cluster.submit(libraries).result(PATIENCE)
     assert [len(found) for _, found in (first, second, third)] == [1, 1, 1]
     assert len({pid for pid, _ in (first, second, third)}) == 3

@@ -1,4 +1,4 @@
-"""C3-TOPO: what is predicted of a wave is what places count."""
+"""C3-TOPO: the predicted cost of a wave equals the counted one."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_crash_names_function_and_line(
     text = symbolise(done.stderr, built.debug_files)
     for line in lines:
         assert line in text
-    if status == -11:  # abort() and raise() have frames of their own in the C library
+    if status == -11:  # abort() and raise() have frames in the C library
         assert lines[0] in text.splitlines()[0]
 
 

@@ -93,7 +93,7 @@ class P(Program):
 def interface(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Interface:
-    """What is discovered in both sources, built once by each compiler."""
+    """The interface discovered in both sources, built once by each compiler."""
     c, cpp = request.param
     if not (shutil.which(c) and shutil.which(cpp)):
         pytest.skip(f"{c} and {cpp} are not on this machine")

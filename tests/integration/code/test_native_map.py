@@ -146,7 +146,7 @@ POINTS = {"points": np.zeros((5, 3), np.uint8)}
 @pytest.mark.parametrize(
     ("change", "state", "arrays", "error", "named"),
     [
-        ({"reduce": {"sum": "sum"}}, GOOD, POINTS, ProgramError, "field sum is no output"),
+        ({"reduce": {"sum": "sum"}}, GOOD, POINTS, ProgramError, "field sum is not an output"),
         (
             {"reduce": {"sums": "sum"}},
             GOOD,

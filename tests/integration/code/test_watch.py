@@ -60,7 +60,7 @@ def test_an_edit_builds_the_new_version_in_the_background(
     second = watch.wait(2, PATIENCE)
     assert answer(second) == 2
     assert first.hash != second.hash
-    assert answer(first) == 1  # whoever has the old version keeps it
+    assert answer(first) == 1  # a holder of the old version keeps it
 
 
 @pytest.mark.row("A-CODE-2")
@@ -70,7 +70,7 @@ def test_every_way_of_editing_is_seen(watch: Watch, folder: Path, edit: Edit, wa
     if way == "replace":  # as editors do that must not lose a file
         edit(folder / "a.c", source(2))
     elif way == "in place":
-        with (folder / "a.c").open("r+") as file:  # as long as before: nobody sees a half of it
+        with (folder / "a.c").open("r+") as file:  # as long as before: no reader sees a half of it
             file.write(source(2))
     elif way == "header":
         edit(folder / "extra.h", "#define EXTRA 1\n")

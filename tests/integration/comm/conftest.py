@@ -1,4 +1,4 @@
-"""Trees of places in processes of their own, over real sockets."""
+"""Trees of places in separate processes, over real sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place_of(address: str) -> tuple[str, int]:
 
 
 class Proxy:
-    """Passes bytes on between a listener and who connects, until it is told to cut them off.
+    """Passes bytes on between a listener and a connecting place, until the test cuts them off.
 
     Args:
         address: Where to listen.
@@ -104,7 +104,7 @@ class Nursery:
     """What forks the places of a tree, and hears of their ends.
 
     Args:
-        places: What each of them is told.
+        places: The configuration of each place.
     """
 
     def __init__(self, places: Sequence[Options]) -> None:

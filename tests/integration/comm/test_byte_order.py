@@ -1,6 +1,6 @@
 """A-DATA-2: a peer whose processor has the other byte order, written from the protocol's document.
 
-The peer packs and unpacks by itself, and whatever it holds is big-endian. What it sends are the
+The peer has its own packing, and whatever it holds is big-endian. What it sends are the
 values that it got: byte order and places of arrays are said on the wire, and nothing else there
 depends on a processor.
 """
@@ -163,7 +163,7 @@ def test_arrays_of_every_type_come_back_as_they_were(array: Array) -> None:
     found, _ = through_peer(array)
     assert same(native(found), native(array))
     assert found.dtype == array.dtype.newbyteorder(">")
-    there, _ = through_peer(found)  # what is big-endian here travels as it is
+    there, _ = through_peer(found)  # a big-endian array here travels as it is
     assert same(there, found)
 
 
@@ -215,7 +215,7 @@ COMPUTED = (
 
 
 def reduced(kind: str, parts: list[Array], foreign: set[int]) -> Any:
-    """Reduce contributions over two junctions; some places are those of the peer."""
+    """Reduce contributions over two junctions; some places belong to the peer."""
 
     def sent(value: Any, place: int) -> Any:
         if place in foreign:

@@ -20,7 +20,7 @@ from sapwood.comm.payload import Payload
 
 PATIENCE = 60.0
 GRACE = 20.0
-"""Seconds for which a broken link may go on where the end of a process is to be known before."""
+"""Seconds for which a broken link may stay where the end of a process is to be known before."""
 
 MEGABYTE = 2**20
 
@@ -44,7 +44,7 @@ def answers(grove: Any) -> dict[int, list[int]]:
 @pytest.mark.row("A-ACT-5")
 @pytest.mark.parametrize("kind", ["unix", "tls"])
 def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str) -> None:
-    """Junctions and agents on addresses of their own; over TCP each shows a certificate."""
+    """Junctions and agents on separate addresses; over TCP each shows a certificate."""
     grove = plant_grove(kind, 4, 2)
     for size in (3, 300_000):
         array = np.arange(size, dtype="f8")

@@ -1,4 +1,4 @@
-"""A-ACT-5: a transport of somebody else, installed as a package of its own."""
+"""A-ACT-5: a third-party transport, installed as a separate package."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ root.close(); child.close(); listener.close()
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the example into a folder of its own."""
+    """Install the example into a separate folder."""
     folder = tmp_path_factory.mktemp("installed")
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--target", str(folder)]
     command = [sys.executable, "-m", "pip", "install", *options, str(EXAMPLE)]

@@ -72,7 +72,7 @@ def test_a_wave_enters_each_file_once_on_its_way_down_and_once_on_its_way_up() -
         network.run()
     assert passages(lambda: network.broadcast(1, {"x": 1})) == WAY
     # Down through junctions, at agents, up again, and the total at the root: the same way each
-    # time. What a place sends leaves from where its bytes came in, and nobody is called back.
+    # time. What a place sends leaves from where its bytes came in, and nothing is called back.
     assert passages(network.run) == WAY
     assert len(network.observed(ev.WaveCompleted)) == 3
     assert network.nodes[ROOT].streams[1].waves == {}

@@ -1,4 +1,4 @@
-"""Nodes through Dask: a scheduler and two workers, each at an address of its own."""
+"""Nodes through Dask: a scheduler and two workers, each at its own address."""
 
 from __future__ import annotations
 

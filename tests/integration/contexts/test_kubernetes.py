@@ -33,7 +33,7 @@ from .kubernetes_api import Job, KubernetesApi
 pytestmark = [
     pytest.mark.row("D-5"),
     pytest.mark.timeout(180),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl"),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing"),
 ]
 
 

@@ -24,7 +24,7 @@ import os, signal, sys
 from functools import partial, wraps
 
 def entry(run):
-    # What is assembled is the call itself.
+    # The call itself is assembled.
     return wraps(run)(lambda *who: partial(run, *who))
 
 @entry

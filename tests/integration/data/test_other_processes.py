@@ -81,13 +81,13 @@ def test_only_the_slice_of_a_large_file_is_mapped(tmp_path: Path) -> None:
         assert read_elsewhere(published.ref(2**22 - 10, 2**22))["sums"] == {"data": 128}
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only the superuser can become another user")
 def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.ones(3))
     path.chmod(0)
     tmp_path.chmod(0o755)
-    # The modules are imported before the user changes: nobody may read this installation.
+    # The modules are imported before the user changes: others may not read this installation.
     code = (
         "import os, sys\n"
         "import sapwood.data.sources as sources, sapwood.data.codecs.npy, difflib\n"

@@ -101,7 +101,7 @@ def test_persistent_data_are_read_once_and_again_by_a_new_agent(folder: Path) ->
             assert first > 0
             assert second == 0
             file = folder / "0.parquet"
-            file.write_bytes(file.read_bytes() + b"x")  # nobody reads it again
+            file.write_bytes(file.read_bytes() + b"x")  # it is not read again
             assert read(cluster.run(Sums, points, chunk=1000)) == [0, 0]
         assert points.released
         with pytest.raises(ClosedError, match="was released"):

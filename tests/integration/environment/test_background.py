@@ -18,7 +18,7 @@ with open(sys.argv[1], "rb") as fifo:
     fifo.read()
 os.write(int(sys.argv[-1]), b'{"pid": %d}\\n' % os.getpid())
 """
-"""Is ready when somebody has written to a named pipe."""
+"""Is ready when the test has written to a named pipe."""
 
 
 def test_who_waits_for_it_is_told_for_how_long(tmp_path: Path) -> None:

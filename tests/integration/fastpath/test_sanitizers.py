@@ -19,7 +19,7 @@ TESTS = ("tests/unit/fastpath", "tests/integration/fastpath/calls")
 pytestmark = [
     pytest.mark.nightly,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is missing"),
 ]
 
 

@@ -209,7 +209,7 @@ def test_votes_after_returns(collection: ctypes.CDLL, random: np.random.Generato
     x[: n // 2] = np.maximum(x[: n // 2], 6)
     ballot = np.zeros(n, np.uint32)
     some, every, count = (np.zeros_like(x) for _ in range(3))
-    for _ in range(2):  # what was written last must not count
+    for _ in range(2):  # the last call's values must not count
         run(collection.votes_late_run, x, ballot, some, every, count, n)
     for i in range(n):
         warp, block = x[i // 32 * 32 :][:32], x[i // 128 * 128 :][:128]

@@ -1,4 +1,4 @@
-"""Copies and launches that a CUDA program makes by itself are in the statistics of its run."""
+"""Copies and launches that a CUDA program makes are in the statistics of its run."""
 
 from __future__ import annotations
 

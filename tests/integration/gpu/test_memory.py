@@ -249,7 +249,7 @@ def test_a_call_fails_although_the_function_asks_for_no_error(folder: Path) -> N
             opened.call("shifted", [np.ones(200, np.float32)], {})
         assert "wrote to byte 800 of the 800 bytes that cudaMalloc gave" in caught.value.what
         assert "shifted.cu:11; the last kernel was shift" in caught.value.what
-        # The error is told once: the library goes on.
+        # The error is reported once: the library remains usable.
         found = opened.call("shifted", [np.arange(50, dtype=np.float32)], {})
         np.testing.assert_array_equal(found["y"][1:], np.arange(49))
     finally:

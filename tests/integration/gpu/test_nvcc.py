@@ -47,8 +47,8 @@ needs_nvrtc = pytest.mark.skipif(NVRTC is None, reason="NVRTC is not installed")
 @needs_nvcc
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_is_patched_for_the_cpu_compiles_for_a_gpu(source: Path, tmp_path: Path) -> None:
-    # nvcc reads all of it and reports mistakes of the host's part, too; only g++'s work is spared,
-    # and that of the optimisers.
+    # nvcc reads all of it and reports mistakes of the host's part, too; only g++ and the
+    # optimisers are skipped.
     command = [str(NVCC), "-std=c++17", "-arch=sm_90", "-w", "-cubin", str(source)]
     command += ["-Xcicc", "-O0", "-Xptxas", "-O0"]
     cubin = tmp_path / "out.cubin"

@@ -57,7 +57,7 @@ class Cli:
         return done.stderr if status else done.stdout
 
     def run_apart(self, *words: str, status: int = 0) -> str:
-        """The same in a process of its own."""
+        """The same in a separate process."""
         done = subprocess.run(
             [sys.executable, "-m", "sapwood", *words],
             env=self.environment,
@@ -74,7 +74,7 @@ class Cli:
         return json.loads(self.run(*words, "--json"))
 
     def up(self) -> Any:
-        """Start a cluster with no node of its own; return what `sapwood up` says."""
+        """Start a cluster whose head is not a node; return what `sapwood up` says."""
         return self.json("up", "--listen", "127.0.0.1:0", "--no-node")
 
     def join(self, line: str, label: str, *before: str) -> subprocess.Popen[str]:
@@ -135,7 +135,7 @@ class Cli:
 
 @pytest.fixture
 def own_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
-    """The command line; what is up at the end of the test is ended."""
+    """The command line; heads that run at the end of the test are stopped."""
     made = Cli(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", made.environment["XDG_STATE_HOME"])
     yield made

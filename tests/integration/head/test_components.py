@@ -1,4 +1,4 @@
-"""Components of nodes and of the head: stopped, restarted, killed, and what goes on meanwhile."""
+"""Components of nodes and of the head: stopped, restarted, killed, and what keeps running."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .conftest import PATIENCE, Cli, Until
 EXAMPLE = Path(__file__).parents[3] / "examples" / "component"
 
 MOODY = '''
-"""A component that does what the test wants: what fails, and a process of its own."""
+"""A component that does what the test wants: it fails, or starts a process."""
 import os, subprocess
 from pathlib import Path
 from sapwood.environment.lifecycle import State
@@ -152,10 +152,10 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
         before = nodes()["n1"].activity
         assert before is not None
         (session,) = before.sessions
-        # A zygote is killed: its session begins again there.
+        # A zygote is killed: its session restarts there.
         os.kill(session.zygote.pid, signal.SIGKILL)
         assert stream.broadcast(-2).result(PATIENCE).total == 8
-        # The component restarts: the processes end, and begin again.
+        # The component restarts: the processes end and restart.
         shown = own_cli.run("node", "restart", "zygotes", "--node", "n1")
         assert shown.splitlines()[1].split()[:3] == ["n1", "zygotes", "ready"]
         assert stream.broadcast(-3).result(PATIENCE).total == 12
@@ -232,7 +232,7 @@ def test_components_of_the_head_restart_while_it_works(
     assert act("service", ComponentAction.RESTART, "head").state == "ready"
     second = Path(find_head().socket)
     assert not first.exists()
-    # Somebody cleans the folder with the socket: there is another one soon.
+    # A user deletes the folder with the socket: there is another one soon.
     shutil.rmtree(second.parent)
     until(lambda: find_head().socket != str(second))
     until(lambda: component("head", "service").restarts == 1)
@@ -251,7 +251,7 @@ def test_components_of_the_head_restart_while_it_works(
     assert act("authority", ComponentAction.START, "head").state == "ready"
     assert joining.stdout is not None
     assert joining.stdout.readline().startswith("joined as n1")
-    # All components of all nodes and of the head are ready: that is told, with its time.
+    # All components of all nodes and of the head are ready: the status says so, with its time.
     until(lambda: component("head", "tree").state == "ready")
     assert 0 < (status_of("default").ready_seconds or 0.0) < PATIENCE
     parts = nodes()["n1"].components
@@ -284,7 +284,7 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     until(lambda: int((moody / "pid").read_text()) != pid)
     until(lambda: view("moody").works)
     assert view("moody").restarts == 1
-    # It fails again and again: it is given up, and the node goes on.
+    # It fails again and again: it is given up, and the node keeps running.
     (moody / "fail").touch()
     until(lambda: view("moody").state == "stopped")
     assert view("moody").reason == "given up: RuntimeError: told to"
@@ -293,7 +293,7 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     assert own_cli.states() == {"n1": "ready"}
     own_cli.run("node", "start", "moody", status=5)
     until(lambda: view("moody").state == "stopped")
-    # The cause is gone: a user starts it again. With the last one, all are ready, and are told.
+    # The cause is gone: a user starts it again. With the last one, all are ready.
     (moody / "fail").unlink()
     assert act("moody", ComponentAction.START, "n1").state == "ready"
     owned = int((moody / "pid").read_text())

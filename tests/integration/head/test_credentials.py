@@ -84,7 +84,7 @@ PATIENCE = 30.0
 
 
 class UpHead:
-    """A head in this process, with two nodes of its own, and ways to it."""
+    """A head in this process, with two nodes, and ways to it."""
 
     def __init__(self, folder: Path) -> None:
         configuration = load_configuration(
@@ -564,8 +564,8 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     foreign = up.issue(*rights)
     others = [
         up.issue(*rights, subject="bob"),
-        foreign.attenuate(subject="ann"),  # which anybody may write
-        foreign.attenuate(session="anns"),  # likewise: what narrows gives nothing
+        foreign.attenuate(subject="ann"),  # any holder may add this
+        foreign.attenuate(session="anns"),  # likewise: narrowing grants nothing
         up.issue(*rights, subject="ann", session="other"),
         up.issue(*rights, user="bob", session="anns"),
     ]

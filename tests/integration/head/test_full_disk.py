@@ -1,4 +1,4 @@
-"""A head whose disk is full: it says so, goes on, and does what it can."""
+"""A head whose disk is full: it says so, keeps running, and does what it can."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fill(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.nightly  # it starts much; that the store says so is a test of its own
+@pytest.mark.nightly  # it starts much; another test covers the report of the store
 def test_a_head_whose_disk_is_full_goes_on(small_state: Path, own_cli: Cli) -> None:
     head: Any = own_cli.up()
     line = own_cli.json("token", "create", "--uses", "2")["text"]
@@ -53,7 +53,7 @@ def test_a_head_whose_disk_is_full_goes_on(small_state: Path, own_cli: Cli) -> N
     with sapwood.connect(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
     assert "full" in own_cli.run("node", "remove", "one", status=5)
-    assert own_cli.states() == {"one": "ready"}  # it could come again, as nothing was noted
+    assert own_cli.states() == {"one": "ready"}  # it could come again, because nothing was recorded
     large.unlink()
     own_cli.join(own_cli.json("token", "create")["text"], "two")
     assert "one is removed" in own_cli.run("node", "remove", "one")

@@ -241,7 +241,7 @@ def test_the_next_head_gives_a_session_new_processes(
         assert stream.exchange(-1).total == 4
         before = {place.rank: place.pid for place in cluster.session.places()}
         os.kill(own_head["pid"], signal.SIGKILL)
-        os.kill(before[2], signal.SIGKILL)  # nobody can begin another one yet
+        os.kill(before[2], signal.SIGKILL)  # no head can start another one yet
         until(lambda: not cluster.session.places([2])[0].is_ready)
         again = own_cli.json("up", "--no-node")
         assert again["places"] == own_head["places"]  # where nodes and sessions look for it
@@ -357,7 +357,7 @@ def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None
     two.send_signal(signal.SIGSTOP)  # it does not hear that it is removed
     cli.run("node", "remove", "two")
     two.send_signal(signal.SIGCONT)
-    assert two.wait(PATIENCE) in {0, 7}  # it may find that it was told, or ask again
+    assert two.wait(PATIENCE) in {0, 7}  # it may find that it was notified, or ask again
     assert two.stdout is not None
     assert "was removed" in two.stdout.read()
 
@@ -382,7 +382,7 @@ def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> No
 
 @pytest.mark.nightly
 def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
-    """Errors are those of the foreground, and the name is that which the head gave."""
+    """Errors equal those in the foreground, and the head chooses the name."""
     del head
     line = cli.json("token", "create", "--uses", "9")["text"]
     for label in ("one", "one"):
@@ -400,7 +400,7 @@ def test_what_a_node_in_the_background_says(cli: Cli, head: Any) -> None:
 def test_modules_of_the_current_folder_are_not_run(
     own_cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever may write in a folder cannot have their code run by a head that begins there."""
+    """A user who may write in a folder cannot make a head that starts there run their code."""
     (tmp_path / "sapwood").mkdir()
     (tmp_path / "sapwood/__init__.py").write_text("raise SystemExit('not this one')")
     (tmp_path / "sapwood/__main__.py").touch()
@@ -425,14 +425,14 @@ def test_a_store_with_something_else_in_it_is_named(own_cli: Cli) -> None:
 
 @pytest.mark.nightly
 def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_path: Path) -> None:
-    """Where it cannot reach that one it reaches the root, and people are told."""
+    """Where it cannot reach that one it reaches the root, and the status says so."""
     cli.join(head["join"], "one")
     cli.join(head["join"], "two")
     shape = tmp_path / "tree.toml"
     shape.write_text('one = ["two"]\n')
 
     def parents_where(listen: str, said: str) -> list[int]:
-        """Return where junctions are attached, once people were told of it."""
+        """Return where junctions are attached, once the command has reported it."""
         nodes = NodeSettings(topology=f"file:{shape}", node_listen=listen)
         with sapwood.connect(agents=4, settings=Settings(nodes=nodes)) as cluster:
             router, tree = embedded(cluster.session).host.node.router, cluster.session.tree
@@ -442,7 +442,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
             placed = [router.placed(rank) for rank in tree.junctions]
             return [one.parent for one in placed if one is not None]
 
-    # A node that listens goes on doing so: the address that is none of its own comes first.
+    # A node that listens keeps listening: the address that is not its own comes first.
     told = "two reaches the root instead of one, which it cannot reach: rank 6"
     assert parents_where("192.0.2.1:0", told) == [0, 0]
     assert parents_where("127.0.0.1:0", "") == [0, 5]
@@ -450,7 +450,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
 
 @pytest.mark.nightly
 def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits as long as somebody works there, and status is answered meanwhile."""
+    """Each waits as long as a session works there, and status is answered meanwhile."""
     monkeypatch.setattr("sapwood.head.head.SLOW_CALLS", 1)
     monkeypatch.setattr("sapwood.head.removals.REMOVALS", 1)
     settings = Settings()

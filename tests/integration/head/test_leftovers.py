@@ -1,4 +1,4 @@
-"""Nothing is left of a cluster: not when it is told to end, nor when all of it was killed."""
+"""Nothing is left of a cluster: neither after `sapwood down` nor when all of it was killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sockets(cli: Cli) -> list[str]:
 def test_nothing_is_left_after_down_nor_after_a_crash(
     own_cli: Cli, until: Until, tmp_path: Path
 ) -> None:
-    """Processes, sockets, folders of sessions, shared memory; with a session that nobody ended."""
+    """Processes, sockets, folders of sessions, shared memory; with a session that was not ended."""
     cli = own_cli
     cli.environment["XDG_RUNTIME_DIR"] = str(tmp_path / "run")
     (tmp_path / "run").mkdir(mode=0o700)

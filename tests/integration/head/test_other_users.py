@@ -44,7 +44,7 @@ shift 4 && export LD_LIBRARY_PATH=/mnt/python/lib PYTHONPATH=/mnt/source:/mnt/pa
 export SECRET=of-the-daemon && umask 077 &&
 exec $AS /mnt/python/bin/python3 "$@"
 """
-"""Runs Sapwood, in a view of the files of its own, where all users can read it."""
+"""Runs Sapwood in a separate view of the files, where all users can read it."""
 
 
 NEIGHBOUR = """\
@@ -233,7 +233,7 @@ def test_commands_run_as_the_user_whatever_the_front_end_says(
 
 @pytest.fixture
 def as_nobody(node: Node, nobodys: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """The command line on another machine, of somebody with that credential."""
+    """The command line on another machine, of a user with that credential."""
 
     def run(*words: str, status: int = 0) -> str:
         with monkeypatch.context() as patch:

@@ -82,7 +82,7 @@ def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_pat
     said = two.json("stage", "put", str(tool), str(tree), str(large))["staged"]
     assert [one["name"] for one in said] == ["tool", "mesh", "large"]
     assert all(one["nodes"] == ["n1", "n2"] for one in said)
-    # Little goes to both of them from here; what is large goes to one, which passes it on.
+    # A small file goes to both of them from here; a large one to one, which passes it on.
     assert [one["sent"] for one in said[:2]] == [2 * tool.stat().st_size, 100_000]
     assert [one["passed_on"] for one in said] == [0, 100_000, 5_000_000]
     assert said[2]["sent"] == 5_000_000

@@ -1,4 +1,4 @@
-"""What is seen of a cluster: links, why a node is not there, what runs, and what was logged."""
+"""The status of a cluster: links, why a node is missing, sessions and runs, and logs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ socket.send_fds(way, [b"."], [port.fileno()])
 
 @pytest.fixture
 def elsewhere() -> Iterator[tuple[str, ...]]:
-    """Words that run a command in a network of its own, where nothing can be reached."""
+    """Words that run a command in a separate network, where nothing can be reached."""
     name = f"swstatus{os.getpid()}"
     if os.geteuid() != 0 or None in (shutil.which("ip"), shutil.which("ss")):
         pytest.skip("a network namespace needs root and the programs ip and ss")
@@ -65,7 +65,7 @@ def listening_elsewhere(port: str, elsewhere: tuple[str, ...]) -> socket.socket:
 
 @contextmanager
 def slow_way(place: str, elsewhere: tuple[str, ...]) -> Iterator[None]:
-    """Let a place be reached from elsewhere, at the same address, but slowly."""
+    """Make an address reachable from elsewhere, but slowly."""
     host, _, port = place.rpartition(":")
     loop = asyncio.new_event_loop()
 
@@ -219,7 +219,7 @@ def test_why_a_node_is_not_there_is_said(
     with sapwood.connect(agents=2) as cluster:  # on what is there
         assert len(cluster.agents) == 2
     (left_out,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
-    assert "node=n1 " in left_out  # and not n2, which somebody has removed
+    assert "node=n1 " in left_out  # and not n2, which was removed
     killed = nodes()["n1"]
     assert killed.link is None
     assert killed.record.reason

@@ -25,7 +25,7 @@ from sapwood.nodes.joining import JOIN_PROTOCOL
 from .conftest import PATIENCE, Cli, Until
 
 SILENT = 300
-"""Peers that connect, and then say nothing: half of them not even a word of TLS."""
+"""Peers that connect and then say nothing: half of them not even a TLS greeting."""
 
 WRONG_BY = 3000
 """Seconds by which the clock of a machine is wrong: 50 minutes."""

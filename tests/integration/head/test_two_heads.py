@@ -142,7 +142,7 @@ def heads(three: list[Member], tmp_path: Path, until: Until) -> Iterator[TwoHead
 
 
 class Waves:
-    """Exchanges waves all the time on a thread of its own.
+    """Exchanges waves all the time on a separate thread.
 
     Attributes:
         longest: Seconds of the longest wave.
@@ -192,7 +192,7 @@ def replaced(cluster: Any, rank: int, until: Until) -> None:
 def test_the_second_head_serves_when_the_first_is_killed(
     heads: TwoHeads, until: Until, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    """Sessions go on all the time, and have their nodes again by the second head."""
+    """Sessions keep running all the time, and have their nodes again by the second head."""
     with heads.connect(agents=2) as cluster, Waves(cluster, 2) as waves:
         until(lambda: waves.count > 5)
         os.kill(heads.serving["pid"], signal.SIGKILL)
@@ -288,7 +288,7 @@ def listens(place: str) -> bool:
 
 @pytest.mark.nightly
 def test_no_head_serves_without_etcd(heads: TwoHeads, three: list[Member], until: Until) -> None:
-    """Most members are away; the waves of a session go on, and one head serves afterwards."""
+    """Most members are away; the waves of a session continue, and one head serves afterwards."""
     with heads.connect(agents=2) as cluster, Waves(cluster, 2) as waves:
         for member in three[:2]:
             member.stop()

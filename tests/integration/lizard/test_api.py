@@ -432,7 +432,7 @@ def test_who_has_no_token_gets_nothing(server: Asked) -> None:
         assert "www-authenticate" in answer.headers
     page = {"origin": "http://example.org"}
     assert server.http.get("/shutdown", headers=page).status_code == 403
-    assert server.post("/programs", name="x").status_code == 400  # it is still there
+    assert server.post("/programs", name="x").status_code == 400  # it still exists
 
 
 ROUTES = (
@@ -596,7 +596,7 @@ def test_a_client_runs_c_extensions_over_rows(client: Asked) -> None:
     folder = EXAMPLES / "kmeans_extension"
     checksum = client.register(folder)["result"]["checksum"]
     rows = [[0.0, 0.0], [1.0, 1.0], [0.0, 0.2], [1.0, 0.8]]
-    # 40 rows of a dataset of 210: the parameters are those of the whole.
+    # 40 rows of a dataset of 210: the parameters describe the whole.
     inputs = {"global_params_enc": [210, 2, 2, 10, 1e-9], "dataset_enc": [40, rows * 10]}
     assert client.event(f"/runtimes/{checksum}/1", **inputs)["status"] == "success"
     event = client.event(

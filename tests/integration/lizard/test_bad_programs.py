@@ -1,4 +1,4 @@
-"""What is wrong with a program is said when it is registered."""
+"""Faults of a program are reported when it is registered."""
 
 from collections.abc import Callable
 from pathlib import Path

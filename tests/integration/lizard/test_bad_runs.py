@@ -1,4 +1,4 @@
-"""What is wrong with a program and cannot be seen at registration ends its run; never a result."""
+"""A fault that cannot be seen at registration ends the run; there is never a result."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +135,7 @@ IN_C: dict[str, RunCase] = {
         r"byte 24 of the 24 bytes that cudaMallocManaged gave at \S*kernel.cu",
     ),
 }
-"""What is wrong in C; Python may write beside what C has allocated, too."""
+"""Faults in C; Python may also write beside memory that C has allocated."""
 
 TREE = (3, 0)
 
@@ -208,7 +208,7 @@ def test_a_failure_of_one_run_is_not_that_of_the_next(
     copy_of: CopyFunction,
     outcome: Callable[..., RunOutcome],
 ) -> None:
-    # The device of a CPU node stays broken after a failed assertion, as that of a GPU does.
+    # The device of a CPU node stays broken after a failed assertion, like a GPU.
     folder = copy_of("column_sums", FAULTY)
     good = {"dims": 3, "input_file": str(folder / "points.csv")}
     cluster = make_cluster(1)

@@ -145,7 +145,7 @@ from lizard import runtime_helper
 seconds = runtime_helper.run_using_runner_module(
     'lizard.column_sums.runner',
     {'dims': 3, 'max_iterations': 10, 'input_file': 'lizard/column_sums/points.csv'},
-    'http://localhost:1',  # nobody listens there
+    'http://localhost:1',  # no server listens there
     CHECKSUM)
 print(0 < seconds < 60)
 """

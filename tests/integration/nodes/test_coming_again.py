@@ -61,7 +61,7 @@ def test_a_certificate_is_for_one_place(second: ControlTree) -> None:
 def test_a_node_whose_answer_got_lost_asks_again(
     second: ControlTree, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    """It gets its place, which no process took; what was answered before is void."""
+    """It gets its place, which no process took; earlier answers are void."""
     first = ask(second, "n7-1.grove")
     found: list[JoinAnswer] = []
 
@@ -124,7 +124,7 @@ def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) ->
 
 
 def test_a_node_that_was_lost_too_often_gets_another_place(second: ControlTree) -> None:
-    """Who is given up and comes again is a node like those that come for the first time."""
+    """A node that is given up and comes again is treated like a new one."""
     first = ask(second, "n7-1.grove")
     places = second.session.supervisor.places
 

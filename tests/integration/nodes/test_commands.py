@@ -188,7 +188,7 @@ def test_a_node_that_is_not_there_gets_no_input(commands: Commands) -> None:
 
 
 def test_what_nobody_takes_waits_in_the_pipe(commands: Commands) -> None:
-    """A command that writes without end gets no further than the window while nobody listens."""
+    """A command that writes without end stops at the window while its output is unread."""
     script = "import os\nwhile True: os.write(1, bytes(65536)); os.write(2, b'.')"
     with commands.start(["python3", "-c", script]) as running:
         total = dict.fromkeys(commands.names, 0)
@@ -196,7 +196,7 @@ def test_what_nobody_takes_waits_in_the_pipe(commands: Commands) -> None:
             event = running.next(PATIENCE)
             assert isinstance(event, NodeOutput)
             total[event.node] += len(event.data)
-    assert running.is_over is False  # it was killed; nobody asks for the rest
+    assert running.is_over is False  # it was killed; the rest is not requested
 
 
 def test_two_megabytes_arrive_whole_and_in_order(commands: Commands) -> None:

@@ -1,4 +1,4 @@
-"""Processes of nodes that are killed or stopped: what comes back, what goes on, what is left."""
+"""Processes of nodes that are killed or stopped: what returns, what continues, what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A head that begins with no node: machines join by themselves, and leave for good."""
+"""A head that starts without nodes: machines join it, and leave for good."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_session_needs_a_node(head: Head) -> None:
 
 @pytest.mark.timeout(240)
 def test_agents_of_a_node_that_is_removed_begin_on_the_others(head: Head, until: Until) -> None:
-    """A stream goes on with the same ranks; whoever asked them meanwhile is answered or told."""
+    """A stream continues with the same ranks; requests made meanwhile are answered or fail."""
     for _ in range(3):
         head.join()
     until(lambda: list(head.nodes()) == [1, 2, 3])

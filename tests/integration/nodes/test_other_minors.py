@@ -1,4 +1,4 @@
-"""Nodes whose Python has another minor version than that of the front end."""
+"""Nodes whose Python has another minor version than the client's."""
 
 from __future__ import annotations
 

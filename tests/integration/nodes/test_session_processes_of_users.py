@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folde
 
 
 class RecordingSpawner:
-    """Notes what it is told."""
+    """Records its calls."""
 
     pid = 0
 

@@ -156,7 +156,7 @@ def test_messages_and_groups_reach_every_machine(standing: sapwood.Cluster) -> N
 
 
 class Caller:
-    """Somebody who connects to the port of a junction and says a greeting."""
+    """A peer that connects to the port of a junction and sends a greeting."""
 
     def __init__(self, credentials: Credentials, protocol: str) -> None:
         self.loop = Reactor()
@@ -168,7 +168,7 @@ class Caller:
         self._connection: Connection | None = None
 
     def call(self, address: str, hello: msg.Hello) -> None:
-        """Greet, and wait until the connection is over, or somebody answers."""
+        """Greet, and wait until the connection is over or an answer comes."""
         self._hello = hello
         self._transport.connect(address, self, self.loop, self._failed)
         self.loop.call_later(PATIENCE, self.loop.stop)
@@ -300,7 +300,7 @@ def test_the_certificate_of_a_junction_is_that_of_its_node(standing: sapwood.Clu
 @pytest.mark.nightly
 @pytest.mark.parametrize("victim", ["junction", "daemon"])
 def test_what_is_below_a_machine_heals(until: Until, victim: str) -> None:
-    """Waves go on meanwhile; in the end all are attached as planned, at whatever address."""
+    """Waves continue meanwhile; in the end all are attached as planned, at whatever address."""
     with made() as cluster:
         assert works(cluster)
         before = host_of(cluster)._directory()

@@ -1,4 +1,4 @@
-"""A head with its HTTP server: both are real, and the server is a process of its own."""
+"""A head with its HTTP server: both are real, and the server is a separate process."""
 
 from __future__ import annotations
 

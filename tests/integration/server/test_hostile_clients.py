@@ -74,7 +74,7 @@ def beside(web: WebHead) -> Iterator[list[float]]:
     thread = threading.Thread(target=ask)
     thread.start()
     try:
-        until(lambda: took)  # it is there before the others come
+        until(lambda: took)  # it runs before the others come
         yield took
     finally:
         over.set()

@@ -1,4 +1,4 @@
-"""The HTTP API at a real head: who may see and do what, live events, browsers, and its death."""
+"""The HTTP API at a real head: rights, live events, browsers, and its death."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_good_credential_does_not_fill_the_ledger_with_what_it_lacks(web: WebH
         me = client.get("/api/v1/whoami").json()["id"]
         for _ in range(3 * LOGGED_REFUSALS):
             assert client.get("/api/v1/runs").status_code == 403
-        assert client.get("/api/v1/logs").status_code == 403  # another thing is told of still
+        assert client.get("/api/v1/logs").status_code == 403  # the other refusal is still reported
     found = [one.facts for one in web.events("credential.refused")]
     wanted = [facts["wanted"] for facts in found if facts.get("credential") == me]
     assert wanted == [Runs.every.name] * LOGGED_REFUSALS + [Components.logs.name]
@@ -344,10 +344,10 @@ def test_events_are_told_as_they_happen_and_resumed(web: WebHead) -> None:
     with web.client("connect", "observe") as client:
         threading.Thread(target=note, args=["first"]).start()
         (first,) = heard(client, "first")
-        web.head.ledger.note("policy.changed", "second, while nobody listened")
+        web.head.ledger.note("policy.changed", "second, while no client listened")
         threading.Thread(target=note, args=["third"]).start()
         told = heard(client, "third", **{"last-event-id": str(first["number"])})
-        assert [one["text"] for one in told] == ["second, while nobody listened", "third"]
+        assert [one["text"] for one in told] == ["second, while no client listened", "third"]
 
 
 def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def standing(standing_session: EmbeddedSession) -> Iterator[EmbeddedSession]:
 
     before = pids()
     yield standing_session
-    assert pids() == before, "a test that harms places needs a session of its own"
+    assert pids() == before, "a test that harms places needs its own session"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A head in this process, and sessions whose roots are processes of their own."""
+"""A head in this process, and sessions with session servers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def until() -> Until:
 
 
 def new_head(name: str = "default", *, nodes: int = 0) -> Head:
-    """Return a head of this test's folder, with some nodes of its own."""
+    """Return a head of this test's folder, with some local nodes."""
     settings = Settings(nodes=NodeSettings(listen="127.0.0.1:0"))
     folder = head_folder(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,7 +73,7 @@ def head(
 
 
 class Script:
-    """A program in a process of its own."""
+    """A program in a separate process."""
 
     def __init__(self, folder: Path, text: str, *words: str) -> None:
         file = folder / "script.py"
@@ -97,7 +97,7 @@ class Script:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., Script]]:
-    """Begin programs in processes of their own, which end with the test."""
+    """Start programs in separate processes, which end with the test."""
     begun: list[Script] = []
 
     def make(text: str, *words: str) -> Script:

@@ -181,7 +181,7 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
             requested(rights, on)
     with pytest.raises(SecurityError, match="as the user of the head"):
         requested(("create", "allocate", "spawn"), "slurm:2", user="nobody")
-    assert not slurm.pid, "somebody has asked for machines"
+    assert not slurm.pid, "machines were requested"
     record = requested(("create", "allocate", "spawn"), "slurm:2")
     assert (record.state, slurm.has_job) == ("delayed", True)
     assert record.creator is not None

@@ -47,7 +47,7 @@ def counting(path: str) -> Callable[[int], Iterator[int]]:
 def test_a_session_that_lives_acts_by_the_changed_policy(
     head: Head, tmp_path: Path, until: Until
 ) -> None:
-    """One agent waits with what it pushes; it goes on when the policy says that nothing waits."""
+    """One agent waits before it pushes; it continues when the policy says that nothing waits."""
     pushed = tmp_path / "pushed"
     pushed.touch()
     head.policy.set("disconnect.output", "block", "")

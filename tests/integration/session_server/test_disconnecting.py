@@ -1,4 +1,4 @@
-"""What becomes of what comes while nobody is attached: buffer, drop, block."""
+"""Output that arrives while no client is attached: buffer, drop, block."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Leaving:
         def look() -> tuple[int, int]:
             ((owner, mine),) = self.root.of_stream.values()
             if not isinstance(owner, KeptStreams):
-                return 0, 0  # the owner is leaving still
+                return 0, 0  # the owner is still leaving
             found = owner._results[mine]
             return len(found.kept), found.dropped
 
@@ -113,7 +113,7 @@ def test_what_comes_is_kept_or_dropped_and_each_value_is_counted(
                 assert received(stream, kept) == list(range(1000 + lost, 1000 + MANY))
             else:
                 assert lost == MANY
-            # The agent goes on, though more was left out than it may have unread.
+            # The agent continues, though more was left out than it may have unread.
             stream.broadcast(MANY)
             assert received(stream, MANY) == list(range(1000, 1000 + MANY))
             stream.close()

@@ -54,7 +54,7 @@ def test_a_root_hears_what_its_agents_have_done() -> None:
         assert found.memory > 3 * 2**20
         (added,) = cluster.expand(
             1
-        )  # who comes later is asked, too, and who goes takes nothing away
+        )  # a later agent is asked, too, and a leaving one takes nothing away
         until(12, 4)
         cluster.contract([added])
         until(12, 3)

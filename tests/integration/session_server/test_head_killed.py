@@ -1,4 +1,4 @@
-"""Sessions and runs go on when the head is killed, and the next head finds them."""
+"""Sessions and runs continue when the head is killed, and the next head finds them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(*words: str) -> Any:
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for heads; what is up at the end of the test is ended."""
+    """A folder for heads; heads that run at the end of the test are stopped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     yield tmp_path
     try:
@@ -72,7 +72,7 @@ def test_a_session_outlives_its_head(state: Path, until: Until, tmp_path: Path) 
     kill(head)
     assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
     handle = cluster.detach()
-    with sapwood.attach(handle) as again:  # there is no head to ask
+    with sapwood.attach(handle) as again:  # no head runs that could be asked
         agent = again.agents[0].pid
         assert again.submit(pow, 2, 6).result(PATIENCE) == 64
     with pytest.raises(CommunicationError):

@@ -1,4 +1,4 @@
-"""C3-AGENT: processes that somebody else starts become agents of a session of a head."""
+"""C3-AGENT: processes that a user starts become agents of a session of a head."""
 
 from __future__ import annotations
 

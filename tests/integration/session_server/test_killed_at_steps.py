@@ -182,7 +182,7 @@ def test_after_a_kill_two_sessions_are_merged_or_not(
 
 
 def both_sides_agree() -> bool:
-    """Whether each session that has another one in it is told of by that one, and the reverse."""
+    """Whether each pair of merged sessions names each other."""
     shown = asked("session", "list")["sessions"]
     above = {(one["handle"], other) for one in shown for other in one["merged"]}
     below = {(other, one["handle"]) for one in shown for other in one["part_of"]}

@@ -83,7 +83,7 @@ class Detached:
         self.until((self.folder / CHECKPOINT).exists)
 
     def ends_well(self) -> Any:
-        """Let it go on; compare what it gives with a run that nobody disturbs."""
+        """Continue it; compare its result with an undisturbed run."""
         self.gate.touch()
         self.until(lambda: self.record().state != "running")
         record = self.record()

@@ -370,7 +370,7 @@ def test_what_a_session_above_may_not_do(two: Addresses) -> None:
 def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
     two: Addresses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it says first has its version; both sessions go on as before."""
+    """Its first message has its version; both sessions continue as before."""
 
     def speaks(of: ModuleType, version: int) -> None:
         monkeypatch.setattr(of, "wire", SimpleNamespace(**(vars(wire) | {"VERSION": version})))
@@ -479,7 +479,7 @@ def test_a_front_end_that_merged_and_left(two: Addresses, until: Until) -> None:
     with attach_here(two[0], Settings()) as first:
         merged = merged_here(first, two[1])
         stream = merged.stream(waits, reduce="sum")
-        with merged:  # who has left splits nothing
+        with merged:  # a client that has left splits nothing
             stream.broadcast(0.3)
             first.close()
     with attach_here(two[0], Settings()) as again:

@@ -1,4 +1,4 @@
-"""C3-SESS-4: sessions with roots of their own are merged, under one head and under two."""
+"""C3-SESS-4: sessions with session servers are merged, under one head and under two."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pickled_by_value() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def far(head: Head) -> Iterator[Head]:
-    """Another cluster, with a head of its own."""
+    """Another cluster, with its own head."""
     del head  # it has chosen the folder
     made = new_head("far")
     made.start()
@@ -51,13 +51,13 @@ def far(head: Head) -> Iterator[Head]:
 
 @pytest.fixture(scope="module", autouse=True)
 def roots_stay_dead(head: Head) -> None:
-    """Have roots that tests kill not begun again."""
+    """Disable restarts of session servers that tests kill."""
     head.policy.set("restarts.limit", "0", "")
 
 
 @contextlib.contextmanager
 def begun(head: Head, name: str, agents: int, **more: Any) -> Iterator[str]:
-    """Have a session that nobody is attached to; its handle."""
+    """Create a session without clients; return its handle."""
     with sapwood.create_session(agents, name=name, on="local", **more) as made:
         with made.stream(waits, reduce="sum") as stream:
             stream.broadcast(0.0).result(PATIENCE)  # all runners are there from now on
@@ -94,7 +94,7 @@ def waits(seconds: float) -> int:
 
 
 def credential(head: Head, file: Path, rights: str, **more: Any) -> calls.IssuedCredential:
-    """Write what the owner of a session gives to somebody else."""
+    """Write a credential that the owner of a session gives to another user."""
     more = {"lifetime": 3600.0, **more}
     wanted = calls.IssueCredential(rights=rights.split(), **more)
     made = head.office.issue(wanted, ALL_RIGHTS, [], 86_400.0)
@@ -165,7 +165,7 @@ def test_by_a_credential_of_another_cluster(
                 cluster.merge(handle, credential=good)
         until(lambda: events(far, "theirs") == ["merged", "split"])
         until(lambda: events(head, "night")[-1:] == ["split"])
-        # who may merge may do nothing else with the session
+        # a credential for merging allows nothing else
         for wrong, why, more in (
             ("connect attach run", "does not give the right 'merge'", {"session": "theirs"}),
             ("connect merge", "is for the session 'other'", {"session": "other"}),
@@ -190,7 +190,7 @@ def test_who_is_elsewhere_shows_a_credential(night: str, day: str) -> None:
     line = json.loads(command("credential", "night", "--json"))["credential"]
     with sapwood.attach(line) as cluster:
         with pytest.raises(sapwood.SecurityError, match="shows a credential of the other"):
-            cluster.merge(day)  # the user of the root could, and this one may be somebody else
+            cluster.merge(day)  # the session's own user could, and this may be another user
         merges = json.loads(command("credential", "day", "--json"))["credential"]
         with cluster.merge(merges) as merged, merged.stream("echo", reduce="sum") as stream:
             assert stream.broadcast(1).result(PATIENCE).total == 5

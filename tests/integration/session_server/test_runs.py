@@ -1,4 +1,4 @@
-"""Runs that go on without the user: begun, followed, cancelled, found again."""
+"""Runs that continue without the user: started, followed, cancelled, found again."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def day(head: Head) -> Iterator[str]:
-    """A session of two agents that nobody is attached to."""
+    """A session of two agents without clients."""
     with sapwood.create_session(2, name="day", on="local") as cluster:
         cluster.detach()
     yield "day"
@@ -86,7 +86,7 @@ def day(head: Head) -> Iterator[str]:
 
 @pytest.fixture
 def standing(day: str) -> str:
-    """The same session; its runners are there before the test begins."""
+    """The same session; its runners run before the test begins."""
     with sapwood.attach(day) as cluster, cluster.stream(abs, reduce="sum") as stream:
         stream.broadcast(-1).result(PATIENCE)
     return day
@@ -198,7 +198,7 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert "shell" not in sapwood_cli("session", "list")
     assert "it was deleted" in sapwood_cli("session", "list", "--all")
     assert "session 'shel' does not exist" in sapwood_error("session", "show", "shel")
-    assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was told
+    assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was returned
 
 
 @pytest.mark.row("A-ACT-2")

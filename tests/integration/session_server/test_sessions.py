@@ -1,4 +1,4 @@
-"""Sessions whose roots are processes of their own: made, left, found again, ended."""
+"""Sessions with session servers: made, left, found again, ended."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def total(cluster: sapwood.Cluster) -> Any:
 
 @pytest.fixture(scope="module")
 def night(head: Head) -> Iterator[str]:
-    """A session of two agents that nobody is attached to; its handle."""
+    """A session of two agents without clients; its handle."""
     with sapwood.create_session(2, name="night", on="local") as cluster:
         total(cluster)  # runners, and those of filters, are there from now on
         handle = cluster.detach()
@@ -150,7 +150,9 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
         assert 'role="user"' in caught.value.hint
         with sapwood.attach(left, role="user") as user:
             assert [total(owner), total(user), total(owner)] == [2, 2, 2]
-            (more,) = user.expand(1)  # who may own it changes it, also beside its owner
+            (more,) = user.expand(
+                1
+            )  # a client with the right to own it changes it, also beside its owner
             assert total(user) == 3
             until(lambda: more in owner.session.tree.agent_ranks)
             assert total(owner) == 3
@@ -197,7 +199,7 @@ with sapwood.attach(sys.argv[1], role=sys.argv[3]) as cluster:
 def test_a_run_ends_at_its_agents_when_its_front_end_is_killed(
     left: str, head: Head, tmp_path: Path, begin: Begin, until: Until, role: str
 ) -> None:
-    """A run that is begun again each time its process is killed must leave nothing there."""
+    """A run that is restarted each time its process is killed must leave nothing there."""
     script = begin(RUN_THAT_IS_LEFT, left, str(tmp_path), role)
     assert script.says() == "running"
     script.kill()
@@ -528,7 +530,7 @@ cluster = sapwood.attach(sys.argv[1])
 
 def later(_):
     time.sleep(0.5)
-    print("nobody is here", flush=True)
+    print("no client is here", flush=True)
 
 stream = cluster.stream(later, agents=[1])
 stream.broadcast(1)
@@ -546,7 +548,7 @@ def test_what_is_printed_while_nobody_is_attached_waits(
     script.kill()
     until(lambda: (report := head.sessions.find(left).report) and report.kept == 15)
     with sapwood.attach(left) as cluster:
-        until(lambda: "agent 1: nobody is here" in capfd.readouterr().err)
+        until(lambda: "agent 1: no client is here" in capfd.readouterr().err)
         for stream in cluster.kept_streams:
             stream.close()
 

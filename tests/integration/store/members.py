@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 def why_no_etcd() -> str:
-    """Return why there is no etcd here; nothing if there is one."""
+    """Return why etcd cannot be used here; empty if it can."""
     return "" if shutil.which("etcd") else "no etcd is installed: apt-get install etcd-server"
 
 

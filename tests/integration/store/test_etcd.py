@@ -1,4 +1,4 @@
-"""The store in etcd with real clusters: members that stop or die, TLS, what is no etcd."""
+"""The store in etcd with real clusters: members that stop or die, TLS, other servers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_writes_go_on_without_a_member_and_a_watch_loses_nothing(
             for number in range(20, 60):
                 begun = time.monotonic()
                 done = store.compare_and_set(f"w/{number}", b"during", 0)
-                assert done, "a write that was sent twice was refused by itself"
+                assert done, "a write that was sent twice was refused because of its first copy"
                 written.append((done, f"w/{number}"))
                 slowest = max(slowest, time.monotonic() - begun)
             store.keep_alive(lease)

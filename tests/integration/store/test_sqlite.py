@@ -1,4 +1,4 @@
-"""The folder of a store in SQLite: who may have it, and what may happen to it."""
+"""The folder of a store in SQLite: its owner, and damages."""
 
 from __future__ import annotations
 
@@ -153,12 +153,12 @@ def test_another_file_is_no_store(folder: Path) -> None:
         SqliteStore(folder)
 
 
-@pytest.mark.parametrize("what", ["file", "under a file", "somebody else's"])
+@pytest.mark.parametrize("what", ["file", "under a file", "another user's"])
 def test_a_folder_that_cannot_be_used_is_named(
     folder: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = folder
-    if what == "somebody else's":
+    if what == "another user's":
         folder.mkdir(mode=0o700)
         monkeypatch.setattr(os, "geteuid", lambda: 123_456)
     else:
@@ -208,7 +208,7 @@ with open_store(sys.argv[1] + "/store") as store:
             pass
 with open_store(sys.argv[1] + "/store") as store:
     assert len(list(store.entries("k/"))) == done
-print("reads go on")
+print("reads continue")
 """
 
 
@@ -222,7 +222,7 @@ def test_on_a_full_disk_reading_goes_on(tmp_path: Path) -> None:
     ):
         pytest.skip("a small disk cannot be mounted here")
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, "reads go on\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "reads continue\n"), done.stderr
 
 
 def test_a_store_has_a_largest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

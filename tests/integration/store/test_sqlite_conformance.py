@@ -69,7 +69,7 @@ class Unconditional(SqliteStore):
 
 
 class InPieces(SqliteStore):
-    """Makes each change a revision of its own."""
+    """Makes each change a separate revision."""
 
     def transact(
         self, changes: Sequence[Put | Delete], *, when: Sequence[Unchanged] = ()
@@ -129,7 +129,7 @@ class Older(SqliteStore):
 
 
 class Remembering(SqliteStore):
-    """Begins a watch with what it has, without a word of what is gone."""
+    """Starts a watch with the entries that it has, and does not report the deleted ones."""
 
     def _check_kept(self, after: int) -> None:
         del after

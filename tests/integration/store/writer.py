@@ -1,4 +1,4 @@
-"""Processes that write to a store until somebody kills them."""
+"""Processes that write to a store until they are killed."""
 
 from __future__ import annotations
 

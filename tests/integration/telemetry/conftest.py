@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 
 class Collector:
-    """What was exported.
+    """The exported spans and metrics.
 
     Attributes:
         spans: The spans, as the protocol has them.
@@ -110,7 +110,7 @@ def collector() -> Iterator[Collector]:
 
 
 def run_python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own, with variables and without those of OpenTelemetry."""
+    """Run Python in a separate process, with variables but without OpenTelemetry's."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")}
     return subprocess.run(
         [sys.executable, *arguments],

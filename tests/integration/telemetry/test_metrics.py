@@ -1,4 +1,4 @@
-"""Metrics at a real collector: those of `/metrics`, by a head that nobody asks over HTTP."""
+"""Metrics at a real collector: those of `/metrics`, by a head without HTTP clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_head_exports_what_a_scrape_shows(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
     with web_head(tmp_path, "") as web:
-        assert collector.came.wait(PATIENCE)  # nobody has asked for anything
+        assert collector.came.wait(PATIENCE)  # no client has asked for anything
         with web.client("connect", "observe", secure=True) as client:
             answer = client.get("/api/v1/metrics").json()
             there = ("sapwood_http_responses", frozenset({("status", "200")}))

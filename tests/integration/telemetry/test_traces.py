@@ -1,4 +1,4 @@
-"""Traces at a real collector: who is whose parent, and what happens without one."""
+"""Traces at a real collector: parents of spans, and a missing collector."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_users_span_is_the_parent_of_what_happens_at_agents(collector: Collect
         collector.named("tasks square"), key=lambda one: one.start_time_unix_nano
     )
     assert single.parent_span_id == batch.parent_span_id == mine.span_id
-    # Of a batch the first tasks are spans of their own; user code of all others is, too.
+    # The first tasks of a batch have separate spans; so has user code of all others.
     calls = collector.named("call square")
     assert len(calls) == 1 + 16
     assert {one.parent_span_id for one in calls} == {single.span_id, batch.span_id}
@@ -56,7 +56,7 @@ def test_a_command_continues_the_trace_around_it(collector: Collector) -> None:
 
 @pytest.mark.nightly
 def test_a_collector_that_never_answers_stops_nothing() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts; nobody reads
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts; no process reads
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         small = {"OTEL_BSP_MAX_QUEUE_SIZE": "2", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "1"}
         done = run_python(SESSION, OTEL_EXPORTER_OTLP_ENDPOINT=url, **small)

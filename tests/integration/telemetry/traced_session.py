@@ -1,4 +1,4 @@
-"""What a user traces: a span of their own around a session, and spans in their functions."""
+"""User spans: one around a session, and others in user functions."""
 
 import sys
 from collections.abc import Mapping

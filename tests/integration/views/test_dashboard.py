@@ -24,7 +24,7 @@ PAGES = ["overview", "tree", "nodes", "nodes/n2", "runs", "runs/aa11bb22", "sess
 PAGES += ["sessions/00000000", "events", "logs"]
 
 IGNORED = ("Failed to load resource",)
-"""What the console says by itself when a test stops the server."""
+"""Messages that the browser's console shows when a test stops the server."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def standing(nothing_is_left_behind_by_all: None) -> Iterator[Any]:
     del nothing_is_left_behind_by_all  # it looks when the browser has ended
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        pytest.skip("there is no chromium on this machine (Debian's package chromium)")
+        pytest.skip("chromium is missing on this machine (Debian's package chromium)")
     with sync_api.sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         with served(SimulatedHead(1)) as cluster:  # then all its processes are there

@@ -1,6 +1,6 @@
 """A Slurm cluster for tests: munge, a controller and four nodes.
 
-All are on loopback, or on hosts of their own (network namespaces): the controller on the head, a
+All are on loopback, or on separate hosts (network namespaces): the controller on the head, a
 node on each host.
 """
 
@@ -66,7 +66,7 @@ def missing() -> str:
         return "a Slurm cluster of the test's own needs root"
     for program in ("munged", "slurmctld", "slurmd", "salloc", "srun", "squeue", "scancel"):
         if shutil.which(program) is None:
-            return f"there is no program {program}"
+            return f"the program {program} is missing"
     return ""
 
 
@@ -220,7 +220,7 @@ class Slurm:
             job.stdout.close()
 
     def lose(self, name: str, *, killed: bool) -> None:
-        """Have a node be down from now on.
+        """Take a node down from now on.
 
         Args:
             name: The node.
@@ -260,7 +260,7 @@ class Slurm:
         return found
 
     def is_clean(self) -> bool:
-        """Whether there is no job, and no process of one."""
+        """Whether neither a job nor a process of one exists."""
         return not self.jobs() and not self.processes()
 
 

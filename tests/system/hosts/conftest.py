@@ -59,7 +59,7 @@ def own_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 @pytest.fixture
 def slurm_over_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, Network]]:
-    """A Slurm cluster whose nodes are hosts with addresses of their own, and these hosts."""
+    """A Slurm cluster whose nodes are hosts with separate addresses, and these hosts."""
     reason = missing() or cluster.missing()
     if reason:
         pytest.skip(reason)

@@ -1,7 +1,7 @@
-"""Hosts for tests: network namespaces with addresses of their own, and an ssh server in each.
+"""Hosts for tests: network namespaces with separate addresses, and an ssh server in each.
 
 All of them are on a bridge in one more namespace: nothing of it is seen by this machine's own
-network. The front end of a test runs on a host of its own, ``head``.
+network. The client of a test runs on a separate host, ``head``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def missing() -> str:
         return "network namespaces need root"
     for program in ("ip", "unshare", "ssh", "ssh-keygen", SSHD):
         if shutil.which(program) is None:
-            return f"there is no program {program}"
+            return f"the program {program} is missing"
     tried = subprocess.run(
         ["ip", "netns", "add", f"swtry{os.getpid()}"], capture_output=True, text=True, check=False
     )
@@ -121,7 +121,7 @@ class Network:
         )
         (self.folder / f"cache{number}").mkdir()
         self.sockets(name).mkdir(mode=0o700)
-        hidden = self.folder / "cache0"  # the head's, which a host of its own would not see
+        hidden = self.folder / "cache0"  # the head's, which a separate host would not see
         log = self.folder / f"sshd{number}.log"
         server = f"mount -t tmpfs none {hidden} && exec {SSHD} -f {configuration} -E {log}"
         self.run(name, "unshare", "--mount", "sh", "-c", server)
@@ -217,7 +217,7 @@ class Network:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 if b"-u" in words and any(b"exec(b.read(" in word for word in words):
                     return pid
-        pytest.fail(f"there is no daemon on {name}")
+        pytest.fail(f"no daemon runs on {name}")
 
 
 def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:

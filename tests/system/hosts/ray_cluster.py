@@ -1,4 +1,4 @@
-"""A Ray cluster for tests: a head without CPUs and two machines, each a host of its own."""
+"""A Ray cluster for tests: a head without CPUs and two machines, each a separate host."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def missing() -> str:
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
-        return "there is no program ip"
+        return "the program ip is missing"
     return ""
 
 
@@ -127,7 +127,7 @@ class RayCluster(Network):
         until(lambda: not self.all_processes())
 
     def all_processes(self) -> list[int]:
-        """Return the processes that have the cluster's variables, or those of its machines."""
+        """Return the processes that have the variables of the cluster or of its machines."""
         mark = f"RAY_TMPDIR={self.folder}".encode()
         found: list[int] = []
         for folder in Path("/proc").iterdir():
@@ -181,7 +181,7 @@ class RayCluster(Network):
 
     @contextlib.contextmanager
     def taken(self, nodes: int) -> Iterator[None]:
-        """Have another program take machines meanwhile."""
+        """Run another program that holds machines meanwhile."""
         self.asked("take", str(nodes))
         try:
             yield
@@ -222,7 +222,7 @@ class RayCluster(Network):
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::Sapwood"):
                     return pid
-        pytest.fail(f"there is no actor on {name}")
+        pytest.fail(f"no actor runs on {name}")
 
 
 def _is_of_ray(pid: int, *, ours: bool = False) -> bool:

@@ -1,4 +1,4 @@
-"""``sapwood exec`` on hosts with addresses of their own, through ssh."""
+"""``sapwood exec`` on hosts with separate addresses, through ssh."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def sleeping(hosts: Network, name: str) -> int:
 
 
 def test_a_killed_daemon_leaves_nothing_and_is_named(hosts: Network) -> None:
-    """The command of that host is killed; on the others it goes on to its end."""
+    """The command of that host is killed; on the others it runs to its end."""
     sapwood = str(Path(sys.executable).with_name("sapwood"))
     script = "echo $SSH_CONNECTION; setsid sleep 600 & read x; exit 0"
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What fails between hosts: links, disks, ports; what is left of it, and what neighbours notice.
+"""Faults between hosts: links, disks, ports; their leftovers, and what neighbours notice.
 
 The page on faults (docs/explanation/faults.md) has the table of which this is a part.
 """
@@ -52,7 +52,7 @@ with (
 
 
 class FrontEnd:
-    """A front end with two agents on each of two hosts; it makes waves as it is told.
+    """A client with two agents on each of two hosts; it makes waves on demand.
 
     Args:
         hosts: The hosts.
@@ -157,7 +157,7 @@ def test_what_was_silent_for_too_long_is_replaced_when_its_host_is_back(hosts: N
         assert front.end_wave() == 8
         until(lambda: set(front.states()) == {"ready"})
         before, now = ({pid for pid, _ in found} for found in (front.places, front.look()))
-        assert before & now  # those of the other host
+        assert before & now  # the processes of the other host
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in before - now))
 
 
@@ -175,7 +175,7 @@ def test_agents_of_a_host_that_stays_away_move_and_nothing_is_left_there(hosts: 
     with front_end(hosts, loss_timeout=4.0, node_patience=4.0) as front:
         begun = time.monotonic()
         hosts.cut("n1")
-        assert front.wave(2) == 8  # n1 is away still
+        assert front.wave(2) == 8  # n1 is still away
         until(lambda: not ours(hosts, "n1"), GONE - (time.monotonic() - begun))
         hosts.heal("n1")
         assert front.wave(3) == 12
@@ -307,7 +307,7 @@ def test_a_full_run_folder_on_a_host_is_passed_over_and_nothing_is_left_in_it(
 
 @contextlib.contextmanager
 def small_disk(hosts: Network, name: str) -> Iterator[None]:
-    """Let a host have 64 KiB for what it keeps, as its ssh server sees it."""
+    """Limit the storage of a host, as its ssh server sees it, to 64 KiB."""
     server = str(hosts._servers[hosts.names.index(name)])
     cache = hosts.folder / f"cache{name[1:]}"
     inside = ["nsenter", "--target", server, "--mount"]

@@ -22,7 +22,7 @@ PROGRAM = (str(ROOT / "examples" / "quantize"), "--json", "-p", "colours=8", "--
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(shutil.which("nft") is None, reason="there is no program nft"),
+    pytest.mark.skipif(shutil.which("nft") is None, reason="the program nft is missing"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""C3-AGENT: a process on a host that nobody reaches by ssh joins a cluster over hosts."""
+"""C3-AGENT: a process on a host without ssh access joins a cluster over hosts."""
 
 from __future__ import annotations
 

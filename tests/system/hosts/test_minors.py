@@ -73,7 +73,7 @@ def pythons() -> tuple[str, str]:
 
 @pytest.fixture
 def python(pythons: tuple[str, str], tmp_path: Path) -> str:
-    """What is 3.12 on the first host and 3.13 on the second one."""
+    """A path that is Python 3.12 on the first host and 3.13 on the second one."""
     made = tmp_path / "python"
     first, second = pythons
     made.write_text(

@@ -92,7 +92,7 @@ def test_by_default_there_is_an_agent_for_each_cpu_of_ray(ray: RayCluster) -> No
 
 @pytest.mark.nightly
 def test_a_command_runs_on_each_machine(ray: RayCluster, tmp_path: Path) -> None:
-    """It gets its input, and the variables and signals of the machine, not those of a worker."""
+    """It gets its input, and the machine's variables and signals, not a worker's."""
     data = tmp_path / "data"
     data.write_bytes(os.urandom(2**20) * 3)
     script = (
@@ -178,7 +178,7 @@ def test_a_wait_that_ends_leaves_nothing(ray: RayCluster, how: signal.Signals) -
 
 
 def test_no_cluster_is_named(ray: RayCluster, tmp_path: Path) -> None:
-    """In a world of its own: Ray would find those of others among the processes."""
+    """In a separate PID namespace: Ray would find other clusters among the processes."""
     environment = {name: value for name, value in os.environ.items() if "RAY_" not in name}
     done = subprocess.run(
         ["unshare", "-p", "-n", "-f", "--mount-proc", *ray.program("exec", "--on", "ray:2", "ls")],

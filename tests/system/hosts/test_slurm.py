@@ -73,7 +73,7 @@ def test_conformance(slurm: Slurm) -> None:
 
 @pytest.mark.nightly
 def test_nodes_are_hosts_of_their_own(slurm_over_hosts: tuple[Slurm, Network]) -> None:
-    """Each node of Slurm has an address of its own, and nothing is left when the job is gone."""
+    """Each node of Slurm has its own address, and nothing is left when the job is gone."""
     slurm, hosts = slurm_over_hosts
     alone = answer(slurm.sapwood("run", *PROGRAM))
     several = answer(slurm.sapwood("run", *PROGRAM, "--on", "slurm:4"))

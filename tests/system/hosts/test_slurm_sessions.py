@@ -1,4 +1,4 @@
-"""Sessions on machines of Slurm: they wait for their job while nobody is there, and end with it."""
+"""Sessions on machines of Slurm: they wait for their job without a client, and end with it."""
 
 from __future__ import annotations
 

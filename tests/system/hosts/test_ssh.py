@@ -1,4 +1,4 @@
-"""Clusters through ssh: several hosts with addresses of their own, one result."""
+"""Clusters through ssh: several hosts with separate addresses, one result."""
 
 from __future__ import annotations
 

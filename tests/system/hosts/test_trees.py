@@ -184,7 +184,7 @@ class Front:
         pytest.fail(f"machine {machine} is not below the root")
 
     def kill(self) -> None:
-        """End it, if it is there still."""
+        """End it if it still runs."""
         self.process.kill()
         self.process.communicate()
 
@@ -212,7 +212,7 @@ def front(hosts: Network) -> Iterator[Front]:
 
 @pytest.fixture
 def firewall(hosts: Network) -> Iterator[str]:
-    """A host, machine 3, to which nobody but ssh can connect."""
+    """A host, machine 3, which accepts only connections of ssh."""
     space = hosts.namespace("n3")
     subprocess.run(
         ["ip", "netns", "exec", space, "nft", "-f", "-"], input=FIREWALL, text=True, check=True

@@ -1,4 +1,4 @@
-"""Checkpoints: what comes back is what was written, and what is damaged is found."""
+"""Checkpoints: reading returns the written state, and damages are detected."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_folder_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    other.write_text("of somebody else")
+    other.write_text("of another user")
     other.chmod(0o644)
     half = file.with_name(f".{file.name}.half")
     half.symlink_to(other)
@@ -232,4 +232,4 @@ def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path) -> None
     CheckpointWriter(file, 1.0, lambda: WHOSE, 0)
     assert not half.is_symlink()
     assert not (tmp_path / "missing").exists()
-    assert other.read_text() == "of somebody else"
+    assert other.read_text() == "of another user"

@@ -1,4 +1,4 @@
-"""Who does which items: cuts by rates, moves that pay, late agents, one answer for each item."""
+"""Rebalancing: cuts by rates, moves that pay, stragglers, one answer for each item."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_after_a_move_none_is_wanted(rates: list[float], cost: float) -> None:
 def test_whoever_waits_for_the_cost_pays_no_more_than_twice(
     gains: list[float], cost: float, steps: int
 ) -> None:
-    """What is lost before the cut is the cost at most, and what one iteration adds."""
+    """The loss before the cut is at most its cost plus the loss of one iteration."""
     regret = Regret()
     lost = 0.0
     for number, gain in enumerate(gains, start=1):
@@ -260,7 +260,7 @@ def test_the_latest_is_helped_first() -> None:
 @pytest.mark.parametrize(
     "busy",
     [{}, {1: 1.2}, {1: 1.7}, {1: 9.0, 2: 9.0, 3: 9.0}],
-    ids=["all done", "in time", "others need as long", "nobody is free"],
+    ids=["all done", "in time", "others need as long", "no agent is free"],
 )
 def test_nobody_is_helped_without_need(busy: dict[int, float]) -> None:
     assert late(THREE, busy, TEN, OPTIONS, divisible=True) is None

@@ -16,7 +16,7 @@ PATIENCE = 20.0
 
 
 class Growing:
-    """Something that goes on until it is told to end."""
+    """An activity that lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -30,7 +30,7 @@ class Growing:
 
     def _repr_html_(self) -> str:
         self.looks += 1
-        return "over" if self.done() else "goes on"
+        return "over" if self.done() else "active"
 
 
 class Kernel:

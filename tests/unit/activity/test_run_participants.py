@@ -35,7 +35,7 @@ class Session:
 
 
 class Opening:
-    """What an agent is told; nobody reads it here."""
+    """The opening message of an agent; it is not read here."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def session() -> Session:
 @pytest.fixture
 def run(session: Session, monkeypatch: pytest.MonkeyPatch) -> RunParticipants:
     monkeypatch.setattr("msgspec.to_builtins", lambda value, **_: value)
-    made = RunParticipants(session, {1: Opening(), 2: Opening()}, replace=True)  # type: ignore[arg-type, dict-item]  # those of the test
+    made = RunParticipants(session, {1: Opening(), 2: Opening()}, replace=True)  # type: ignore[arg-type, dict-item]  # the test's own
     made.open()
     return made
 

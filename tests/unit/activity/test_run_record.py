@@ -153,7 +153,7 @@ def noted(began: float, iterations: range, agents: int = 2) -> WorkRecord:
 
 
 def test_the_record_goes_on_where_another_process_drives_the_run() -> None:
-    """The second one has gone on from the checkpoint of the third iteration."""
+    """The second one has continued from the checkpoint of the third iteration."""
     both = continued(noted(100.0, range(1, 6)), noted(110.0, range(4, 8)))
     assert (both.began, both.seconds, both.done) == (100.0, 14.0, 7)
     assert [one.iteration for one in both.iterations] == list(range(1, 8))

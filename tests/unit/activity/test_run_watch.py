@@ -1,4 +1,4 @@
-"""Help for late agents: what is asked of others, and that it is over with its wave."""
+"""Speculative execution: requests to other agents, which end with their wave."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def watch_with(session: Session, recorder: Recorder) -> Iterator[Callable[..., R
     def make(state: Any, *, own: bool = False) -> RunWatch:
         options = DelegationOptions(how="measured", late_after=0.01)
         watch = RunWatch(
-            session,  # type: ignore[arg-type]  # that of the test
+            session,  # type: ignore[arg-type]  # the test's own
             recorder,
             time.perf_counter(),
             options,

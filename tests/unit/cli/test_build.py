@@ -1,4 +1,4 @@
-"""What is shown while something takes its time."""
+"""The display of progress while a build takes time."""
 
 from __future__ import annotations
 

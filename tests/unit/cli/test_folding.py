@@ -30,7 +30,7 @@ def members(label: bytes) -> list[str]:
 
 
 def shown_lines(text: bytes) -> dict[str, list[bytes]]:
-    """What was shown of each node, in order."""
+    """Return the shown lines of each node, in order."""
     found: dict[str, list[bytes]] = {node: [] for node in NODES}
     for line in text.split(b"\n")[:-1]:
         label, _, rest = line.partition(b": ")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted while a run is followed, never thrown into somebody's lock."""
+"""Ctrl-C and SIGTERM: noted while a run is followed, never raised while a lock is held."""
 
 import signal
 from queue import SimpleQueue

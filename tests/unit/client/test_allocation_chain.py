@@ -16,7 +16,7 @@ from sapwood.environment.settings import NodeSettings
 class Machines:
     """A cluster on them."""
 
-    class allocation:  # noqa: N801 - that of the cluster
+    class allocation:  # noqa: N801 - the attribute of the cluster
         may_be_followed = True
 
     def __init__(self, *, fails: bool) -> None:

@@ -37,7 +37,7 @@ class Job:
 
 
 class Drained:
-    """What is wanted of a run."""
+    """A run that records whether it is drained."""
 
     name = "test-1"
 
@@ -79,7 +79,7 @@ def test_the_time_is_asked_again_and_counts_then(monkeypatch: pytest.MonkeyPatch
     end.add(cast("Run", run))
     end.ask_ahead(cast("Run", run), asked.set)
     assert not asked.wait(0.05)
-    job.left = 150.0  # somebody has shortened the job
+    job.left = 150.0  # a user has shortened the job
     assert asked.wait(PATIENCE)
     assert not run.told.is_set()
     job.left = 59.0
@@ -106,7 +106,7 @@ def test_what_was_said_last_counts_while_nobody_says_more(
     assert run.reason == "its machines go in 50 s"
     now[0] += 100.0
     assert end.seconds_left() == 0.0
-    job.left = math.inf  # somebody has taken the limit away
+    job.left = math.inf  # a user has removed the limit
     assert end.seconds_left() is None
     job.left = None
     assert end.seconds_left() is None

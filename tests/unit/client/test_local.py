@@ -1,4 +1,4 @@
-"""What is asked for is checked before any process is started."""
+"""Arguments are checked before any process is started."""
 
 import sys
 from typing import Any

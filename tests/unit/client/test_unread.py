@@ -1,4 +1,4 @@
-"""Results that wait to be read: who is told how many were."""
+"""Results that wait to be read: reports of their number."""
 
 from __future__ import annotations
 

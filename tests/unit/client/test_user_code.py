@@ -1,4 +1,4 @@
-"""What is sent of a function that a user gives, and what cannot be sent."""
+"""Pickling of user functions: the parts that are sent, and functions that cannot be sent."""
 
 from __future__ import annotations
 

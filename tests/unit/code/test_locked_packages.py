@@ -33,7 +33,7 @@ except ResourceError:
     NO_UV = True
 else:
     NO_UV = False
-needs_uv = pytest.mark.skipif(NO_UV, reason="there is no uv; `pip install uv` installs it")
+needs_uv = pytest.mark.skipif(NO_UV, reason="uv is missing; `pip install uv` installs it")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fake_uv(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a shell script stand for uv."""
+    """Replace uv by a shell script."""
     uv = folder / "uv-of-the-test"
     uv.write_text(f"#!/bin/sh\n{script}\n")
     uv.chmod(0o755)
@@ -254,7 +254,7 @@ def test_without_a_network_the_error_says_so(
 def test_when_the_process_is_killed_meanwhile_nothing_half_is_left(
     tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is killed while uv has written a part; the next one begins anew."""
+    """It is killed while uv has written a part; the next one starts from nothing."""
     # The script of before its end: it writes a part, tells its number, and waits for ever.
     script = 'mkdir -p "$4"; echo half >"$4/acorn.py"; echo $$ >"$SAYS"; exec sleep 1000'
     says = tmp_path / "says"

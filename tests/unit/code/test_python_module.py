@@ -1,4 +1,4 @@
-"""Python files of a bundle: what is read of them without running them."""
+"""Python files of a bundle are read without being run."""
 
 import ast
 import gc

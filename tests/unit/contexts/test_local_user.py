@@ -14,7 +14,7 @@ import pytest
 from sapwood.contexts.local_user import UMASK, LocalUser, find_user
 from sapwood.core.errors import ConfigurationError, SecurityError
 
-OTHER = LocalUser(  # noqa: S604 - their shell is a fact, nobody runs it
+OTHER = LocalUser(  # noqa: S604 - their shell is a fact, it is not run
     name="ann", uid=54321, gid=54321, groups=(54321, 54400), home="/nonexistent", shell="/bin/sh"
 )
 

@@ -1,4 +1,4 @@
-"""Imports of a zygote that end when nobody wants them any more."""
+"""Imports of a zygote that end when no process needs them any more."""
 
 import importlib
 import sys

@@ -45,7 +45,7 @@ for number in range(100):
     ],
 )
 def test_threads_may_read_a_type_for_the_first_time_at_once(read: str) -> None:
-    # In a process of its own: without the lock it ends with a segmentation fault.
+    # In a separate process: without the lock it ends with a segmentation fault.
     code = MANY_THREADS.replace("HOW", f"({read})")
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", code],

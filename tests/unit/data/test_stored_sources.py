@@ -1,4 +1,4 @@
-"""Files that are read where they are worked on: what is in them, and what is wrong with them."""
+"""Files that agents read: their content and their faults."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The seam of OpenTelemetry: nothing is imported while nobody wants it, and one warning at most."""
+"""The seam of OpenTelemetry: it is imported only on demand, and warns at most once."""
 
 from __future__ import annotations
 

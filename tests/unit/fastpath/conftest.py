@@ -55,7 +55,7 @@ ODD = {
     "receipt with a gap": receipt(3, 0, ACTIVE, 11),
     "receipt with a gap at 144": receipt(3, 0, ACTIVE, 144),
     "receipt with gaps": receipt(3, 0, ACTIVE, 11, 400),
-    "receipt of nobody": receipt(2**40),
+    "receipt of no rank": receipt(2**40),
     "http": b"GET / HTTP/1.1\r\n\r\n",
     "sizes": b"SW\x01\x00" + b"\xff" * 12,
     "large": encoded(msg.Up(3, 9, 0, ((1, 2),), 1.0, b"\x01"), b"z" * SLOT),

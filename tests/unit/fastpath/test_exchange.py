@@ -1,4 +1,4 @@
-"""Whoever waits for the last answers looks for them before sleeping."""
+"""A thread that waits for the last answers polls for them before it sleeps."""
 
 from __future__ import annotations
 

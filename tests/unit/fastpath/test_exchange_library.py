@@ -254,7 +254,7 @@ def test_one_who_has_lost_a_wave_does_not_end_that_of_another(front: Front) -> N
     front.begin()
     front.answer(up(1), up(2), up(3))
     assert not library.abandon(OWNER + 1)
-    memory.state = BUSY  # by somebody who had the last wave, and just sees that this is another
+    memory.state = BUSY  # by a thread that had the last wave, and just sees that this is another
     looked = threading.Timer(0.01, setattr, [memory, "state", PAUSED])
     looked.start()
     assert gather(library) == 3

@@ -29,7 +29,7 @@ BLOCKS = 6
 
 
 class Waves:
-    """Waves one after the other, with three children or one that answer what they are told."""
+    """Waves one after the other, with three children or one, which give prescribed answers."""
 
     def __init__(
         self, front: Front, reduce: dict[str, str], first: int = 1, children: int = 3
@@ -74,7 +74,7 @@ class Waves:
         return b"".join(frames.encode(message, payload, share=shared))
 
     def check(self, value: Any, *, shared: bool = False) -> Any:
-        """Have a value answered; the result must be that of the reductions."""
+        """Answer a value; the result must equal the result of the reductions."""
         expected = Accumulator(self.spec.reduce)
         for rank in range(1, self.children + 1):
             expected.add(times(value, rank), rank, 2.0)

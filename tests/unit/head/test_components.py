@@ -97,7 +97,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     clock.advance(1.0)
     on_thread(supervisor.poll)
     second = client()
-    for one in (first, second):  # who was there before goes on
+    for one in (first, second):  # earlier clients keep working
         assert one.call(Echo.echo, 1) == 1
         one.close()
     on_thread(supervisor.stop)

@@ -1,4 +1,4 @@
-"""A glance waits for nobody, and asks a bounded number of nodes each time."""
+"""A snapshot does not wait for nodes, and asks a bounded number of them each time."""
 
 from __future__ import annotations
 

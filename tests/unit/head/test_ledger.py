@@ -1,4 +1,4 @@
-"""The ledger: what is noted is found, it has a bound, and a disk that is full does not end it."""
+"""The ledger: it returns its events, it is bounded, and a full disk does not stop it."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_what_has_ended_is_forgotten(kept: Kept) -> None:
     kept.clock.now += 60
     issue(made)
     assert len(made.list()) == 1
-    assert made.whole_list().ids == [stranger.id], "nobody knows when that one ends"
+    assert made.whole_list().ids == [stranger.id], "its expiry is unknown"
     kept.clock.now += office.UNKNOWN_LIFE
     made.list()
     assert made.whole_list().ids == []

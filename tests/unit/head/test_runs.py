@@ -1,4 +1,4 @@
-"""Detached runs as their head keeps them: how they end, and what is begun again."""
+"""Detached runs as their head keeps them: how they end, and what is restarted."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def begun(
     monkeypatch.setattr(runs, "_started", start)
     yield made
     for watched in kept._watched.values():
-        watched.forget()  # else the run is begun again
+        watched.forget()  # else the run is restarted
     for one in made:
         one.kill()
         one.communicate()

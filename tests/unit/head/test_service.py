@@ -214,7 +214,7 @@ def test_a_message_may_come_in_pieces() -> None:
 
 @pytest.fixture
 def silent(folder: Path) -> Iterator[str]:
-    """The path of a socket at which nobody answers."""
+    """The path of a socket at which no process answers."""
     listening = socket.socket(socket.AF_UNIX)
     path = str(folder / "silent.sock")
     listening.bind(path)

@@ -29,7 +29,7 @@ def with_one(key: str, value: Any) -> dict[str, Any]:
 
 
 def another(value: Any) -> Any:
-    """A value of the same type that nobody has by default."""
+    """A value of the same type that no setting has by default."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int | float):

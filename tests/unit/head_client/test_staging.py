@@ -1,4 +1,4 @@
-"""Who sends what to whom, and what becomes of it when a node fails: with nodes that are made up."""
+"""Staging with simulated nodes: which node sends which part, also when a node fails."""
 
 from __future__ import annotations
 

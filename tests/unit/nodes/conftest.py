@@ -52,7 +52,7 @@ class Head:
         self.loop.call_soon_threadsafe(self.port.close)
         self.loop.call_soon_threadsafe(self.loop.call_later, 0.05, self.loop.stop)
         self._thread.join(10)
-        assert not self._thread.is_alive(), "the loop goes on"
+        assert not self._thread.is_alive(), "the loop still runs"
         self.loop.close()
 
 

@@ -1,4 +1,4 @@
-"""Why machines are not there is told also when somebody knocks again and again."""
+"""The reasons for missing machines are reported although a peer knocks again and again."""
 
 from __future__ import annotations
 

@@ -51,4 +51,4 @@ def test_it_is_gone_when_its_daemon_is_killed(folders: Path) -> None:
         daemon.kill()
     end = time.monotonic() + 20
     while list(folders.iterdir()):
-        assert time.monotonic() < end, "it is still there"
+        assert time.monotonic() < end, "it still exists"

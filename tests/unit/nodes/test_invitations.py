@@ -27,7 +27,7 @@ def test_those_by_a_revoked_credential_end_with_their_agents(
     for by in (("aa", "bb"), ("aa", "bb"), ("aa",), ()):
         made.create(1, 60.0, "", by)
     for rank, found in enumerate(made._invited.values()):
-        if rank:  # nobody is there by the first
+        if rank:  # no agent has joined by the first
             found.rank, made._agents[rank] = rank, found
     made.deny(frozenset({"bb", "cc"}))
     assert [one.revoked for one in made._invited.values()] == [True, True, False, False]

@@ -153,7 +153,7 @@ def test_nobody_there_is_told_with_each_address() -> None:
     with pytest.raises(CommunicationError, match="cannot be reached") as caught:
         join(token, [nobody], SHORT, failed=failed.append)
     assert f"{nobody}: Connection refused" in caught.value.where
-    assert set(failed) == {f"{nobody}: Connection refused"}  # who waits is told meanwhile
+    assert set(failed) == {f"{nobody}: Connection refused"}  # the caller is notified meanwhile
 
 
 def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_the_end_of_the_head_ends_those_that_join(
 
 
 class FakeHead:
-    """Listens as a head does, says what it is told to, and keeps all bytes that it hears."""
+    """Listens as a head does, sends prescribed bytes, and keeps all bytes that it receives."""
 
     def __init__(
         self, shown: Credentials, says: list[bytes], folder: Path, *, drips: bool = False
@@ -531,7 +531,7 @@ def test_the_secret_is_never_sent_to_another_head(
         join(token, [middle.place])
     assert "the secret was not sent" in caught.value.hint
     middle.close()
-    assert middle.heard == b"", "a head that was not the right one was told something"
+    assert middle.heard == b"", "a wrong head has received something"
 
 
 @pytest.mark.parametrize(

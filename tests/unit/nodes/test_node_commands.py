@@ -74,7 +74,7 @@ def test_commands_that_run_when_it_stops_are_killed_and_the_head_hears_of_each(l
         assert request.answered
     assert len(part.activity()) == 2
     view = supervisor.act("commands", ComponentAction.RESTART)
-    assert view.state == "starting"  # until those of its former life are gone
+    assert view.state == "starting"  # until the commands of its former life are gone
     link.run(lambda: supervisor.poll() and supervisor.state_of("commands") is State.READY)
     ends = [
         messages.from_value(body, messages.CommandEnded)

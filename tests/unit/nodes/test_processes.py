@@ -201,7 +201,7 @@ def test_what_ended_meanwhile_is_told(way: Way, session: Session) -> None:
     [
         (lambda one: one.kill(41), [messages.KILL]),
         (lambda one: one.reconfigure(b"x"), [messages.CONFIGURE]),
-        (lambda one: one.spawn([spec(1, 2)]), []),  # nobody knows whether it has begun
+        (lambda one: one.spawn([spec(1, 2)]), []),  # whether it has started is unknown
     ],
 )
 def test_an_order_that_was_lost_is_given_again_if_it_may_be(

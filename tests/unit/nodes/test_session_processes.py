@@ -1,4 +1,4 @@
-"""Whose processes those of a session on a node are."""
+"""Owners of the processes of a session on a node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OneRequest:
 
 
 def begun_by(*credential: str) -> tuple[SessionZygotes, Any]:
-    """A node with a session that a former head has begun for somebody."""
+    """A node with a session that a former head has started for a user."""
     zygotes = SessionZygotes(cast("Any", None), lambda _report: None)
     session = SimpleNamespace(
         credential=credential,

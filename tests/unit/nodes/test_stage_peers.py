@@ -117,7 +117,7 @@ def test_a_source_that_ends_is_told_of_and_what_came_stays(three: list[Node]) ->
 def test_what_is_not_there_and_who_does_not_serve_are_told(three: list[Node]) -> None:
     first, second, _ = three
     ended = Ended()
-    data = b"nobody has this"
+    data = b"no node has this"
     parts = announced(second, data)
     second.fetch(first, parts, ended)
     assert "sends no more" in str(ended.get(timeout=PATIENCE)[1])

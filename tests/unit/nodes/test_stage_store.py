@@ -85,7 +85,7 @@ def test_what_has_a_name_stays_and_the_bound_holds(
         store = StageStore(Path(folder) / "stage", 700, clock)
         model: dict[str, tuple[bytes, bool]] = {}
         for deed, name, data, executable in done:
-            clock.now += 2 * PINNED  # nobody is about to name what has none
+            clock.now += 2 * PINNED  # no client is about to name the unnamed ones
             if deed == "remove":
                 assert store.remove(name) is (model.pop(name, None) is not None)
             elif deed == "restart":
@@ -103,7 +103,7 @@ def test_what_has_a_name_stays_and_the_bound_holds(
                 try:
                     stage(store, name, data, executable=executable)
                 except ResourceError:
-                    # A file with both modes lies there twice.
+                    # A file with both modes is stored twice.
                     assert named + len(data) > 700 or store.held > named
                 else:
                     model[name] = (data, executable)
@@ -144,7 +144,7 @@ def test_a_second_time_nothing_is_missing_and_the_rest_after_a_kill(
     tree = file_tree("a", data)
     assert [one.offset for one in store.look(tree)] == [0]
     give(store, data, 0, 200)
-    after = StageStore(tmp_path / "stage", 1000)  # nobody closed the former one
+    after = StageStore(tmp_path / "stage", 1000)  # the former one was not closed
     assert [one.offset for one in after.look(tree)] == [200]
     give(after, data, 200)
     after.keep(tree)
@@ -239,7 +239,7 @@ def test_others_get_what_is_here_while_it_comes(store: StageStore) -> None:
     data = os.urandom(CHUNK + 100)
     roomy = StageStore(store.folder)
     tree = file_tree("a", data)
-    assert roomy.wait_for(sha256(data), 0, 0.0) is None  # nobody brings it
+    assert roomy.wait_for(sha256(data), 0, 0.0) is None  # no node brings it
     roomy.look(tree)
     assert roomy.wait_for(sha256(data), 0, 0.0) == b""
     give(roomy, data, 0, 50)
@@ -299,7 +299,7 @@ def test_a_folder_is_there_as_a_whole_or_not_at_all_when_the_daemon_is_killed(
     store = StageStore(tmp_path / "stage")
     assert not store.facts().names
     assert not (store.names / "grove").exists()
-    assert store.look(tree) == []  # what came before is there
+    assert store.look(tree) == []  # the earlier bytes are kept
     assert not list((tmp_path / "stage" / "trees").iterdir())
     assert store.keep(tree).kind == "environment"
     assert (store.names / "grove/acorn/oak.py").read_text() == "acorn/oak.py"

@@ -12,7 +12,7 @@ from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ConfigurationError
 from sapwood.nodes.staged_use import STAGE_VARIABLE, with_environment, with_staged_programs
 
-OTHER = LocalUser(  # noqa: S604 - their shell is a fact, nobody runs it
+OTHER = LocalUser(  # noqa: S604 - their shell is a fact, it is not run
     name="ann", uid=54321, gid=54321, groups=(54321,), home="/nonexistent", shell="/bin/sh"
 )
 

@@ -597,14 +597,14 @@ def test_a_daemon_that_is_stopped_can_be_ended(start: Start) -> None:
 
 @pytest.mark.parametrize("hangs", ["exec sleep 600", "exec sleep 600 <&-; "], ids=["on", "off"])
 def test_a_machine_that_hangs_holds_nobody_when_all_end(start: Start, hangs: str) -> None:
-    # What is written to it fills the pipe: whoever closed that from another thread would wait.
+    # Writes to it fill the pipe: a thread that closed the pipe meanwhile would wait.
     one = start(hangs)
     one.spawn()
     until(lambda: one.starter._channels)
     begun = time.monotonic()
     one.starter.close()
     assert time.monotonic() - begun < starting.END_TIMEOUT
-    assert not one.trouble, "the end of a cluster is no trouble"
+    assert not one.trouble, "the end of a cluster is not a fault"
 
 
 def test_a_new_attempt_cuts_the_one_before(start: Start, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from sapwood.nodes import sweeping
 
 SLEEP = "import os, time; os.setsid(); print('there', flush=True); time.sleep(600)"
-"""A process in a session of its own."""
+"""A process in its own session."""
 
 
 def started(mark: str) -> subprocess.Popen[bytes]:

@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 class Doings:
-    """Events that wait until the test lets them go on."""
+    """Events that wait until the test releases them."""
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str]] = []

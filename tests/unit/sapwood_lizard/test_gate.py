@@ -1,4 +1,4 @@
-"""Who may use lizard-slayer's API."""
+"""Authorization of clients of lizard-slayer's API."""
 
 from __future__ import annotations
 

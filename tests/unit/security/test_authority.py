@@ -1,4 +1,4 @@
-"""Who is called what by whom: certificates of a cluster."""
+"""Certificates of a cluster: the names in them and their issuers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials: nobody widens one, and whatever is wrong with one is refused with its cause."""
+"""Credentials cannot be widened, and a wrong one is refused with the cause."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_blocks_that_are_taken_off_mixed_or_turned_are_refused() -> None:
     other = issued().attenuate(rights=["admin"])
     said = shown(three)
 
-    # Taken off: the one before has more rights, and the proof is that of another key.
+    # A block removed: the one before has more rights, and the proof uses another key.
     with pytest.raises(SecurityError, match="cannot prove"):
         check(msgspec.structs.replace(said, chain=two.chain))
     whole = capabilities._read_whole(capabilities._from_text(three.text, "swc1", ""))

@@ -1,4 +1,4 @@
-"""Who may join by which token, and how often."""
+"""Join tokens: the names and the number of nodes that they admit."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_output_comes_in_pieces_that_cut_no_character(
 
 
 def test_the_begin_of_a_character_waits_for_its_end(tmp_path: Path) -> None:
-    """An agent prints while somebody reads."""
+    """An agent prints while a client reads."""
     first, rest = "na\N{LATIN SMALL LETTER I WITH DIAERESIS}ve".encode()[:3], b"\xafve"
     (tmp_path / OUTPUT).write_bytes(first)
     piece = api._piece(record_in(tmp_path, "running"), 0)

@@ -25,7 +25,7 @@ class Connection:
 @pytest.fixture(autouse=True)
 def lines_open(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_line(_cluster: str, loop: asyncio.AbstractEventLoop, _client: Any) -> Line:
-        return Line(Connection(), None, loop)  # type: ignore[arg-type]  # that of the test
+        return Line(Connection(), None, loop)  # type: ignore[arg-type]  # the test's own
 
     def close(line: Line) -> None:
         line.client.close()

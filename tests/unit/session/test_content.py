@@ -112,7 +112,7 @@ def test_offers_are_counted(store: ContentStore) -> None:
     assert len(store) == 0
     answer = Asking(store).ask(GET, first.sha256, 0, 3)
     assert isinstance(raised_by(answer), ClosedError)
-    store.withdraw(second)  # once too often is no harm
+    store.withdraw(second)  # a second withdrawal is harmless
 
 
 def test_a_file_is_sent_though_it_was_removed(store: ContentStore, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ class Root:
 
 
 def unwanted(outcome: object) -> None:
-    pytest.fail(f"nobody expects {outcome}")
+    pytest.fail(f"unexpected outcome {outcome}")
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ class World:
         return made
 
     def kill(self, rank: int) -> None:
-        """Kill a process; who waits for it is told."""
+        """Kill a process, and notify the processes that wait for it."""
         self.processes[rank].kill()
         lost = AgentLostError(f"rank {rank} is gone").to_record()
         for process in self.processes.values():
@@ -209,7 +209,7 @@ class World:
         self.loop.call_soon(process.answered, asked.number, answer)
 
     def fetch(self, rank: int, ref: ContentRef) -> list[HeldContent | SapwoodError]:
-        """Begin to fetch; what is returned gets the outcome."""
+        """Start to fetch; the returned list receives the outcome."""
         process = self.processes[rank]
         got: list[HeldContent | SapwoodError] = []
         process.fetches.append(process.cache.fetch([ref], got.append, got.append))
@@ -403,7 +403,7 @@ def test_nonsense_is_refused(world: World, asked: Any) -> None:
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))]
 )
 def test_whoever_dies_all_have_it_in_the_end(tmp_path: Path, seed: int) -> None:
-    """Processes of all nodes are killed at random; nobody who lives is left without."""
+    """Processes of all nodes are killed at random; each survivor gets the content."""
     world = World(tmp_path, seed)
     homes = {
         10: (1,),

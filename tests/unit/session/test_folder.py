@@ -86,7 +86,7 @@ def test_what_killed_processes_have_left_is_removed(
         listening.bind(str(left / "0.sock"))
         listening.listen()
         make_folder().rmdir()
-        assert left.exists()  # somebody of the session is there
+        assert left.exists()  # a process of the session still uses it
     make_folder().rmdir()
     assert not left.exists()
 

@@ -1,4 +1,4 @@
-"""Requests of the front end, and what becomes of their answers."""
+"""Requests of the client, and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The states of a session whose root is a process of its own."""
+"""The states of a session with a session server."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_who_was_attached_again_is_judged_by_its_last_loss(build: Build) -> None
     house.join(2)
     house.loop.advance(PATIENCE)
     house.lose(2)
-    house.loop.advance(PATIENCE)  # the time of the first loss is up, that of the second is not
+    house.loop.advance(PATIENCE)  # the time of the first loss is up, the second one's is not
     assert house.killed() == []
     house.loop.advance(PATIENCE)
     assert house.killed() == [house.pid(2)]
@@ -486,7 +486,7 @@ def test_too_many_restarts_end_in_a_clear_error(build: Build) -> None:
 
 
 def test_each_place_has_restarts_of_its_own(build: Build) -> None:
-    """Many that end once are no place that ends again and again."""
+    """Many places that end once are not one place that ends again and again."""
     house = build(flat(8), limit=1, backoff=0.5)
     house.settle()
     for rank in range(1, 9):
@@ -545,7 +545,7 @@ ARM = ("qemu", "python3")
 
 
 class Spawner:
-    """Notes what it is told."""
+    """Records its calls."""
 
     def __init__(self, command: StarterKey) -> None:
         self.command = command
@@ -640,7 +640,7 @@ class Node(Zygote):
 
 
 class Nodes:
-    """The machines of a session; they are no machines."""
+    """Simulated machines of a session."""
 
     def __init__(self, trouble: str = "") -> None:
         self.made: list[Node] = []
@@ -833,7 +833,7 @@ def test_an_agent_that_somebody_else_started_is_not_replaced(*, condemned: bool)
     assert starter_keys(one.tree, one._setup()) == {rank: JOINED_AGENTS, other: OnHost(7)}
     assert one.supervisor.has_joined(rank)
     assert not one.supervisor.has_joined(other)
-    one.loop.advance(10 * JOIN)  # nobody here knows how long its process takes
+    one.loop.advance(10 * JOIN)  # how long its process takes is unknown here
     assert one.lost == []
     one.supervisor.joined(ev.PlaceJoined(rank, 1, 4711))
     assert one.supervisor.places[rank].pid == 4711

@@ -1,4 +1,4 @@
-"""Figures of agents on their way to the root, over real places: each adds those of its children."""
+"""Metrics of agents on their way to the root, over real places: each adds its children's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Rounds:
         return sum(one.messages_received for one in self.network.places[ROOT].figures())
 
     def ask(self) -> tuple[int, WorkFigures]:
-        """Have a round; return how many messages that was for the root, and what came of it."""
+        """Run a round; return the number of messages to the root, and the result."""
         before = self.received
         self.network.broadcast(1, {})
         self.network.run()

@@ -75,7 +75,7 @@ def test_a_wave_is_over_when_both_have_ended_it() -> None:
         both.broadcast()
         wave = 1 if part is both.here else 2
         both.completes(part, 3, wave)
-        both.completes(part, 3, wave)  # what comes twice counts once
+        both.completes(part, 3, wave)  # a repeated wave counts once
         assert not both.came
         both.completes(other, 4, wave)
         both.completes(other, 4, wave)

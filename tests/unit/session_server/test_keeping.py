@@ -1,4 +1,4 @@
-"""What a root keeps while nobody is attached."""
+"""The detached buffer of a session server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def paced() -> ServedStream:
 
 
 def read_of(posted: list[ev.Event]) -> int:
-    """How many values of agent 1 the core has been told that they were read."""
+    """How many values of agent 1 were reported to the core as read."""
     return sum(one.count for one in posted if isinstance(one, ev.Read) and one.rank == 1)
 
 
@@ -60,15 +60,15 @@ def test_agents_are_told_that_each_value_was_read_once(output: str, count: int) 
     kept, stream = KeptStreams(policy, posted.append), paced()
     for number in range(5):
         stream.told(pushed(number))
-    assert stream.read(1, 2) == 2  # the core is told so by the front end's word
+    assert stream.read(1, 2) == 2  # the client reports that to the core
     kept.take({1: stream})
-    assert read_of(posted) == 3, "what was on its way to an owner who is gone"
+    assert read_of(posted) == 3, "values in transit to an owner that is gone"
     for number in range(10):
         kept.hear(1, pushed(number))
     told, effects = kept.hand_over()
     assert told.streams[0].dropped == 10 - count
     assert [one.body[0] for one in effects] == list(range(10 - count, 10))
-    assert read_of(posted) == (3 if output == "block" else 3 + 10), "or nobody will read it"
+    assert read_of(posted) == (3 if output == "block" else 3 + 10), "or it will never be read"
     kept.taken()
     posted += [ev.Read(9, 1, left)] if (left := stream.read(1, count)) else []
     assert read_of(posted) == 3 + 10
@@ -99,7 +99,7 @@ def test_what_an_owner_never_had_is_for_the_next_one() -> None:
 
 @pytest.mark.row("C4-POLICY")
 def test_another_policy_counts_also_for_what_is_kept() -> None:
-    """Agents that waited go on, and what is too much now is left out and counted."""
+    """Waiting agents continue, and values beyond the new limit are left out and counted."""
     posted: list[ev.Event] = []
     kept, stream = KeptStreams(DisconnectPolicy(output="block"), posted.append), paced()
     kept.take({1: stream})
@@ -108,7 +108,7 @@ def test_another_policy_counts_also_for_what_is_kept() -> None:
         kept.hear(1, pushed(number))
     assert read_of(posted) == 0
     kept.change(DisconnectPolicy(output="buffer", buffer=3 * (EFFECT_COST + 1)))
-    assert read_of(posted) == 10, "each was told once"
+    assert read_of(posted) == 10, "each was reported once"
     assert kept.dropped == 7
     kept.change(DisconnectPolicy(output="block"))
     kept.hear(1, pushed(10))

@@ -161,7 +161,7 @@ def test_whatever_goes_wrong_the_head_is_told_again_and_the_log_says_why(
 def test_a_root_ends_when_its_head_has_its_session_as_ended(
     head: StandIn, wants: bool | None
 ) -> None:
-    """Nobody would find it; a head of an older version answers nothing, and keeps it."""
+    """It could not be found; a head of an older version answers nothing, and keeps it."""
     head.wants = wants
     why: list[str] = []
     reports = begun(Denials(), why.append)

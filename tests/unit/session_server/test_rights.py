@@ -1,4 +1,4 @@
-"""Who may be what to a session."""
+"""Rights of the clients of a session."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Told:
 
 
 class Invited:
-    """The invitations of a session: what was wanted of them."""
+    """The invitations of a session: records the requests."""
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []

@@ -1,4 +1,4 @@
-"""When a session ends by itself."""
+"""When a session ends without a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_who_only_watches_does_not_keep_a_session() -> None:
     life.changed(attached=False)
     for _ in range(9):
         wait(10.0)
-        life.changed(attached=False)  # somebody who watches has come, or left
+        life.changed(attached=False)  # an observer has come, or left
     assert not ended
     wait(10.0)
     assert ended == ["no client was attached for 100 s"]
@@ -73,7 +73,7 @@ def test_a_session_that_is_merged_is_not_idle() -> None:
     life.changed(attached=True)
     life.changed(attached=False, merged=True)
     wait(FIRST_PATIENCE)
-    life.changed(attached=False, merged=True)  # somebody who watches has come
+    life.changed(attached=False, merged=True)  # an observer has come
     assert not ended
     life.changed(attached=False, merged=False)
     wait(0.9)

@@ -65,7 +65,7 @@ def test_a_stuck_collector_costs_bounded_memory_and_no_time(
         for _ in range(100):
             tracer.begin("run").end()
         assert exporter.asked.wait(20)
-        for _ in range(1000):  # each returns, though nobody takes anything
+        for _ in range(1000):  # each returns, although nothing is collected
             tracer.begin("run").end()
         tracer.flush()
     finally:

@@ -1,4 +1,4 @@
-"""What viewers are told: all of it first, then what changes; each thing is looked at once."""
+"""Messages to viewers: first everything, then changes; each thing is polled once."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_viewers_share_a_look_and_who_comes_later_gets_all_of_it(
             await told.aclose()  # type: ignore[attr-defined]  # it is a generator
         assert shown.followed == 0
         looks = len(head.asked)
-        await asyncio.sleep(0.1)  # two looks, if somebody looked
+        await asyncio.sleep(0.1)  # two looks, if a viewer looked
         assert len(head.asked) == looks
 
     asyncio.run(work())
@@ -199,7 +199,7 @@ def test_a_viewer_that_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         while len(head.asked) < 8 and asyncio.get_running_loop().time() < until:
             head.loads[1] += 1.0
             await asyncio.sleep(0.01)
-        left = [one async for one in told]  # it ends, as nobody is told any more
+        left = [one async for one in told]  # it ends, because no viewer is notified any more
         assert len(left) <= 3
         assert shown.followed == 0
 

@@ -1,4 +1,4 @@
-"""What is wrong with a cluster is said in one sentence each."""
+"""Each fault of a cluster is described in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A runner in a process of its own, with the test in the place of its agent."""
+"""A runner in a separate process, with the test in the place of its agent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Served:
     ) -> None:
         status = 1
         try:
-            import sys  # noqa: PLC0415 - a process of its own
+            import sys  # noqa: PLC0415 - a separate process
 
             for number in signal.valid_signals():
                 if callable(signal.getsignal(number)):  # pytest's

@@ -347,7 +347,7 @@ def test_where_python_handles_signals_it_makes_all_calls(serve: Serve) -> None:
 
 def test_beside_other_threads_python_makes_all_calls(serve: Serve) -> None:
     def prepare() -> None:
-        import threading  # noqa: PLC0415 - in a process of its own
+        import threading  # noqa: PLC0415 - in a separate process
 
         threading.Thread(target=threading.Event().wait, daemon=True).start()
 

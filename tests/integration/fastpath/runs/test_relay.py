@@ -197,7 +197,7 @@ def test_runners_that_die_are_replaced(
     flow(standing, until)
     dying = Growing(odd="dies", marks=str(tmp_path))
     run = standing.run(dying, range(10))
-    assert run.result(TIMEOUT) == history(2, 10)  # calls whose runners were killed began again
+    assert run.result(TIMEOUT) == history(2, 10)  # calls whose runners were killed were repeated
     assert sorted(path.name for path in tmp_path.iterdir()) == ["died-100", "died-150"]
     assert sum(agent.repeated for agent in run.statistics.agents) == 2
     assert relayed(run) > 0

@@ -1,4 +1,4 @@
-"""What can happen to the processes and links of a session while it is used."""
+"""Faults of the processes and links of a session while it is used."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow:
 
     until(is_exchanged)
     stream.broadcast({"x": 5}).result(TIMEOUT)
-    assert stream.limiter.inside == 0  # who is taken over leaves what it has entered
+    assert stream.limiter.inside == 0  # a place that is taken over leaves what it has entered
 
 
 def test_results_are_told_in_order(standing: EmbeddedSession, until: Until, flow: Flow) -> None:

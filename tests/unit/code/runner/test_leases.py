@@ -1,4 +1,4 @@
-"""Results in a runner's memory: open as long as somebody reads them, and not for ever."""
+"""Results in a runner's memory: open while a process reads them, and not for ever."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def adoption() -> Iterator[LeasedResults]:
 
 
 def taken(adoption: LeasedResults, block: SharedBlock) -> Payload:
-    """Take a result that lies in a block of this process, which is the runner, too."""
+    """Take a result that is stored in a block of this process, which is the runner, too."""
     payload = adoption.payload(Bulk(shared=block.ref(0, 8)))
     assert payload is not None
     return payload

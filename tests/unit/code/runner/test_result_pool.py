@@ -1,4 +1,4 @@
-"""The memory of results: what was lent holds the result, and is used again once it is back."""
+"""The memory of results: a lent block holds its result, and is reused when it is returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sapwood.comm import address_space, values
 from sapwood.comm.shared_memory import MappedBlocks
 
 LARGE = INLINE // 8 + 1
-"""Items of the smallest array that lies in shared memory."""
+"""Items of the smallest array that is stored in shared memory."""
 
 
 def read(parts: Parts) -> Any:
@@ -180,7 +180,7 @@ def test_results_that_take_turns_keep_their_memory(
             assert (read(parts)["a"] == number).all()
             seen |= set(inodes(parts))
             pool.take_back(inodes(parts))
-    assert len(seen) <= 4  # the first of each is where nobody expected it
+    assert len(seen) <= 4  # the first of each is at an unexpected place
 
 
 @pytest.mark.parametrize("most", [0, 2**28])

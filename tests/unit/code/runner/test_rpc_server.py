@@ -187,7 +187,7 @@ def test_progress_of_a_large_answer_is_told(bench: Any, handlers: Handlers) -> N
 def test_more_answers_than_the_socket_holds(bench: Any, handlers: Handlers) -> None:
     def ask() -> int:
         requests = [sapwood.here().ask("echo", "x" * 20_000) for _ in range(100)]
-        # Nobody reads before all are sent: the agent must keep what does not fit.
+        # Nothing is read before all are sent: the agent must keep what does not fit.
         return sum(len(request.result()) for request in requests)
 
     handlers["echo"] = echo

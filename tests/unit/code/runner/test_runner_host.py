@@ -225,7 +225,7 @@ def test_an_idle_runner_that_is_killed_is_replaced(bench: Any) -> None:
     assert bench.call(os.getpid) != pid
 
 
-# --- runners that somebody else kills ------------------------------------------------------------
+# --- runners that other processes kill -----------------------------------------------------------
 
 
 def begin(folder: str) -> int:

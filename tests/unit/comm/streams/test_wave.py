@@ -49,7 +49,7 @@ def test_whom_an_answer_lacks_is_missing() -> None:
 @pytest.mark.parametrize(
     "message",
     [up(1, 1, 2, 4), up(1, 4), Up(1, 1, 1, ((1, 1),), 0.0, b""), Up(1, 1, 1, (), 0.0, b"\x01")],
-    ids=["one more", "another", "empty range", "value of nobody"],
+    ids=["one more", "another", "empty range", "value of no rank"],
 )
 def test_an_answer_for_others_is_refused(message: Up) -> None:
     asked = wave(1, 2, 3)

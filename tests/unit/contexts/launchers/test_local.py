@@ -1,4 +1,4 @@
-"""Nodes on this machine, without nodes: what is started and what is told of it."""
+"""Nodes on this machine, without nodes: started processes and their reports."""
 
 from __future__ import annotations
 

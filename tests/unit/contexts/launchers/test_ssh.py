@@ -1,4 +1,4 @@
-"""What is said to ssh, and what its words mean. No host is reached."""
+"""Arguments and messages of ssh. No host is reached."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ RECORDED = [
     ("something new\r\n", "something new"),
     ("", "ssh exited with code 255"),
 ]
-"""What OpenSSH 9 says to standard error, and what people are told."""
+"""What OpenSSH 9 writes to standard error, and the explanation that users read."""
 
 
 @pytest.mark.parametrize(("said", "meaning"), RECORDED)

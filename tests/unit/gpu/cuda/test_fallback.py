@@ -17,7 +17,7 @@ SOURCES = {
 
 
 def built(*outputs: str, fiber_only: str = "") -> tuple[dict[str, str], list[str], int]:
-    """Return the mode of each kernel, what is told, and how often a compiler ran.
+    """Return the mode of each kernel, the report, and how often a compiler ran.
 
     Args:
         outputs: What the compiler says, one text after the other, until it is content.

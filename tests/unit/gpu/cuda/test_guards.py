@@ -1,4 +1,4 @@
-"""Guards are decided for a block by bounds of their values; what cannot be bounded is asked."""
+"""Guards are decided for a block by bounds of their values; others are evaluated by thread."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_an_index_that_was_computed_is_told(body: str, kind: str) -> None:
     "body",
     [
         "s[2 * tid] = n; n = s[2 * tid];",
-        "s[2 * tid] = n; n = s[2 * tid + 1];",  # a part of its own
+        "s[2 * tid] = n; n = s[2 * tid + 1];",  # a separate part
         "for (int j = 0; j < n; j++) out[tid] += s[j];",
         "if (tid == 0) { s[tid] = n; n = s[out[tid]]; }",
         "n = s[out[tid]]; __syncthreads(); s[tid] = n;",
@@ -165,7 +165,7 @@ def test_cases_that_no_block_does_both_are_apart(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        SWITCH.format("n", ""),  # goes on in the next case
+        SWITCH.format("n", ""),  # continues in the next case
         SWITCH.format("tid & 1", "break;"),  # other threads take the other case
         SWITCH.format("out[0]", "break;"),
         f"for (;; n++) {{ {SWITCH.format('n', 'break;')} }}",
