@@ -17,7 +17,7 @@ CMD [".ci/run"]
 FROM base AS node
 WORKDIR /build
 COPY . .
-RUN python3 -m venv /opt/sapwood && /opt/sapwood/bin/pip install --no-cache-dir . extras/* && rm -rf /build/*
+RUN python3 -m venv /opt/sapwood && /opt/sapwood/bin/pip install --no-cache-dir '.[server]' extras/* && rm -rf /build/*
 RUN useradd --create-home sapwood
 ENV PATH=/opt/sapwood/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 USER sapwood

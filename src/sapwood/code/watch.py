@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -23,8 +23,14 @@ from sapwood.code.load import load_program
 from sapwood.code.program import Program
 from sapwood.code.target import Target, host_target
 from sapwood.core.errors import ProgramError, ResourceError, SapwoodError
+from sapwood.core.extras import LazyModule, check_installed
 from sapwood.core.failures import new_thread
 from sapwood.environment.folders import expand_user
+
+if TYPE_CHECKING:
+    import watchfiles
+else:
+    watchfiles = LazyModule("watchfiles", "watch")
 
 QUIET_MILLISECONDS: Final = 10
 """A change counts once no other came for this long: editors write in several steps."""
@@ -79,6 +85,9 @@ class Watch:
         cache: Where built things are kept.
         environment: Variables of the builds.
         on_version: Told each version as soon as it is known, on the thread of the watch.
+
+    Raises:
+        ConfigurationError: The package watchfiles is not installed.
     """
 
     def __init__(
@@ -91,6 +100,7 @@ class Watch:
         environment: Mapping[str, str] | None = None,
         on_version: Callable[[Version], object] | None = None,
     ) -> None:
+        check_installed("watch", "watchfiles")
         self.source = source
         self._parameters = dict(parameters)
         self._targets = targets
@@ -152,8 +162,6 @@ class Watch:
             self._stop.set()
 
     def _watch(self) -> None:
-        import watchfiles  # noqa: PLC0415 - a native library that only watching needs
-
         known = ""
         while not self._stop.is_set():
             began = time.monotonic()

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from sapwood.core.extras import install
+
 COMPILERS = (
     ("C", ("cc", "gcc", "clang"), "apt-get install gcc libc6-dev"),
     ("C++", ("c++", "g++", "clang++"), "apt-get install g++"),
@@ -27,8 +29,13 @@ COMPILERS = (
 OTHER_TOOLS = ("gcc", "clang", "zig", "nvcc")
 """Compilers that are shown if they are there."""
 
-LIBRARIES = ("msgspec", "numpy", "cloudpickle", "psutil", "structlog", "pyelftools")
-OPTIONAL_LIBRARIES = (("pillow", "images as data"),)
+LIBRARIES = ("msgspec", "numpy", "cloudpickle", "structlog", "pyelftools")
+OPTIONAL_LIBRARIES = (
+    ("cryptography", "clusters of several nodes", "cluster"),
+    ("psutil", "clusters of several nodes", "cluster"),
+    ("pillow", "images as data", "examples"),
+)
+"""Packages, what needs them, and the extras that bring them."""
 
 QUERY_TIME_LIMIT = 10.0
 """Seconds that a command may take to say its version; some drivers hang."""
@@ -39,7 +46,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 VARIABLE: Final = "ZIG"
 """Environment variable that names the program; ``none`` is as if there were none."""
 
-INSTALL: Final = "pip install 'sapwood[cross]'"
+INSTALL: Final = install("cross")
 """How to get it."""
 
 
@@ -72,7 +79,7 @@ class Found(NamedTuple):
 def compiler_items() -> Iterator[Found]:
     """Yield the compilers: one for each language, then others that are there."""
     shown = set()
-    for language, commands, install in COMPILERS:
+    for language, commands, command in COMPILERS:
         path = next((found for name in commands if (found := shutil.which(name))), None)
         zig = find_zig(os.environ) if path is None else None
         if zig is not None:  # builds take it where there is nothing else
@@ -81,14 +88,14 @@ def compiler_items() -> Iterator[Found]:
             continue
         if path is None:
             yield Found(
-                language, "none", "missing", f"{install}, or the like on other distributions"
+                language, "none", "missing", f"{command}, or the like on other distributions"
             )
             continue
         shown.add(path)
         version = ask(path, "--version")
         if version is None:
             yield Found(
-                language, f"{path} does not run", "warning", f"reinstall it, for example {install}"
+                language, f"{path} does not run", "warning", f"reinstall it, for example {command}"
             )
         else:
             yield Found(language, f"{path}: {version.splitlines()[0]}")
@@ -110,10 +117,10 @@ def library_items() -> Iterator[Found]:
             yield Found(name, "not installed", "missing", f"pip install {name}")
         else:
             yield Found(name, version)
-    for name, purpose in OPTIONAL_LIBRARIES:
+    for name, purpose, extra in OPTIONAL_LIBRARIES:
         version = _installed(name)
         if version is None:
-            yield Found(name, "not installed", "warning", f"for {purpose}: pip install {name}")
+            yield Found(name, "not installed", "warning", f"for {purpose}: {install(extra)}")
         else:
             yield Found(name, version)
 

@@ -26,6 +26,7 @@ import msgspec
 
 from sapwood.comm.transport.client_hello import WITHOUT_ALPN
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
+from sapwood.core.extras import check_installed
 from sapwood.core.futures import CallerFuture
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.folders import make_private
@@ -67,6 +68,15 @@ TICKET_LIFE: Final = 300.0
 _log = logger("http")
 
 
+def check_server() -> None:
+    """Check that the packages of the HTTP server are installed.
+
+    Raises:
+        ConfigurationError: One is not installed.
+    """
+    check_installed("server", "starlette", "uvicorn", "h11")
+
+
 class HttpListen(msgspec.Struct, frozen=True, kw_only=True):
     """Where an HTTP server listens without TLS.
 
@@ -83,8 +93,11 @@ class HttpListen(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what others could reach.
 
         Raises:
-            ConfigurationError: It is not an address of this machine only.
+            ConfigurationError: It is not an address of this machine only, or no server is
+                installed.
         """
+        if self.address:
+            check_server()
         if not self.address:
             if self.no_token:
                 raise ConfigurationError(
@@ -148,6 +161,7 @@ class HttpService:
         self._thread = thread
         self._clock = clock
         self._wanted = bool(listen.address)
+        self._installed = True
         self._process: subprocess.Popen[bytes] | None = None
         self._begun = 0.0
         self._path = ""
@@ -163,10 +177,21 @@ class HttpService:
     # --- its life --------------------------------------------------------------------------------
 
     def start(self, _context: ComponentContext) -> None:
-        """Have connections handed over; begin the process if it is wanted already."""
+        """Have connections handed over; begin the process if it is wanted already.
+
+        Without the extra that brings the server, no connection is handed over.
+        """
+        begins = self._wanted or wanted("METRICS", os.environ)  # its process exports them
+        try:
+            check_server()
+        except ConfigurationError as error:
+            self._installed = False
+            if begins:
+                _log.warning("no HTTP server", reason=error.what, hint=error.hint)
+            return
         for protocol in (HTTP, WITHOUT_ALPN):
             self._ends.append(self._control.hand_over(protocol, self._take))
-        if self._wanted or wanted("METRICS", os.environ):  # its process exports them
+        if begins:
             self._begin()
 
     def check(self) -> State:
@@ -291,7 +316,9 @@ class HttpService:
 
         Raises:
             ClosedError: The component is stopped.
+            ConfigurationError: The packages of the server are not installed.
         """
+        check_server()
         if not self._ends:
             raise ClosedError(
                 "the HTTP server is stopped", hint="`sapwood node start http --node head`"
@@ -329,7 +356,9 @@ class HttpService:
     # --- browsers --------------------------------------------------------------------------------
 
     def urls(self) -> list[str]:
-        """Return where browsers reach it, those on this machine without TLS first."""
+        """Return where browsers reach it, on this machine without TLS first; nothing without it."""
+        if not self._installed:
+            return []
         here = [f"http://{one}" for one in self.listens if not one.startswith("/")]
         return [*here, *(f"https://{place}" for place in self._control.places)]
 

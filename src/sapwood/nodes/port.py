@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-
-import psutil
+from typing import TYPE_CHECKING
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.comm.transport.tls import Refused, TakeSocket, TlsPort
 from sapwood.core.errors import ClosedError
+from sapwood.core.extras import LazyModule
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
 from sapwood.nodes.refusals import log_refusals
 from sapwood.security.credentials import Credentials
 from sapwood.session.between_machines import hand_over, protocol_of
 from sapwood.session.member import tree_protocol
 from sapwood.session.shared_reactor import SharedReactor
+
+if TYPE_CHECKING:
+    import psutil
+else:
+    psutil = LazyModule("psutil", "cluster")
 
 ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
 """Addresses that stand for all of a machine."""

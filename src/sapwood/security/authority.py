@@ -13,22 +13,24 @@ import hashlib
 import ipaddress
 import secrets
 from collections.abc import Sequence
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from typing import TYPE_CHECKING
 
 from sapwood.core.errors import SecurityError
+from sapwood.core.extras import LazyModule
 from sapwood.security.credentials import Credentials
+
+if TYPE_CHECKING:
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509 import oid
+else:
+    exceptions = LazyModule("cryptography.exceptions", "cluster")
+    x509 = LazyModule("cryptography.x509", "cluster")
+    oid = LazyModule("cryptography.x509.oid", "cluster")
+    hashes = LazyModule("cryptography.hazmat.primitives.hashes", "cluster")
+    serialization = LazyModule("cryptography.hazmat.primitives.serialization", "cluster")
+    ec = LazyModule("cryptography.hazmat.primitives.asymmetric.ec", "cluster")
 
 BACK_DATED = dt.timedelta(hours=1)
 """How far before now a certificate begins to be valid: clocks of machines differ."""
@@ -104,9 +106,9 @@ class Authority:
             SecurityError: They are none, or do not belong together.
         """
         try:
-            loaded = load_pem_private_key(key, None)
+            loaded = serialization.load_pem_private_key(key, None)
             found = x509.load_pem_x509_certificate(certificate)
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
             raise SecurityError("not a certificate authority") from error
         if not isinstance(loaded, ec.EllipticCurvePrivateKey) or _spki(
             loaded.public_key()
@@ -117,7 +119,7 @@ class Authority:
     @property
     def certificate(self) -> bytes:
         """Its certificate, PEM."""
-        return self._certificate.public_bytes(Encoding.PEM)
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key(self) -> bytes:
@@ -147,7 +149,7 @@ class Authority:
         Raises:
             SecurityError: The request is malformed, or not signed by its own key.
         """
-        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        uses = [oid.ExtendedKeyUsageOID.CLIENT_AUTH, oid.ExtendedKeyUsageOID.SERVER_AUTH]
         named = [x509.DNSName(self.node_id(node))]
         return self._signed(_requested_key(request), node, named, uses, life)
 
@@ -178,7 +180,7 @@ class Authority:
             )
             .sign(self._key, hashes.SHA256())
         )
-        return made.public_bytes(Encoding.PEM)
+        return made.public_bytes(serialization.Encoding.PEM)
 
     def sign_server(
         self, request: bytes, name: str, hosts: Sequence[str], life: dt.timedelta = NODE_LIFE
@@ -202,7 +204,7 @@ class Authority:
                 named.append(x509.IPAddress(ipaddress.ip_address(host)))
             except ValueError:
                 named.append(x509.DNSName(host))
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH]
+        uses = [oid.ExtendedKeyUsageOID.SERVER_AUTH]
         return self._signed(_requested_key(request), name, named, uses, life)
 
     def issue(
@@ -251,7 +253,7 @@ def make_request() -> tuple[bytes, bytes]:
         .subject_name(_name("node"))
         .sign(key, hashes.SHA256())
     )
-    return _private(key), request.public_bytes(Encoding.PEM)
+    return _private(key), request.public_bytes(serialization.Encoding.PEM)
 
 
 def pin_of(certificate: bytes) -> str:
@@ -271,7 +273,7 @@ def is_issued_by(certificate: bytes, authority: bytes) -> bool:
     """
     try:
         _load(certificate).verify_directly_issued_by(_load(authority))
-    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+    except (exceptions.InvalidSignature, ValueError, TypeError, exceptions.UnsupportedAlgorithm):
         return False
     return True
 
@@ -309,7 +311,7 @@ def _requested_key(request: bytes) -> ec.EllipticCurvePublicKey:
         asked = x509.load_pem_x509_csr(request)
         valid = asked.is_signature_valid
         public = asked.public_key()
-    except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
+    except (ValueError, exceptions.InvalidSignature, exceptions.UnsupportedAlgorithm) as error:
         raise SecurityError("malformed certificate request") from error
     if not valid or not isinstance(public, ec.EllipticCurvePublicKey):
         raise SecurityError("a certificate request is not signed by its own key")
@@ -326,23 +328,25 @@ def _load(certificate: bytes) -> x509.Certificate:
 
 
 def _common_name(certificate: x509.Certificate) -> str:
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    names = certificate.subject.get_attributes_for_oid(oid.NameOID.COMMON_NAME)
     if len(names) != 1:
         raise SecurityError("the certificate has no common name")
     return str(names[0].value)
 
 
 def _spki(key: object) -> bytes:
-    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # all kinds of public keys have it
+    der, whole = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    found: bytes = key.public_bytes(der, whole)  # type: ignore[attr-defined]  # all public keys have it
     return found
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    pem, kind = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(pem, kind, serialization.NoEncryption())
 
 
 def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    return x509.Name([x509.NameAttribute(oid.NameOID.COMMON_NAME, common)])
 
 
 def _key_id(key: ec.EllipticCurvePublicKey) -> x509.SubjectKeyIdentifier:

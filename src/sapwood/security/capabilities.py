@@ -27,16 +27,22 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SecurityError
+from sapwood.core.extras import LazyModule
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.security.rights import Rights, read_rights
+
+if TYPE_CHECKING:
+    from cryptography import exceptions
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+else:
+    exceptions = LazyModule("cryptography.exceptions", "cluster")
+    ed25519 = LazyModule("cryptography.hazmat.primitives.asymmetric.ed25519", "cluster")
 
 CREDENTIAL: Final = "swc1"
 """How the text of a credential begins."""
@@ -651,7 +657,7 @@ def _id_of(block: _Block) -> str:
     return base64.b32encode(digest).decode().lower()
 
 
-def _signed(key: Ed25519PrivateKey, caveats: Caveats, following: bytes) -> _Block:
+def _signed(key: ed25519.Ed25519PrivateKey, caveats: Caveats, following: bytes) -> _Block:
     public = _private(following).public_key().public_bytes_raw()
     body = _encode(_BlockBody(caveats, public))
     made = _Block(body, key.sign(_BLOCK + body))
@@ -670,13 +676,13 @@ def _shown_message(chain: bytes, challenge: bytes, context: str) -> bytes:
 
 
 def _new_key() -> bytes:
-    return Ed25519PrivateKey.generate().private_bytes_raw()
+    return ed25519.Ed25519PrivateKey.generate().private_bytes_raw()
 
 
-def _private(key: bytes) -> Ed25519PrivateKey:
+def _private(key: bytes) -> ed25519.Ed25519PrivateKey:
     if len(key) != _KEY_BYTES:
         raise _malformed("its key is none")
-    return Ed25519PrivateKey.from_private_bytes(key)
+    return ed25519.Ed25519PrivateKey.from_private_bytes(key)
 
 
 def _checked_public(key: bytes) -> bytes:
@@ -689,8 +695,8 @@ def _is_signed(key: bytes, signature: bytes, message: bytes) -> bool:
     if len(signature) != _SIGNATURE_BYTES:
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
-    except (InvalidSignature, ValueError):
+        ed25519.Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (exceptions.InvalidSignature, ValueError):
         return False
     return True
 
