@@ -24,7 +24,7 @@ from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import fold_hosts
 from sapwood.core.rankset import fold, parse_ranks
 from sapwood.core.shown import shown
-from sapwood.environment.configuration import load_configuration
+from sapwood.environment.configuration import load_configuration, whole_paths
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
 from sapwood.head.parts.sessions import Sessions
@@ -103,7 +103,7 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
         agents_per_node=agents_per_node,
         fanout=fanout,
         idle=None if idle is None else parse_duration(idle),
-        settings=msgspec.to_builtins(load_configuration(flags).settings),
+        settings=msgspec.to_builtins(whole_paths(load_configuration(flags).settings)),
     )
     record = asked_head(cluster, CREATE_TIMEOUT, Sessions.create, wanted)
     if as_json:

@@ -31,6 +31,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, 
 from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
+from sapwood.environment.configuration import whole_paths
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.session.port import SessionPort, SessionState
@@ -201,7 +202,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
         agents_per_node=agents_per_node,
         fanout=fanout,
         idle=idle,
-        settings=msgspec.to_builtins(chosen),
+        settings=msgspec.to_builtins(whole_paths(chosen)),
     )
     made = asked(cluster, CREATE_TIMEOUT, Sessions.create, wanted)
     return made.handle

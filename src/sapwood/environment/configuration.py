@@ -22,9 +22,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.environment.defaults import render_toml, render_value
+from sapwood.environment.folders import expand_user
 from sapwood.environment.layers import Entry, read_file, read_flags, read_variables
 from sapwood.environment.schema import ANY, Key, all_settings, find_setting
 from sapwood.environment.settings import Settings
@@ -152,6 +155,36 @@ def load_configuration(
     entries.update(read_variables(variables))
     entries.update(read_flags(flags or {}))
     return Configuration(entries)
+
+
+def whole_paths(settings: Settings) -> Settings:
+    """Return settings for another process, in whose folder they name the same files.
+
+    Example:
+        >>> shaped = msgspec.structs.replace(Settings().nodes, topology="file:/etc/racks")
+        >>> whole_paths(msgspec.structs.replace(Settings(), nodes=shaped)).nodes.topology
+        'file:/etc/racks'
+    """
+    replace = msgspec.structs.replace
+    log = settings.log
+    return replace(
+        settings,
+        cluster=replace(settings.cluster, shape=_whole_shape(settings.cluster.shape)),
+        nodes=replace(settings.nodes, topology=_whole_shape(settings.nodes.topology)),
+        environment=replace(
+            settings.environment, source=[_whole(one) for one in settings.environment.source]
+        ),
+        log=replace(log, file=log.file and _whole(log.file)),
+    )
+
+
+def _whole(path: str) -> str:
+    return str(_working_folder() / expand_user(path))
+
+
+def _whole_shape(shape: str) -> str:
+    kind, _, path = shape.partition(":")
+    return f"file:{_whole(path)}" if kind == "file" and path else shape
 
 
 def find_project_file(folder: Path) -> Path | None:

@@ -167,6 +167,19 @@ def test_a_detached_run_that_cannot_begin_is_refused(
     assert as_json("runs", "history") == before
 
 
+def test_files_of_a_session_are_found_from_the_folder_of_the_client(
+    head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep.tree").write_text("front: left\nleft: 1-2\n")
+    (tmp_path / "site.sh").write_text("export SITE=here\n")
+    more = ("--topology", "file:deep.tree", "--set", 'environment.source=["site.sh"]')
+    made = as_json("session", "create", "deep", "--on", "local", "--agents", "2", *more)
+    with sapwood.attach(made["handle"]) as cluster:
+        assert cluster.submit(os.getenv, "SITE").result(PATIENCE) == "here"
+    head.sessions.end("deep").result(PATIENCE)
+
+
 def test_a_run_at_a_session(standing: str, program: str) -> None:
     answer = as_json("run", program, "--session", standing)
     assert answer["result"]["n"] == 10
