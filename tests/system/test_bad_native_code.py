@@ -302,7 +302,7 @@ def test_writing_into_the_items_of_the_dataset_is_a_crash(
         ("abort();", "SIGABRT"),
         ("*(volatile int *)0 = 1;", "SIGSEGV"),
         ("volatile int zero = 0; out[1] = 77 / zero;", "SIGFPE"),
-        ("exit(3);", "exited with code 3"),
+        ("exit(3);", "ended its process with status 3"),
         ("double *volatile p = malloc(8); free(p); free(p);", "SIGABRT"),
     ],
 )

@@ -124,7 +124,9 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
 
 
 class RunnerLost(msgspec.Struct, frozen=True, tag="runner-lost"):
-    """A runner ended that its process had not ordered to end: it crashed, or was killed.
+    """A runner ended that its process had not ordered to end.
+
+    It crashed, was killed, or user code ended it.
 
     Attributes:
         rank: Rank of the process that it ran for.
@@ -138,6 +140,9 @@ class RunnerLost(msgspec.Struct, frozen=True, tag="runner-lost"):
 
 
 Order = ConfigureProcesses | Spawn | Kill | Serve | Attend | HeartbeatRequest
+ProcessReport = Spawned | Exited | RunnerLost
+"""A report on a process that was there."""
+
 Report = Ready | Spawned | SpawnFailed | Exited | RunnerLost | HeartbeatReply
 
 encode = msgspec.msgpack.Encoder().encode

@@ -24,6 +24,13 @@ DESCRIPTORS = 3
 """A runner gets a connection, a pipe to print to and a pipe to crash to."""
 
 
+CONNECTION_CLOSED = 86
+"""Exit status of a runner whose connection its process has closed, which ends it in order.
+
+It is not 0: user code that ends the process gives that status, too.
+"""
+
+
 class Fork(msgspec.Struct, frozen=True, tag="fork"):
     """Fork a runner; ``options`` is handed to its entry as it is."""
 

@@ -421,7 +421,7 @@ class Zygote:
                 member = self._runners.pop(pid)
                 if pid in member.runners:
                     member.runners.remove(pid)
-                    if status:  # 0: it saw that its process is gone, and that end is reported
+                    if status != runner_factory.CONNECTION_CLOSED:
                         lost = orders.RunnerLost(member.spec.rank, pid, status)
                         member.tree.report(lost)
                 # What user code started in the runner's process group ends with it.

@@ -9,6 +9,7 @@ import msgspec
 
 from sapwood.code.run_spec import RunSpec
 from sapwood.comm.link_figures import LinkFigures
+from sapwood.contexts.orders import ProcessReport
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.component import ComponentView
 from sapwood.nodes.messages import NodeActivity, NodeComponents
@@ -695,6 +696,20 @@ class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
     label: str = ""
     credential: str = ""
     attached: bool = False
+
+
+class SessionProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a session ended unasked, or another one took its place.
+
+    Attributes:
+        session: The id of the session.
+        report: What its zygote reported.
+        node: The machine that the session brought along; empty for that of the head.
+    """
+
+    session: str
+    report: ProcessReport
+    node: str = ""
 
 
 class SessionCreator(msgspec.Struct, frozen=True, kw_only=True):

@@ -250,6 +250,7 @@ class Head:
             self.office.denials,
             self.nodes.records,
             self.on_nodes.hosts_of,
+            self.ledger,
         )
         return [
             cluster,

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sapwood.contexts.orders import Exited, ProcessSpec, RunnerLost
-from sapwood.contexts.process import describe_status
+from sapwood.contexts.orders import Exited, ProcessSpec
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.head import calls
 from sapwood.head.ledger import Ledger
+from sapwood.head.process_events import ProcessEvent, event_of, replacement_of
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.service import ServiceServer
 from sapwood.nodes import messages
@@ -194,13 +194,14 @@ class NodeSessions:
             session.spawned(spawning.processes, self._agent_entry)
         for one in spawning.processes:
             if one.incarnation > 1:
+                event = replacement_of(one.rank, one.incarnation)
                 self._ledger.note_caused(
-                    "process.replaced",
-                    f"another process begins as rank {one.rank}",
+                    event.kind,
+                    event.text,
                     caller.granted.owner,
                     node=self._control.name_of(host),
                     session=spawning.session if session is None else session.shown,
-                    facts={"rank": str(one.rank), "incarnation": str(one.incarnation)},
+                    facts=event.facts,
                 )
 
     def _abandoned(self, key: tuple[str, int]) -> None:
@@ -225,25 +226,22 @@ class NodeSessions:
 
     def _exited(self, host: int, report: messages.ProcessesReported) -> None:
         """A process of a session ended; on a thread of the control tree."""
-        ended, kind = report.report, "process.lost"
-        if ended is None:
-            text, facts = f"all its processes there: {report.reason}", {}
-        elif isinstance(ended, Exited) and (ended.status or ended.reason):
-            text = f"rank {ended.rank}: {ended.reason or describe_status(ended.status)}"
-            facts = {"rank": str(ended.rank), "status": str(ended.status)}
-        elif isinstance(ended, RunnerLost):
-            kind = "runner.lost"
-            text = f"runner of rank {ended.rank}: {describe_status(ended.status)}"
-            facts = {
-                "rank": str(ended.rank),
-                "process": str(ended.pid),
-                "status": str(ended.status),
-            }
+        if report.report is None:
+            text = f"all its processes there: {report.reason}"
+            event: ProcessEvent | None = ProcessEvent("process.lost", text, {})
         else:
+            event = event_of(report.report)
+        if event is None:
             return
         node = self._control.name_of(host)
-        shown = self.names().get(report.session, report.session)
-        self._ledger.note_caused(kind, text, node, node=node, session=shown, facts=facts)
+        self._ledger.note_caused(
+            event.kind,
+            event.text,
+            node,
+            node=node,
+            session=self.names().get(report.session, report.session),
+            facts=event.facts,
+        )
 
 
 def _connected_user(

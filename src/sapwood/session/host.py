@@ -102,6 +102,7 @@ class SessionHost:
         self._folder = make_folder() if options.zygote else None
         self._listeners: list[Callable[[PlacesChanged], None]] = []
         self._link_listeners: list[Callable[[int, str], None]] = []
+        self._report_listeners: list[Callable[[orders.ProcessReport], None]] = []
         self._server: Listener | None = None
         self._next_stream = 1
         self._keys = SessionKeys(options.tree, options.hosts)
@@ -149,6 +150,7 @@ class SessionHost:
             self._places_changed,
             self._machine_gone,
             lambda rank, reason: loop.call_soon(self.remove_joined, rank, reason),
+            self._reported,
         )
         self.place: NodeDriver
 
@@ -224,6 +226,14 @@ class SessionHost:
                 the loop's thread. A place that is lost afterwards is reported to subscribers.
         """
         self._link_listeners.append(listener)
+
+    def watch_processes(self, listener: Callable[[orders.ProcessReport], None]) -> None:
+        """Have a function receive the reports on processes, on the loop's thread."""
+        self._report_listeners.append(listener)
+
+    def _reported(self, report: orders.ProcessReport) -> None:
+        for listener in self._report_listeners:
+            listener(report)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; after :meth:`end`, on any thread."""

@@ -514,6 +514,7 @@ class ProcessSupervisor:
         on_machine_gone: Told of a place whose machine is gone, and why; says whether that was dealt
             with.
         on_joined_lost: Receives each lost agent that had joined by an invitation, and the reason.
+        on_report: Receives the reports on processes of places that the tree has.
     """
 
     def __init__(
@@ -525,6 +526,7 @@ class ProcessSupervisor:
         on_change: Callable[[PlaceChange], None],
         on_machine_gone: Callable[[int, str], bool] = lambda _rank, _reason: False,
         on_joined_lost: Callable[[int, str], None] = lambda _rank, _reason: None,
+        on_report: Callable[[orders.ProcessReport], None] = lambda _report: None,
     ) -> None:
         self.places = Places(tree)
         self.restarts = 0
@@ -536,6 +538,7 @@ class ProcessSupervisor:
         self._on_change = on_change
         self._on_machine_gone = on_machine_gone
         self._on_joined_lost = on_joined_lost
+        self._on_report = on_report
         self._starters = ProcessStarters(
             self._starter_of, starter_keys(tree, beginning), main=beginning.zygote
         )
@@ -803,6 +806,8 @@ class ProcessSupervisor:
             log_failure(f"taking in the report {report}", error)
 
     def _take_report(self, report: orders.Report) -> None:
+        if isinstance(report, orders.ProcessReport) and self._is_there(report.rank):
+            self._on_report(report)
         if isinstance(report, orders.Spawned):
             record = self.places[report.rank]
             if record.incarnation == report.incarnation and record.state is PlaceState.STARTING:

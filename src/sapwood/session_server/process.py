@@ -22,6 +22,7 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.specs import is_launched
 from sapwood.contexts.local_user import is_own_user
+from sapwood.contexts.orders import ProcessReport
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
 from sapwood.core.shown import shown
@@ -32,6 +33,7 @@ from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.parts.policy import PolicyRow
+from sapwood.head.process_events import event_of
 from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.watched import started
@@ -125,6 +127,7 @@ class RootProcess:
             largest=settings.comm.max_payload,
             abandoned=given.abandoned,
         )
+        self.session.host.watch_processes(self._process_reported)
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
         let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
@@ -219,6 +222,17 @@ class RootProcess:
     def _tell_figures(self, figures: calls.WorkFigures) -> None:
         """Tell the head what the agents have done."""
         self._reports.tell_figures(calls.SessionFigures(self._id, figures))
+
+    def _process_reported(self, report: ProcessReport) -> None:
+        """Report what happened to a process, unless it is on a node of the head."""
+        hosts = self.session.hosts
+        host = hosts[report.rank] if hosts else 0
+        if host > 0 and not self._brings:
+            return
+        if event_of(report) is not None:
+            node = self._name_of(host)
+            told = calls.SessionProcess(session=self._id, report=report, node=node)
+            self._reports.process(told)
 
     def _name_of(self, host: int) -> str:
         return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)

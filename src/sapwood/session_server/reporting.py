@@ -32,8 +32,8 @@ LONGEST_WAIT = 3600.0
 CALL_TIMEOUT = 10.0
 """Seconds that a head may take to note a report."""
 
-MAX_REFUSED = 100
-"""Front ends that were refused and of whom the head was not told yet; of more, the last ones."""
+MAX_NOTED = 100
+"""Events that wait until a head records them; of more, the last ones."""
 
 ORDER: Sequence[HeadCall[..., Any]] = (
     Sessions.report,
@@ -74,7 +74,7 @@ class HeadReports:
         self._cluster = cluster
         self._denials = denials
         self._missed = False
-        self._refused: deque[calls.FrontEndRefused] = deque(maxlen=MAX_REFUSED)
+        self._noted: deque[tuple[HeadCall[..., Any], msgspec.Struct]] = deque(maxlen=MAX_NOTED)
         self._changed = threading.Condition()
         self._last: dict[HeadCall[..., Any], msgspec.Struct] = {}  # by the call that tells it
         self._untold: set[HeadCall[..., Any]] = set()
@@ -105,8 +105,15 @@ class HeadReports:
 
     def refused(self, told: calls.FrontEndRefused) -> None:
         """Tell of a front end that was not let in, or cut off; from any thread."""
+        self._note(Sessions.report_refused, told)
+
+    def process(self, told: calls.SessionProcess) -> None:
+        """Report a process that ended unasked, or was replaced; from any thread."""
+        self._note(Sessions.report_process, told)
+
+    def _note(self, call: HeadCall[..., Any], what: msgspec.Struct) -> None:
         with self._changed:
-            self._refused.append(told)
+            self._noted.append((call, what))
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -159,7 +166,7 @@ class HeadReports:
                         or self._closed
                         or self._missed
                         or self._policy_changed
-                        or self._refused
+                        or self._noted
                     ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
@@ -167,14 +174,14 @@ class HeadReports:
                 self._untold.clear()
                 closed, missed, self._missed = self._closed, self._missed, False
                 changed, self._policy_changed = self._policy_changed, False
-                refused = list(self._refused)
-                self._refused.clear()
+                noted = list(self._noted)
+                self._noted.clear()
             if missed:
                 self._take_denials(client)
             if changed:
                 self._take_policy(client)
-            for one in refused:
-                client.call_within(CALL_TIMEOUT, Sessions.report_refused, one)
+            for call, what in noted:
+                client.call_within(CALL_TIMEOUT, call, what)
             for call, what in told:
                 if client.call_within(CALL_TIMEOUT, call, what) is False:
                     self._disowned("its head has it as ended")

@@ -174,8 +174,8 @@ class Deadly(Steps):
             print("last words", flush=True)  # noqa: T201 - printing is what is tested
             if self.how == "exit":
                 sys.exit(3)
-            if self.how == "_exit":
-                os._exit(3)
+            if self.how.startswith("_exit"):
+                os._exit(0 if self.how == "_exit_0" else 3)
             if self.how == "spin":
                 while True:
                     pass

@@ -523,7 +523,7 @@ def test_a_run_of_the_user_of_the_head_begins_only_on_its_machine(
     wanted = calls.CreateRun(spec=RunSpec("x.py"), folder=str(tmp_path))
     with (
         up.access(up.issue("connect", "admin")) as head,
-        pytest.raises(SecurityError, match=r"head's machine only.*--on head:NAME"),
+        pytest.raises(SecurityError, match=r"head's machine only.*--on head instead of --detach"),
     ):
         head.client.call_within(PATIENCE, Runs.create, wanted)
     with (

@@ -36,6 +36,7 @@ from sapwood.comm.cached_codec import CachedDecoder
 from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.contexts import process
+from sapwood.contexts.runner_factory import CONNECTION_CLOSED
 from sapwood.core import typed
 from sapwood.core.errors import (
     MAX_RECORD_TEXT,
@@ -125,7 +126,7 @@ def main(
         runner = Runner(control, blocks, procedures, printing, options)
         try:
             runner.serve()
-            status = 0
+            status = CONNECTION_CLOSED
         except OSError as error:  # of the connection: what user code raises is reported over it
             sys.stderr.write(
                 f"the connection to the agent is gone ({error.strerror}): user code has closed "

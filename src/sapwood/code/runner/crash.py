@@ -22,6 +22,9 @@ up after :data:`ATTEMPTS`.
 """
 
 
+_LEAVING = "return from the function or raise an exception; exit() and os._exit() end the process"
+
+
 def crash_error(
     function: str, status: int, texts: Mapping[str, str], *, memory_limited: bool, kills: int = 1
 ) -> SapwoodError:
@@ -42,14 +45,17 @@ def crash_error(
             f"the runner was killed in {function}{times}, probably for its memory", details=details
         )
     if access is not None:
+        ended = describe_status(status)
         return RunnerCrashError(
-            f"{access.what}; its runner {_past(describe_status(status))}",
+            f"{access.what}; its runner {ended if status >= 0 else f'was {ended}'}",
             where="" if "backtrace" in details else access.where,  # that has the very line
             hint=access.hint,
             details=details,
         )
     return RunnerCrashError(
-        f"the runner {_past(describe_status(status))} in {function}{times}",
+        f"{function} ended its process with status {status}"
+        if status >= 0
+        else f"the runner was {describe_status(status)} in {function}{times}",
         hint=_hint(status, memory_limited=memory_limited),
         details=details,
     )
@@ -81,11 +87,7 @@ def _hint(status: int, *, memory_limited: bool) -> str:
         -signal.SIGKILL: "a user or the kernel (out of memory) killed it",
         -signal.SIGFPE: "an integer division by zero",
     }
-    hint = hints.get(status, "user code ended the process")
+    hint = hints.get(status, _LEAVING if status >= 0 else "user code ended the process")
     if memory_limited and status in (-signal.SIGSEGV, -signal.SIGABRT):
         hint += "; or limits.memory is reached, and malloc returned NULL or new threw"
     return hint
-
-
-def _past(description: str) -> str:
-    return f"was {description}" if description.startswith("killed") else description

@@ -21,6 +21,7 @@ from sapwood.head.calls import (
     SessionCreator,
     SessionCredential,
     SessionFigures,
+    SessionProcess,
     SessionRecord,
     SessionReport,
     SessionTree,
@@ -29,6 +30,7 @@ from sapwood.head.calls import (
 )
 from sapwood.head.figure_book import FigureBook
 from sapwood.head.gate import Gate, merge_secret_for, refuse_others, secret_for
+from sapwood.head.process_events import event_of
 from sapwood.head.protocol.call import HeadPart, Http, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import runs_as_head_user
@@ -50,6 +52,7 @@ from sapwood.security.rights import (
 from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
+    from sapwood.head.ledger import Ledger
     from sapwood.head.parts.policy import Policy
     from sapwood.head.sessions import HeadSessions
     from sapwood.nodes.control import ControlTree
@@ -67,6 +70,7 @@ class Sessions(HeadPart):
         denials: The credentials that were revoked.
         nodes: Returns the nodes.
         hosts_of: Returns the numbers of the nodes that a session has processes on.
+        ledger: It records processes that end unasked.
 
     Attributes:
         trees: The trees of the sessions.
@@ -81,8 +85,10 @@ class Sessions(HeadPart):
         denials: Denials,
         nodes: Callable[[], list[NodeRecord]],
         hosts_of: Callable[[str], set[int]],
+        ledger: Ledger,
     ) -> None:
         self._book = book
+        self._ledger = ledger
         self._gate = gate
         self._control = control
         self._policy = policy
@@ -324,3 +330,23 @@ class Sessions(HeadPart):
             refused: What the server says.
         """
         self._gate.note_refused(self._book.find(refused.session).name, refused)
+
+    @call("session.process", right=ADMIN)
+    def report_process(self, process: SessionProcess) -> None:
+        """Record that a process of a session ended unasked, or was replaced.
+
+        Args:
+            process: What the server says; of its nodes in the cluster, the head knows already.
+        """
+        record = self._book.find(process.session)
+        event = event_of(process.report)
+        if event is not None:
+            by = "" if record.creator is None else record.creator.owner
+            self._ledger.note_caused(
+                event.kind,
+                event.text,
+                by,
+                node=process.node,
+                session=record.name,
+                facts=event.facts,
+            )

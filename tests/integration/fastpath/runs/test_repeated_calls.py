@@ -100,7 +100,7 @@ def test_runs_at_the_same_time_do_not_mix(standing: sapwood.Cluster, shift: Load
         (1, RunnerCrashError, "shift wrote before the begin of parameter sums"),
         (2, SapwoodError, "parameter sums was written past its end, at item 2"),
         (3, TimeLimitError, f"shift ran longer than {LIMIT} s"),
-        (4, RunnerCrashError, "exited with code 3"),
+        (4, RunnerCrashError, "shift ended its process with status 3"),
     ],
 )
 def test_whatever_a_later_call_does_the_caller_is_told(

@@ -191,16 +191,19 @@ def crash(how: str) -> None:
     elif how == "SIGKILL":
         os.kill(os.getpid(), signal.SIGKILL)
     else:
-        os._exit(3)
+        os._exit(int(how.removeprefix("status ")))
 
 
-@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "SIGKILL", "code 3"])
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "SIGKILL", "status 3", "status 0"])
 def test_a_crash_is_an_error_and_the_next_call_gets_a_new_runner(bench: Any, how: str) -> None:
     before = bench.call(os.getpid)
     error = bench.error(crash, how)
     assert isinstance(error, RunnerCrashError)
-    assert error.what.startswith("the runner ")
-    assert f"{how} in the function" in error.what
+    assert error.what == (
+        f"the function ended its process with {how}"
+        if how.startswith("status")
+        else f"the runner was killed by {how} in the function"
+    )
     assert error.hint
     assert error.details["output"] == f"crashing by {how}\n"
     assert ("crash" in error.details.get("backtrace", "")) == (how in {"SIGSEGV", "SIGABRT"})
@@ -287,7 +290,7 @@ def test_a_call_that_kills_itself_fails_after_its_attempts(bench: Any) -> None:
     assert error.details["output"] == "crashing by SIGKILL\n"
 
 
-@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "code 3"])
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "status 3"])
 def test_a_call_that_crashes_by_itself_does_not_begin_again(
     bench: Any, tmp_path: Path, how: str
 ) -> None:
@@ -388,7 +391,9 @@ def test_a_runner_that_its_host_ends_is_not_reported_as_lost(
     assert [(one.pid, one.status) for one in reports()] == [(lost, -signal.SIGKILL)]
 
 
-@pytest.mark.parametrize(("how", "status"), [("SIGSEGV", -signal.SIGSEGV), ("code 3", 3)])
+@pytest.mark.parametrize(
+    ("how", "status"), [("SIGSEGV", -signal.SIGSEGV), ("status 3", 3), ("status 0", 0)]
+)
 def test_a_runner_that_ends_unexpectedly_is_reported_with_its_status(
     bench: Any, reports: LostRunners, how: str, status: int
 ) -> None:
