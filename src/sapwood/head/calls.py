@@ -704,7 +704,7 @@ class SessionProcess(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         session: The id of the session.
         report: What its zygote reported.
-        node: The machine that the session brought along; empty for that of the head.
+        node: The machine that the session brought along; empty for the head's machine.
     """
 
     session: str
