@@ -125,10 +125,10 @@ def measure_attachment(cluster: sapwood.Cluster, number: signal.Signals) -> floa
         embedded(cluster.session).supervisor,
         next(iter(cluster.session.tree.junctions)),
     )
-    victim = supervisor.places[junction].pid
+    victim = supervisor.processes[junction].pid
     begin = time.monotonic()
     os.kill(victim, number)
-    while supervisor.places[junction].pid in {0, victim} or not supervisor.places.all_ready():
+    while supervisor.processes[junction].pid in {0, victim} or not supervisor.processes.all_ready():
         time.sleep(0.001)
     until = time.monotonic()
     while Course.times[-1] < until:

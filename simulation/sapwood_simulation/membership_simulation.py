@@ -17,8 +17,8 @@ from sapwood.comm import events as ev
 from sapwood.comm.messages import PARTIAL
 from sapwood.core.rankset import fold, from_ranges
 from sapwood.core.topology import ROOT
-from sapwood.session.places import PlaceState
-from sapwood.session.supervisor import PlaceChange
+from sapwood.lifecycle import events as lev
+from sapwood.lifecycle.processes import ProcessState
 from sapwood_simulation.simulation import (
     STREAM,
     InvariantError,
@@ -134,18 +134,12 @@ class MembershipSimulation(Simulation):
 
     def _expand(self, homes: dict[int, int]) -> None:
         self.added += len(homes)
-        self.tree = self.tree.with_agents(homes)
-        self.network.change(self.tree)
-        beginning = self.supervisor._beginning  # noqa: SLF001 - processes begin as before
-        self.supervisor.expand(self.tree, beginning, dict.fromkeys(homes, ()))
+        self.supervisor.post(lev.Expand(homes, dict.fromkeys(homes, 0)))
 
     def _contract(self, ranks: list[int]) -> None:
         self.removed += len(ranks)
-        self.tree = self.tree.without(ranks)
         self._there.difference_update(ranks)
-        self.network.change(self.tree)
-        beginning = self.supervisor._beginning  # noqa: SLF001 - as above
-        self.supervisor.drain(self.tree, beginning)
+        self.supervisor.post(lev.Drain(tuple(ranks)))
         self._leaving += 1
         if self._random.random() < 0.3:  # without waiting until they have answered
             self._let_go(ranks)
@@ -160,14 +154,14 @@ class MembershipSimulation(Simulation):
 
     def _let_go(self, ranks: list[int]) -> None:
         self._leaving -= 1
-        self.supervisor.contract(ranks, "it was removed")
+        self.supervisor.post(lev.Remove(tuple(ranks), "it was removed"))
 
     def _all_have_left(self) -> bool:
-        nodes, places = self.network.nodes, self.supervisor.places
-        left = [rank for rank in nodes if rank and places[rank].state is PlaceState.LEFT]
+        nodes, places = self.network.nodes, self.supervisor.processes
+        left = [rank for rank in nodes if rank and places[rank].state is ProcessState.LEFT]
         return not self._leaving and not left
 
-    def _places_changed(self, change: PlaceChange) -> None:
+    def _places_changed(self, change: lev.ProcessChange) -> None:
         if change.removed:
             self._gone.update(change.ranks)
         super()._places_changed(change)

@@ -33,8 +33,8 @@ from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_book import RootPlan
+from sapwood.lifecycle.processes import ProcessState
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.places import PlaceState
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
@@ -124,7 +124,7 @@ class SmallTree:
         """All agents are there."""
         session.tree = flat(self._agents)
         views = {
-            rank: PlaceView(rank, rank, PlaceState.READY, 1) for rank in session.tree.agent_ranks
+            rank: PlaceView(rank, rank, ProcessState.READY, 1) for rank in session.tree.agent_ranks
         }
         session.views = lambda: views
         self._handlers = session.routed({})

@@ -36,6 +36,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.topology import ROOT, Tree, flat
 from sapwood.environment.settings import NodeSettings
+from sapwood.lifecycle import events as lev
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import MAX_PAUSE, JoinAnswer, JoinRequest
 from sapwood.nodes.node_facts import NodeFacts
@@ -44,7 +45,7 @@ from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent
-from sapwood.session.supervisor import OnHost, PlaceChange, ProcessSetup
+from sapwood.session.supervisor import ProcessSetup
 from sapwood_simulation.simulation import (
     TIMING,
     InvariantError,
@@ -235,24 +236,20 @@ class NodeSimulation(Simulation):
     def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
         """Have places that another machine gets."""
         ranks = tuple(range(self.tree.size, self.tree.size + len(places)))
-        self.tree = self.tree.with_agents(dict.fromkeys(ranks, ROOT))
-        self.network.change(self.tree)
-        beginning = self.supervisor._beginning  # noqa: SLF001 - processes begin as before
-        self.supervisor.expand(self.tree, beginning, {rank: OnHost(rank) for rank in ranks})
+        homes = dict.fromkeys(ranks, ROOT)
+        self.supervisor.post(lev.Expand(homes, {rank: rank for rank in ranks}))
         return ranks
 
     def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
         """Take places out of the tree."""
-        self.tree = self.tree.without(ranks)
-        self.network.change(self.tree)
-        self.supervisor.drain(self.tree, self.supervisor._beginning)  # noqa: SLF001 - as above
+        self.supervisor.post(lev.Drain(tuple(ranks)))
         return []
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End places that were taken out."""
-        self.supervisor.contract(ranks, reason)
+        self.supervisor.post(lev.Remove(tuple(ranks), reason))
 
-    def _places_changed(self, change: PlaceChange) -> None:
+    def _places_changed(self, change: lev.ProcessChange) -> None:
         super()._places_changed(change)
         self.control._places_changed(  # noqa: SLF001 - it is subscribed to its session
             PlacesChanged(
@@ -410,7 +407,7 @@ class NodeSimulation(Simulation):
         return (
             len(ranks) == self.options.agents
             and ranks == set(self.tree.agent_ranks)
-            and self.supervisor.places.all_ready()
+            and self.supervisor.processes.all_ready()
         )
 
     def _give(self) -> None:

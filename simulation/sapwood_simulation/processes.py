@@ -6,14 +6,15 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders
 from sapwood.contexts.heartbeat import HeartbeatMonitor
-from sapwood.contexts.spawner import Spawner
 from sapwood.core.clock import VirtualClock
-from sapwood.core.topology import ROOT
+from sapwood.lifecycle import events as lev
+from sapwood.lifecycle.starters import StarterKey
+from sapwood.session.starters import ProcessStarter
 from sapwood.session.supervisor import ProcessSupervisor
 from sapwood_simulation.network import Network
 
@@ -184,26 +185,30 @@ class SimulatedSpawner:
 
     def _tell(self, report: orders.Report) -> None:
         if not self._closed:
-            self._supervisor._reported(report)  # noqa: SLF001 - as the real spawner calls it
+            self._supervisor.reported((), report)
 
 
 class SimulatedSupervisor(ProcessSupervisor):
     """The production supervisor with a simulated zygote."""
 
     def __init__(self, simulation: ProcessHost, *arguments: Any) -> None:
-        self.simulation = simulation  # the first zygote is made by the constructor below
+        self.simulation = simulation
         super().__init__(*arguments)
 
-    def _new_spawner(self) -> Spawner:
+    def new_starter(self, key: StarterKey) -> ProcessStarter:
+        """Return a simulated zygote for the default interpreter."""
+        if key:
+            return super().new_starter(key)
         self.simulated = SimulatedSpawner(self.simulation, self)
-        return cast("Spawner", self.simulated)
+        return self.simulated
 
-    def _pauses(self, ranks: Sequence[int]) -> dict[int, float | None]:
-        """Wait the longer, the more places are lost: more happens while they are away."""
-        return dict.fromkeys(ranks, self._pause_before_restart(ROOT))
+    def post(self, event: lev.Event) -> None:
+        """Carry out an event, and check what always holds."""
+        super().post(event)
+        self.life.check()
 
     def lose_zygote(self) -> None:
         """Let all processes end at once, as they do when their zygote is killed."""
         self.simulated.detach()
         self.simulated.close()
-        self._starter_ended()
+        self.ended()

@@ -30,17 +30,17 @@ from sapwood.comm.messages import NO_WAIT, Synchronisation
 from sapwood.comm.streams.push import is_full
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
 from sapwood.core.rankset import from_ranges
-from sapwood.core.topology import ROOT
+from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_book import RootPlan
+from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
-from sapwood.session.supervisor import PlaceChange
 from sapwood.session.wave_result import WaveResult
 from sapwood.session_server import root_calls, wire
 from sapwood.session_server.attached import AttachedSession, RootAddress
@@ -453,7 +453,7 @@ class SessionSimulation(Simulation):
     def _view(self, rank: int) -> PlaceView | None:
         if rank == ROOT:
             return None
-        one = self.supervisor.places[rank]
+        one = self.supervisor.processes[rank]
         return PlaceView(one.rank, one.pid, one.state, one.incarnation)
 
     def _observed(self, rank: int, effect: ev.Effect) -> None:
@@ -471,15 +471,14 @@ class SessionSimulation(Simulation):
         ranks = tuple(range(tree.size, tree.size + len(homes)))
         expansion = Expansion()
         answer: Future[Any] = Future()
+        parents = dict(zip(ranks, homes, strict=True))
         try:
-            changed = tree.with_agents(dict(zip(ranks, homes, strict=True)))
+            tree.with_agents(parents)
         except SapwoodError as error:
             answer.set_exception(error)
             return answer
         session.listeners.append(expansion.changed)
-        self._change(changed)
-        beginning = self.supervisor._beginning  # noqa: SLF001 - processes begin as before
-        self.supervisor.expand(self.tree, beginning, dict.fromkeys(ranks, ()))
+        self.supervisor.post(lev.Expand(parents, dict.fromkeys(ranks, 0)))
         expansion.begun(ranks)
 
         def over(done: Future[None]) -> None:
@@ -516,24 +515,21 @@ class SessionSimulation(Simulation):
     def _take_out(self, ranks: list[int], reason: str) -> None:
         if not self._tree_there:
             return
-        self._change(self.tree.without(ranks))
-        beginning = self.supervisor._beginning  # noqa: SLF001 - as above
-        self.supervisor.drain(self.tree, beginning)
+        self.supervisor.post(lev.Drain(tuple(ranks)))
         self._leaving += 1
         self.later(0.02, self._let_go, ranks, reason)
 
     def _let_go(self, ranks: list[int], reason: str) -> None:
         self._leaving -= 1
         if self._tree_there:
-            self.supervisor.contract(ranks, reason)
+            self.supervisor.post(lev.Remove(tuple(ranks), reason))
 
-    def _change(self, tree: Any) -> None:
-        self.tree = tree
+    def _new_tree(self, tree: Tree) -> None:
+        super()._new_tree(tree)
         if self._session is not None:
             self._session.tree = tree
-        self.network.change(tree)
 
-    def _places_changed(self, change: PlaceChange) -> None:
+    def _places_changed(self, change: lev.ProcessChange) -> None:
         super()._places_changed(change)
         if self._session is None or not self._tree_there:
             return
@@ -1031,7 +1027,7 @@ class SessionSimulation(Simulation):
 
     def _finish_main(self) -> None:
         """Attach one more owner, which gets all retained values; agents that push continue."""
-        self._until(self.supervisor.places.all_ready, faults=False)
+        self._until(self.supervisor.processes.all_ready, faults=False)
         self._until(self._tree_is_whole, faults=False)
         self._settle(2.0)
         assert self.main is not None

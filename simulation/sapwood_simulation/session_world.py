@@ -177,7 +177,7 @@ class RootHere(JointRoutes):
     @property
     def supervisor(self) -> Any:
         """Its places."""
-        return SimpleNamespace(places=self.views())
+        return SimpleNamespace(processes=self.views())
 
     def view_of(self, one: Any) -> PlaceView:
         """Return a place as users see it."""

@@ -32,8 +32,10 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import fold, from_ranges, parse_ranks
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
-from sapwood.session.places import census_of
-from sapwood.session.supervisor import PlaceChange, ProcessSetup, SupervisionTimeouts
+from sapwood.lifecycle import events as lev
+from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.processes import census_of
+from sapwood.session.supervisor import HostOrder, ProcessSetup, SupervisionTimeouts
 from sapwood_simulation.faults import FaultInjector, Faults
 from sapwood_simulation.network import Network
 from sapwood_simulation.processes import SimulatedSpawner, SimulatedSupervisor, VirtualLoop
@@ -151,19 +153,22 @@ class Simulation:
             clock = self.network.clock_loop
             self.network.scheduler.take_time(clock, faults.latency, faults.jitter)
         self._injector = FaultInjector(self, faults, self._random)
-        self.supervisor = SimulatedSupervisor(
-            self,
-            self.tree,
-            self._setup(),
-            RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
-            SupervisionTimeouts(
-                attach=2 * TIMING.failure_after,
-                join=self.join_timeout,
-                heartbeat=TIMING.heartbeat,
-                silence=TIMING.failure_after,
-            ),
-            self._places_changed,
+        timeouts = SupervisionTimeouts(
+            attach=2 * TIMING.failure_after,
+            join=self.join_timeout,
+            heartbeat=TIMING.heartbeat,
+            silence=TIMING.failure_after,
         )
+        policy = LifecyclePolicy(
+            RestartSettings(limit=1_000_000, window=1.0, backoff=0.001, backoff_max=0.05),
+            attach=timeouts.attach,
+            join=timeouts.join,
+            join_polls=timeouts.polls(timeouts.join) if timeouts.join else 0,
+            # The pauses are the longer, the more ranks are lost: more happens while they are away.
+            budget_of=lambda _rank: ROOT,
+        )
+        life = Lifecycle(self.tree, (), policy)
+        self.supervisor = SimulatedSupervisor(self, life, self._setup(), timeouts, self._perform)
 
     def _first_tree(self) -> Tree:
         """Return the tree with which it begins."""
@@ -266,7 +271,7 @@ class Simulation:
         self.supervisor.start()
         self.supervisor.listen(cast("Any", self.loop))
         self._tick()
-        self._until(self.supervisor.places.all_ready, faults=False)
+        self._until(self.supervisor.processes.all_ready, faults=False)
 
     def _run(self) -> None:
         self._begin()
@@ -284,7 +289,7 @@ class Simulation:
     def _come_to_rest(self) -> None:
         """Stop all faults, and wait for the tree to be whole."""
         self._injector.stop()
-        self._until(self.supervisor.places.all_ready, faults=False)
+        self._until(self.supervisor.processes.all_ready, faults=False)
         self._until(self._tree_is_whole, faults=False)
 
     def _until(self, condition: Callable[[], bool], *, faults: bool) -> None:
@@ -318,9 +323,9 @@ class Simulation:
                 self._saw_below(seen.rank, effect)
             elif isinstance(effect, ev.PlaceJoined):
                 self._joined(effect)
-                self.supervisor.joined(effect)
+                self.supervisor.post(effect)
             elif isinstance(effect, ev.PlacesLost):
-                self.supervisor.lost(effect)
+                self.supervisor.post(effect)
             else:
                 self._saw(effect)
         observations.clear()
@@ -354,11 +359,22 @@ class Simulation:
             pid, spawner = entry
             spawner.ended(pid)
 
-    def _places_changed(self, change: PlaceChange) -> None:
+    def _perform(self, order: HostOrder) -> None:
+        """Carry out the orders of the life cycle that concern the tree."""
+        if isinstance(order, lev.Notify):
+            self._places_changed(order.change)
+        elif isinstance(order, lev.ChangeTree):
+            self._new_tree(order.tree)
+
+    def _new_tree(self, tree: Tree) -> None:
+        self.tree = tree
+        self.network.change(tree)
+
+    def _places_changed(self, change: lev.ProcessChange) -> None:
         if not change.disconnected and self.census:
             self.network.post(
                 ROOT,
-                census_of(self.supervisor.places, change.ranks, change.reason, back=change.back),
+                census_of(self.supervisor.processes, change.ranks, change.reason, back=change.back),
             )
         elif change.disconnected and change.back:
             self._attached += len(change.ranks)

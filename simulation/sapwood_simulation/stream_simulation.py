@@ -174,7 +174,7 @@ class StreamSimulation(Simulation):
             self._until(partial(self._all_over, wanted), faults=True)
         self._until(partial(self._all_over, self.options.waves), faults=True)
         self._emitting = False
-        self._until(self.supervisor.places.all_ready, faults=False)
+        self._until(self.supervisor.processes.all_ready, faults=False)
         self._injector.stop()
         self._until(self._all_has_arrived, faults=False)
         if kind.late == "next" and kind.on_loss != "fail":

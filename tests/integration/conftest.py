@@ -87,7 +87,7 @@ def standing(standing_cluster: sapwood.Cluster) -> Iterator[sapwood.Cluster]:
     """The cluster of the module, for a test that harms none of its places."""
 
     def places() -> dict[int, int]:
-        return {place.rank: place.pid for place in root_of(standing_cluster).supervisor.places}
+        return {place.rank: place.pid for place in root_of(standing_cluster).supervisor.processes}
 
     with standing_cluster.stream(abs, reduce=operator.add) as stream:
         stream.broadcast(-1).result(PATIENCE)  # runners, and those of filters, are there now

@@ -64,6 +64,7 @@ def test_a_zygote_that_is_killed_and_a_process_that_stalls_excuse_who_is_away() 
     options = SimulationOptions(agents=4, fanout=2, faults=Faults(stall=1.0))
     simulation = Simulation(options)
     lost = simulation._injector.may_have_lost
+    simulation.supervisor.start()
     assert simulation.stall(2) > 0
     assert [lost(rank, 0.0, 0.0) for rank in (1, 2, 3, 4)] == [False, True, False, False]
     simulation.supervisor.simulated.end()

@@ -38,7 +38,7 @@ def _process_stays(patch: pytest.MonkeyPatch) -> None:
 
 def _forgets_an_agent(patch: pytest.MonkeyPatch) -> None:
     """Its process begins, and the tree does not have it."""
-    change = SessionSimulation._change
+    change = SessionSimulation._new_tree
 
     def forgets(simulation: SessionSimulation, tree: Any) -> None:
         before = simulation.tree
@@ -46,7 +46,7 @@ def _forgets_an_agent(patch: pytest.MonkeyPatch) -> None:
         if tree.size > before.size:
             change(simulation, tree.without([tree.size - 1]))
 
-    patch.setattr(SessionSimulation, "_change", forgets)
+    patch.setattr(SessionSimulation, "_new_tree", forgets)
 
 
 @pytest.mark.parametrize(

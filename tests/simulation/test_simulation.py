@@ -159,7 +159,7 @@ def test_processes_that_stop_before_they_join_and_zygotes_that_stop_are_replaced
     ]
     reports = [Simulation(one).run() for one in options]
     assert sum(report.stalls for report in reports) > 25
-    assert sum(report.halts for report in reports) > 3
+    assert sum(report.halts for report in reports) > 2
     assert sum(report.restarts for report in reports) > 25
 
 
@@ -171,13 +171,13 @@ def test_who_waits_for_ever_for_those_that_hang_is_found(
     monkeypatch: pytest.MonkeyPatch, faults: Faults, without: str
 ) -> None:
     """A mistake on purpose: the supervisor does not look for those that hang."""
-    original = SupervisionTimeouts.looks
+    original = SupervisionTimeouts.polls
 
-    def looks(patience: SupervisionTimeouts, seconds: float) -> int:
+    def polls(patience: SupervisionTimeouts, seconds: float) -> int:
         ours = {"join": patience.join, "silence": patience.silence}[without]
         return 10**9 if seconds == ours else original(patience, seconds)
 
-    monkeypatch.setattr(SupervisionTimeouts, "looks", looks)
+    monkeypatch.setattr(SupervisionTimeouts, "polls", polls)
 
     def run_all() -> None:
         for seed in range(20):

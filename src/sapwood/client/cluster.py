@@ -443,7 +443,7 @@ class Cluster(TreeWork, Messaging, Submitting):
                 AgentView(one.rank, 0, "closed", one.incarnation, one.joined) for one in records
             )
         return tuple(
-            AgentView(one.rank, one.pid, one.state.value, one.incarnation, one.joined)
+            AgentView(one.rank, one.pid, one.state.shown, one.incarnation, one.joined)
             for one in records
         )
 
@@ -520,7 +520,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         """Have runners send what user code has traced, and wait a little for that."""
         call = TaskCall(FLUSH_TRACES, FLUSH_TRACES, values.encode(None))
         with contextlib.suppress(SapwoodError):  # it is closed
-            ranks = [one.rank for one in self._session.places() if one.state.value == "ready"]
+            ranks = [one.rank for one in self._session.places() if one.is_ready]
             wait(self._tasks.ask(ranks, call).values(), FLUSH_SECONDS)
 
     def create_session(

@@ -21,7 +21,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
-from sapwood.session.port import PlaceState, SessionPort, StreamOptions
+from sapwood.session.port import SessionPort, StreamOptions
 
 LATEST = "latest"
 """Of unread results, only the latest are kept."""
@@ -134,9 +134,7 @@ def open_stream(
 
 def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:
     """Raise the reason why an agent stays lost: a stream that replaces would wait for ever."""
-    if session.failure is not None and any(
-        place.state is PlaceState.LOST for place in session.places(agents)
-    ):
+    if session.failure is not None and any(place.state.is_lost for place in session.places(agents)):
         raise session.failure
 
 

@@ -39,6 +39,8 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CacheSettings, NodeSettings
+from sapwood.lifecycle import events as lev
+from sapwood.lifecycle.processes import ProcessState
 from sapwood.nodes import messages
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.daemon import COMPONENT_NAMES, DaemonOrder
@@ -76,11 +78,11 @@ from sapwood.security.credentials import Credentials
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import PlaceState
 from sapwood.session.port import NewAgent
 from sapwood.session.requests import ServedRequest
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter
+from sapwood.session.starters import ProcessStarter
+from sapwood.session.supervisor import NodeSource, ProcessSetup
 
 SHORTEST_SEARCH = 10.0
 """Seconds for which a daemon that was cut off looks for the head at least, before it ends."""
@@ -94,7 +96,6 @@ MAX_REQUEST = 16 * 1024
 _NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 """Names of nodes in certificates; those of heads and front ends have others."""
 
-_MAY_COME_BACK = frozenset({PlaceState.DISCONNECTED, PlaceState.LOST})
 """States of the place of a node that is not there, and for which no other daemon can come yet."""
 
 MAX_TOKEN_USERS = 1000
@@ -299,7 +300,7 @@ class ControlTree:
                     host=place.rank,
                     name=self.name_of(place.rank),
                     node=node,
-                    state=PlaceState.DISCONNECTED.value if cut_off else place.state.value,
+                    state=ProcessState.DISCONNECTED.shown if cut_off else place.state.shown,
                     facts=said,
                     skew=skew,
                     trouble="" if place.is_ready else trouble.get(place.rank, ""),
@@ -816,7 +817,7 @@ class ControlTree:
             given_up, broken = known[0] in self._given_up, known[0] in self._broken
         if given_up:
             self._remove_given_up(known)
-        elif broken or self.session.supervisor.places[known[0]].state in _MAY_COME_BACK:
+        elif broken or self.session.supervisor.processes[known[0]].may_come_back:
             raise CommunicationError(f"the node '{name}' is not known to be gone yet")
         return 0
 
@@ -844,7 +845,7 @@ class ControlTree:
             with self._lock:
                 answered = self._answered.get(known[0], 0)
             # That it was let in may have got lost on its way.
-            self.session.supervisor.begin_again(known[0], answered, "its node asks again")
+            self.session.supervisor.post(lev.Restart(known[0], answered, "its node asks again"))
             raise CommunicationError("the node is not known to be gone yet")
         if given_up:
             self._remove_given_up(known)
@@ -866,7 +867,7 @@ class ControlTree:
         if self._settings.missing == "wait" or not missing:
             return
         if self._settings.missing == "fail" or not there:
-            self.session.supervisor.give_up(error)
+            self.session.supervisor.post(lev.GiveUp(error))
             return
         _log.warning(error.what, nodes=error.where)
         self.session.begin_contract(missing)
@@ -886,7 +887,7 @@ class ControlTree:
 
     def _forget_absent(self, rank: int) -> None:
         """Remove a node that was let in and did not take its place."""
-        record = self.session.supervisor.places[rank]
+        record = self.session.supervisor.processes[rank]
         if record.is_new and rank in self.session.tree:
             self.session.begin_contract([rank])
             self.session.host.contract([rank], "it joined and did not take its place")

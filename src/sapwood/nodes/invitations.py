@@ -48,7 +48,7 @@ from sapwood.session.agent import END_AGENT, LEAVE_SESSION
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.member import tree_protocol
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import AgentEvent, InvitationView, PlaceState
+from sapwood.session.port import AgentEvent, InvitationView, ProcessState
 from sapwood.session.requests import ServedRequest
 
 MAX_INVITATIONS = 10_000
@@ -305,7 +305,7 @@ class Invitations:
         ready = [
             rank
             for rank in self._agents
-            if self._session.supervisor.places[rank].state is PlaceState.READY
+            if self._session.supervisor.processes[rank].state is ProcessState.READY
         ]
         return [self._session.ask(rank, END_AGENT, reason) for rank in ready]
 

@@ -20,7 +20,8 @@ from sapwood.core.futures import CallerFuture, when_done
 from sapwood.nodes import messages
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource, ProcessSetup, ProcessStarter, RootPort
+from sapwood.session.starters import ProcessStarter
+from sapwood.session.supervisor import NodeSource, ProcessSetup, RootPort
 
 RETURN_TIMEOUT = 15.0
 """Seconds in which nodes come back to a head that has been started again, at most."""
@@ -256,14 +257,6 @@ class NodeProcesses:
         """End a process."""
         killing = messages.KillProcess(self.name, pid, signal.SIGKILL)
         self._order(messages.KILL, messages.to_value(killing))
-
-    def is_silent(self, looks: int, first: int) -> bool:
-        """Return False: the node looks after its zygote, and the control tree after the node."""
-        del looks, first
-        return False
-
-    def end(self) -> None:
-        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Report nothing any more, and let all processes end: so all nodes do that at once."""

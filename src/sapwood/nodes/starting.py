@@ -188,10 +188,6 @@ class DaemonStarter:
         for report in early:
             self._on_report(report)
 
-    def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: a machine receives the tree when it joins."""
-        del configuration
-
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Start daemons, and cut what may be left of the attempts before."""
         with self._lock:
@@ -214,14 +210,6 @@ class DaemonStarter:
             channel = self._channels.get(pid)
         if channel is not None:
             channel.kill()
-
-    def is_silent(self, looks: int, first: int) -> bool:
-        """Return False: the links of the control tree have heartbeats."""
-        del looks, first
-        return False
-
-    def end(self) -> None:
-        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Stop reporting, and let the daemon end; so the daemons of all machines end together."""
@@ -483,10 +471,6 @@ class AwaitedDaemon:
         """Report on a loop from now on; called on its thread."""
         self._loop = loop
 
-    def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: a machine receives the tree when it joins."""
-        del configuration
-
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Let the next process of the place join."""
         for spec in processes:
@@ -501,14 +485,6 @@ class AwaitedDaemon:
     def _gone(self, spec: orders.ProcessSpec, pid: int) -> None:
         if self._loop is not None:
             self._on_report(orders.Exited(spec.rank, spec.incarnation, pid, 0, "its link is gone"))
-
-    def is_silent(self, looks: int, first: int) -> bool:
-        """Return False: the links of the control tree have heartbeats."""
-        del looks, first
-        return False
-
-    def end(self) -> None:
-        """Do nothing: it is never silent."""
 
     def detach(self) -> None:
         """Report nothing any more."""

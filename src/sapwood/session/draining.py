@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from sapwood.comm.streams.control import FLUSH
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import from_ranges
-from sapwood.session.places import PlaceState
+from sapwood.lifecycle.processes import ProcessState
 from sapwood.session.port import PlaceView, StreamPort
 
 DRAIN_PAUSE = 0.02
 """Seconds between two looks for places that are cut off from the tree."""
 
-_ALIVE = (PlaceState.READY, PlaceState.DISCONNECTED)
+_ALIVE = (ProcessState.READY, ProcessState.DISCONNECTED)
 
 
 def drain(

@@ -29,6 +29,7 @@ from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
+from sapwood.lifecycle.processes import ProcessRecord
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.content import ContentStore
@@ -39,7 +40,6 @@ from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import PlaceRecord
 from sapwood.session.port import HostedInvitations, NewAgent, PlaceView, SessionPort, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
@@ -190,13 +190,13 @@ class EmbeddedSession:
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
         """Return places as they are now; without ranks all agents, in order."""
-        records = self.supervisor.places
+        records = self.supervisor.processes
         wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
         return [self.view_of(one) for one in wanted]
 
-    def view_of(self, one: PlaceRecord) -> PlaceView:
+    def view_of(self, one: ProcessRecord) -> PlaceView:
         """Return a place as users see it."""
-        joined = self.supervisor.has_joined(one.rank)
+        joined = self.supervisor.life.has_joined(one.rank)
         return PlaceView(one.rank, one.pid, one.state, one.incarnation, joined)
 
     @property

@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
@@ -29,28 +28,26 @@ from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
 from sapwood.contexts import orders
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.futures import when_done
-from sapwood.core.rankset import fold
 from sapwood.core.topology import ROOT, Tree, gateways
 from sapwood.environment.logs import logger
+from sapwood.lifecycle import events as lev
+from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.processes import census_of
 from sapwood.session.folder import make_folder
 from sapwood.session.keys import SessionKeys
 from sapwood.session.member import READDRESS, MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.places import census_of
 from sapwood.session.port import NewAgent
 from sapwood.session.secondary_tree import PrimarySession, SharedAgents
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
-    JOINED_AGENTS,
+    HostOrder,
     NodeSource,
-    OnHost,
-    PlaceChange,
     ProcessSetup,
     ProcessSupervisor,
     SupervisionTimeouts,
-    starter_keys,
 )
 
 _log = logger("session")
@@ -90,7 +87,6 @@ class SessionHost:
         nodes: NodeSource | None = None,
     ) -> None:
         self.options = options
-        self.tree = options.tree
         self.pool = BlockPool(options.inline_limit)
         self._loop = loop
         self._lender = lender
@@ -106,13 +102,19 @@ class SessionHost:
         self._server: Listener | None = None
         self._next_stream = 1
         self._keys = SessionKeys(options.tree, options.hosts)
-        self._hosts = options.hosts
+        timing, search = options.timing, options.search_timeout or options.ready_timeout
+        timing = msgspec.structs.replace(timing, give_up_after=search)
+        timeouts = SupervisionTimeouts(
+            attach=options.attach_timeout or 2 * timing.failure_after,
+            join=options.join_timeout,
+            heartbeat=timing.heartbeat,
+            silence=timing.failure_after,
+        )
+        self._life = Lifecycle(options.tree, options.hosts, self._policy(timeouts))
         self._addresses: dict[int, str] = {}
         self._detours: set[int] = set()
         self.ask: Callable[[int, str, Any], Any] = _nobody_asks
         self._have_machines_listen()
-        search = options.search_timeout or options.ready_timeout
-        timing = msgspec.structs.replace(options.timing, give_up_after=search)
         configuration = MemberConfiguration(
             cluster=f"sapwood-{secrets.token_hex(5)}",
             folder=str(self._folder or ""),
@@ -138,19 +140,7 @@ class SessionHost:
         self._address = configuration.socket_path(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self.supervisor = ProcessSupervisor(
-            options.tree,
-            self._beginning(configuration),
-            options.restart,
-            SupervisionTimeouts(
-                attach=options.attach_timeout or 2 * timing.failure_after,
-                join=options.join_timeout,
-                heartbeat=timing.heartbeat,
-                silence=timing.failure_after,
-            ),
-            self._places_changed,
-            self._machine_gone,
-            lambda rank, reason: loop.call_soon(self.remove_joined, rank, reason),
-            self._reported,
+            self._life, self._beginning(configuration), timeouts, self._perform, self._reported
         )
         self.place: NodeDriver
 
@@ -165,7 +155,7 @@ class SessionHost:
         """
         own: Handlers = {
             ev.PlaceJoined: self._joined,
-            ev.PlacesLost: self.supervisor.lost,
+            ev.PlacesLost: self.supervisor.post,
             ev.LinkChanged: self._link_changed,
         }
         self.place = NodeDriver(
@@ -258,7 +248,7 @@ class SessionHost:
             if self._port is not None:
                 self._port.serve(self.node.identity.cluster, self.place)
         except SapwoodError as error:
-            self.supervisor.give_up(error)
+            self.supervisor.post(lev.GiveUp(error))
         self.place.start()
         self.supervisor.listen(self._loop)
 
@@ -281,11 +271,42 @@ class SessionHost:
             self._port.close()
         self.place.close()
 
-    def _places_changed(self, change: PlaceChange) -> None:
+    @property
+    def tree(self) -> Tree:
+        """The present tree."""
+        return self._life.tree
+
+    def _perform(self, order: HostOrder) -> None:
+        """Carry out what the life cycle of the processes orders."""
+        if isinstance(order, lev.Notify):
+            self._notify(order.change)
+        elif isinstance(order, lev.ChangeTree):
+            self._configuration = msgspec.structs.replace(
+                self._configuration, tree=order.tree, hosts=order.hosts
+            )
+            self.post(ev.ChangeTree(order.tree))
+            self.supervisor.reconfigure(self._beginning(self._configuration))
+        else:
+            self._move(order)
+
+    def _move(self, order: lev.Move) -> None:
+        """Have ranks start on another machine."""
+        for rank in order.ranks:
+            self._keys.renew(rank)
+        self._configuration = msgspec.structs.replace(
+            self._configuration, hosts=order.hosts, addresses=self._directory()
+        )
+        self._look_where(order.host)
+        self.supervisor.reconfigure(self._beginning(self._configuration))
+
+    def _notify(self, change: lev.ProcessChange) -> None:
         if not change.disconnected:
             self.post(
-                census_of(self.supervisor.places, change.ranks, change.reason, back=change.back)
+                census_of(self.supervisor.processes, change.ranks, change.reason, back=change.back)
             )
+        if change.removed:
+            for rank in change.ranks:
+                self._visitors.pop(rank, None)
         agents = tuple(rank for rank in change.ranks if self.tree.is_agent(rank))
         told = PlacesChanged(
             change.ranks,
@@ -330,17 +351,16 @@ class SessionHost:
                     where=f"host {place.host}",
                 )
         homes = {rank: place.parent for rank, place in zip(ranks, places, strict=True)}
-        changed = tree.with_agents(homes)
-        if self._hosts or any(place.host for place in places):
-            known = self._hosts or (0,) * tree.size
-            self._hosts = (*known, *(place.host for place in places))
-        for rank, place in zip(ranks, places, strict=True):
-            if place.host:
-                self._keys.renew(rank)
-        beginning = self._change(changed)
-        keys = starter_keys(changed, beginning)
-        self.supervisor.expand(changed, beginning, {rank: keys.get(rank, ()) for rank in ranks})
+        tree.with_agents(homes)  # what cannot be added changes nothing, not even keys
+        hosts = {rank: place.host for rank, place in zip(ranks, places, strict=True)}
+        self._expand(homes, hosts)
         return ranks
+
+    def _expand(self, homes: dict[int, int], hosts: dict[int, int]) -> None:
+        for rank, host in hosts.items():
+            if host:
+                self._keys.renew(rank)
+        self.supervisor.post(lev.Expand(homes, hosts))
 
     def take_in(self, python: str) -> int:
         """Add an agent whose process joined by an invitation; return its rank.
@@ -357,19 +377,13 @@ class SessionHost:
         if self._lender is not None:
             raise ConfigurationError("the agents of this tree belong to another one")
         rank = self.tree.size
-        changed = self.tree.with_agents({rank: ROOT})
-        self._hosts = (*(self._hosts or (0,) * rank), -rank)
-        self._keys.renew(rank)
         self._visitors[rank] = python
-        self.supervisor.expand(changed, self._change(changed), {rank: JOINED_AGENTS})
+        self._expand({rank: ROOT}, {rank: -rank})
         return rank
 
     def remove_joined(self, rank: int, reason: str) -> None:
         """Remove an agent that joined by an invitation, if the session still has it."""
-        if rank in self.tree:
-            self.drain([rank])
         self.contract([rank], reason)
-        self._visitors.pop(rank, None)
 
     def drain(self, ranks: Sequence[int]) -> None:
         """Take places out of the tree; their processes finish what they were asked for.
@@ -377,86 +391,24 @@ class SessionHost:
         Raises:
             ConfigurationError: One is not a place of the tree, or has children that stay.
         """
-        changed = self.tree.without(ranks)
-        self.supervisor.drain(changed, self._change(changed))
+        self.supervisor.post(lev.Drain(tuple(ranks)))
 
     @property
     def hosts(self) -> tuple[int, ...]:
         """The machine of each place, by rank; none where all are on one."""
-        return self._hosts
+        return self._life.hosts
 
     def ready_hosts(self) -> list[int]:
         """Return the other machines on which processes can begin now; from any thread."""
         return [] if self._nodes is None else self._nodes.ready_hosts()
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
-        """End the processes of places that were taken out of the tree."""
-        self.supervisor.contract(ranks, reason)
-
-    def _machine_gone(self, rank: int, reason: str) -> bool:
-        """Do what the policy says with the places of a machine that is gone.
-
-        Returns:
-            Whether there was something to do; else the session fails.
-        """
-        gone = self._hosts[rank]
-        ranks = [one for one in self.tree.subtree(ROOT) if self._hosts[one] == gone]
-        if self.options.lost_nodes == "leave":
-            return self._leave(ranks, reason)
-        return self.options.lost_nodes == "move" and self._move(ranks, reason)
-
-    def _move(self, ranks: Sequence[int], reason: str) -> bool:
-        """Begin places of one machine, parents first, on another one, if there is one."""
-        if self._nodes is None:
-            return False
-        gone = self._hosts[ranks[0]]
-        load = Counter(self._hosts[one] for one in self.tree.agent_ranks)
-        others = [host for host in self._nodes.ready_hosts() if host != gone]
-        if not others:
-            return False
-        target = min(others, key=lambda host: (load[host], host))
-        _log.warning("moved", places=fold("rank", ranks), host=target, reason=reason)
-        moved = set(ranks)
-        self._hosts = tuple(target if one in moved else at for one, at in enumerate(self._hosts))
-        for one in ranks:
-            self._keys.renew(one)
-        self._configuration = msgspec.structs.replace(
-            self._configuration, hosts=self._hosts, addresses=self._directory()
-        )
-        self._look_where(target)
-        try:
-            self.supervisor.move(self._beginning(self._configuration), OnHost(target), ranks)
-        except ResourceError as error:
-            _log.warning("cannot move", host=target, reason=error.what)
-            return False
-        return True
-
-    def _leave(self, ranks: Sequence[int], reason: str) -> bool:
-        """Go on without places, if others stay."""
-        if not set(self.tree.agent_ranks) - set(ranks):
-            return False
-        # A junction that others are below has its place in the tree still: it begins elsewhere.
-        inner = set(self._gateways())
-        staying = [rank for rank in ranks if rank in inner]
-        if staying and not self._move(staying, reason):
-            return False
-        ranks = [rank for rank in ranks if rank not in inner]
-        self.drain(ranks)
-        self.contract(ranks, reason)
-        return True
+        """End the processes of ranks for good; those that the tree still has leave it."""
+        self.supervisor.post(lev.Remove(tuple(ranks), reason))
 
     def configuration_of(self, host: int) -> bytes:
         """Return what the places of a machine share, as the tree is now, encoded."""
         return self._configuration_of(self._configuration, host)
-
-    def _change(self, tree: Tree) -> ProcessSetup:
-        """Begin the epoch of a tree; return how processes begin from now on."""
-        self.tree = tree
-        self._configuration = msgspec.structs.replace(
-            self._configuration, tree=tree, hosts=self._hosts
-        )
-        self.post(ev.ChangeTree(tree))
-        return self._beginning(self._configuration)
 
     # --- machines below machines ---------------------------------------------------------------
 
@@ -465,8 +417,8 @@ class SessionHost:
             listener(effect.rank, effect.reason)
 
     def _joined(self, effect: ev.PlaceJoined) -> None:
-        self.supervisor.joined(effect)
-        if self._nodes is not None and self._hosts and self._lender is None:
+        self.supervisor.post(effect)
+        if self._nodes is not None and self._life.hosts and self._lender is None:
             self._note_detour(effect.rank, self._nodes)
 
     def _note_detour(self, rank: int, nodes: NodeSource) -> None:
@@ -474,8 +426,8 @@ class SessionHost:
         placed = self.node.router.placed(rank)
         if placed is None or rank not in self.tree:
             return
-        mine = self._hosts[rank]
-        home, at = self._hosts[self.tree.parents[rank]], self._hosts[placed.parent]
+        mine = self._life.hosts[rank]
+        home, at = self._life.hosts[self.tree.parents[rank]], self._life.hosts[placed.parent]
         if mine == home or (home != at) == (rank in self._detours):
             return
         self._detours.symmetric_difference_update([rank])
@@ -491,14 +443,14 @@ class SessionHost:
 
     def _gateways(self) -> list[int]:
         """Return the junctions that have places of other machines below them."""
-        return sorted(gateways(self.tree, self._hosts))
+        return sorted(gateways(self.tree, self._life.hosts))
 
     def _have_machines_listen(self) -> None:
         """Have machines listen that others are below, before anything begins on those."""
         if self._nodes is None or self._lender is not None:
             return
         where = self.options.node_listen
-        hosts = {self._hosts[rank] for rank in self._gateways()} - {0}
+        hosts = {self._life.hosts[rank] for rank in self._gateways()} - {0}
         asked = {host: self._nodes.listen(host, where) for host in sorted(hosts)}
         wait(asked.values(), LISTEN_TIMEOUT)
         for host, answer in asked.items():
@@ -516,13 +468,13 @@ class SessionHost:
         """Return where places listen for other machines, by rank."""
         found = {} if self._port is None else {ROOT: self._port.address}
         for rank in self._gateways():
-            if self._hosts[rank] in self._addresses:
-                found[rank] = self._addresses[self._hosts[rank]]
+            if self._life.hosts[rank] in self._addresses:
+                found[rank] = self._addresses[self._life.hosts[rank]]
         return found
 
     def _look_where(self, host: int) -> None:
         """Ask a machine on which processes can begin where it listens, if others are below it."""
-        mine = any(self._hosts[rank] == host for rank in self._gateways())
+        mine = any(self._life.hosts[rank] == host for rank in self._gateways())
         if self._nodes is None or self._lender is not None or not mine:
             return
 
@@ -543,15 +495,26 @@ class SessionHost:
             self._configuration, addresses=self._directory()
         )
         self.supervisor.reconfigure(self._beginning(self._configuration))
-        news = {
-            rank: self._addresses[host] for rank in self._gateways() if self._hosts[rank] == host
-        }
+        hosts = self._life.hosts
+        news = {rank: self._addresses[host] for rank in self._gateways() if hosts[rank] == host}
         below = {one for rank in news for one in self.tree.subtree(rank)}
         for one in sorted(below):
-            if self._hosts[one] != host and self.supervisor.places[one].is_ready:
+            if hosts[one] != host and self.supervisor.processes[one].is_ready:
                 self.ask(one, READDRESS, [[rank, where] for rank, where in news.items()])
 
-    # --- how processes begin -----------------------------------------------------------------
+    # --- how processes start -----------------------------------------------------------------
+
+    def _policy(self, timeouts: SupervisionTimeouts) -> LifecyclePolicy:
+        options = self.options
+        return LifecyclePolicy(
+            options.restart,
+            attach=timeouts.attach,
+            join=timeouts.join,
+            join_polls=timeouts.polls(timeouts.join) if timeouts.join else 0,
+            lost_nodes=options.lost_nodes,
+            interpreters=options.interpreters,
+            shared=self._lender is not None,
+        )
 
     def _beginning(self, configuration: MemberConfiguration) -> ProcessSetup:
         options, lender = self.options, self._lender
@@ -566,17 +529,15 @@ class SessionHost:
                 options.runner_entry,
                 options.interpreter,
             ),
-            options.interpreters,
             None
             if lender is None
             else SharedAgents(
                 lender,
                 configuration.cluster,
                 lambda rank: self._configuration_of(
-                    configuration, self._hosts[rank] if self._hosts else 0
+                    configuration, self._life.hosts[rank] if self._life.hosts else 0
                 ),
             ),
-            {} if lender is not None else dict(enumerate(self._hosts)),
             self._nodes,
             options.zygote,
             partial(self._configuration_of, configuration),

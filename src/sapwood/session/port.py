@@ -24,9 +24,9 @@ from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request
 from sapwood.core.topology import ROOT, Tree
+from sapwood.lifecycle.processes import ProcessState
 from sapwood.session.invited import AgentEvent, InvitationView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.places import PlaceState
 from sapwood.session.requests import RequestFuture
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamOptions, SweepResult
@@ -39,9 +39,9 @@ __all__ = [
     "HostedInvitations",
     "InvitationPort",
     "InvitationView",
-    "PlaceState",
     "PlaceView",
     "PlacesChanged",
+    "ProcessState",
     "RequestFuture",
     "SessionPort",
     "SessionState",
@@ -65,19 +65,19 @@ class PlaceView(msgspec.Struct, frozen=True):
 
     rank: int
     pid: int
-    state: PlaceState
+    state: ProcessState
     incarnation: int
     joined: bool = False
 
     @property
     def is_ready(self) -> bool:
         """Whether its process is there and can be reached."""
-        return self.state is PlaceState.READY
+        return self.state is ProcessState.READY
 
     @property
     def is_gone(self) -> bool:
         """Whether its process is missing or has not joined yet."""
-        return self.state in {PlaceState.LOST, PlaceState.STARTING}
+        return self.state.is_lost or self.state is ProcessState.STARTING
 
 
 class StreamPort(Protocol):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:  # agents import this module, and are to stay small
 
     from sapwood.session.options import PlacesChanged
     from sapwood.session.shared_reactor import SharedReactor
-    from sapwood.session.supervisor import ProcessStarter, ProcessSupervisor
+    from sapwood.session.starters import ProcessStarter
+    from sapwood.session.supervisor import ProcessSupervisor
 
 LEAVE_TIMEOUT = 5.0
 """Seconds that agents get to leave a tree when it ends."""
@@ -146,10 +147,6 @@ class SharedAgentStarter:
         for rank in self._wanted:
             self._ask_to_attach(rank)
 
-    def reconfigure(self, configuration: bytes) -> None:
-        """Do nothing: each place receives its tree when it takes part."""
-        del configuration
-
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Ask agents to take places."""
         for spec in processes:
@@ -164,14 +161,6 @@ class SharedAgentStarter:
                 with contextlib.suppress(ClosedError):  # then its process ends as well
                     left = self._session.ask(rank, LEAVE, self._tree)
                     when_done(left, partial(self._has_left, rank, spec.incarnation))
-
-    def is_silent(self, looks: int, first: int) -> bool:
-        """Return False: the session of the agents looks after them."""
-        del looks, first
-        return False
-
-    def end(self) -> None:
-        """Do nothing: they are never silent."""
 
     def detach(self) -> None:
         """Report nothing any more."""
@@ -226,7 +215,7 @@ class SharedAgentStarter:
             self._ask_to_attach(rank)  # another one is wanted meanwhile
 
     def _is_ready(self, rank: int) -> bool:
-        return self._session.supervisor.places[rank].is_ready
+        return self._session.supervisor.processes[rank].is_ready
 
     def _changed(self, change: PlacesChanged) -> None:
         if change.for_good:

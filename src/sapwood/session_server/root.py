@@ -1175,7 +1175,7 @@ class RootServer:
                 front_end.tell(wire.PlaceWrote(rank, data))
 
     def _places(self) -> list[PlaceView]:
-        records = self.session.supervisor.places
+        records = self.session.supervisor.processes
         return [
             self.session.view_of(one)
             for one in (records[rank] for rank in range(1, self.session.tree.size))

@@ -33,7 +33,7 @@ def tree_of(
                 rank=one.rank,
                 parent=tree.parents[one.rank],
                 kind=_kind(tree, one.rank),
-                state=one.state.value,
+                state=one.state.shown,
                 node=name_of(host),
                 pid=one.pid,
                 incarnation=one.incarnation,

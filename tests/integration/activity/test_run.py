@@ -87,10 +87,10 @@ def test_a_run_goes_on_with_new_processes(
     supervisor = root_of(cluster).supervisor
     course = begin(cluster)
     os.kill(
-        supervisor.zygote_pid if victim == "zygote" else supervisor.places[lost[0]].pid,
+        supervisor.zygote_pid if victim == "zygote" else supervisor.processes[lost[0]].pid,
         signal.SIGKILL,
     )
-    until(lambda: all(supervisor.places[rank].incarnation == 2 for rank in lost))
+    until(lambda: all(supervisor.processes[rank].incarnation == 2 for rank in lost))
     course.goes_on()
     course.ends_well()
     agents = [rank for rank in lost if cluster.session.tree.is_agent(rank)]
@@ -102,7 +102,7 @@ def test_a_run_survives_one_fault_after_the_other(
     make_cluster: MakeCluster, begin: Callable[..., Course], until: Until
 ) -> None:
     cluster = make_cluster(4, 2)
-    places = root_of(cluster).supervisor.places
+    places = root_of(cluster).supervisor.processes
     course = begin(cluster)
     for rank in (1, 5, 3, 6, 2):
         course.goes_on()
@@ -171,7 +171,7 @@ def runners(cluster: sapwood.Cluster) -> set[int]:
     """Return the runners that live: what the zygote forked besides the places."""
     supervisor = root_of(cluster).supervisor
     path = Path(f"/proc/{supervisor.zygote_pid}/task/{supervisor.zygote_pid}/children")
-    return set(map(int, path.read_text().split())) - {record.pid for record in supervisor.places}
+    return set(map(int, path.read_text().split())) - {record.pid for record in supervisor.processes}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

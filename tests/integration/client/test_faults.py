@@ -82,7 +82,8 @@ class Course:
 
     def pids(self) -> dict[int, int]:
         return {
-            record.rank: record.pid for record in embedded(self.cluster.session).supervisor.places
+            record.rank: record.pid
+            for record in embedded(self.cluster.session).supervisor.processes
         }
 
     def waits(self) -> bool:
@@ -174,12 +175,12 @@ def test_a_place_that_wakes_up_after_it_was_taken_for_dead_ends_and_disturbs_nob
     junction = course.tree.parents[1]
     stopped = course.before[junction]
     supervisor = embedded(course.cluster.session).supervisor
-    kill = supervisor._spawner.kill
+    kill = supervisor._starters.main.kill
     # As if it were on a machine that cannot be reached: the supervisor cannot kill it.
-    monkeypatch.setattr(supervisor._spawner, "kill", lambda pid: pid != stopped and kill(pid))
+    monkeypatch.setattr(supervisor._starters.main, "kill", lambda pid: pid != stopped and kill(pid))
     os.kill(stopped, signal.SIGSTOP)
-    until(lambda: supervisor.places[junction].state.value == "lost")
-    until(lambda: all(supervisor.places[rank].state.value == "ready" for rank in (1, 2)))
+    until(lambda: supervisor.processes[junction].state.shown == "lost")
+    until(lambda: all(supervisor.processes[rank].state.value == "ready" for rank in (1, 2)))
     os.kill(stopped, signal.SIGCONT)
     until(lambda: changed(course) == {junction})  # it ended without being killed, and was replaced
     assert course.finish()["sum"] == EXPECTED
@@ -203,7 +204,7 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
         os.kill(
             embedded(session).supervisor.zygote_pid, signal.SIGSTOP
         )  # so that nothing is replaced
-        os.kill(embedded(session).supervisor.places[5].pid, signal.SIGKILL)
+        os.kill(embedded(session).supervisor.processes[5].pid, signal.SIGKILL)
         until(lambda: parents() == [spare, spare])
         assert stream.broadcast(1).result(PATIENCE).agents == [1, 2, 3, 4]
         os.kill(embedded(session).supervisor.zygote_pid, signal.SIGCONT)
@@ -219,7 +220,7 @@ def test_no_run_is_cancelled_that_begins_while_places_move(tmp_path: Path, quick
     chance = random.Random(1)  # noqa: S311 - only moments
     data = {"value": np.arange(AGENTS * 3, dtype="f8")}
     with sapwood.local(AGENTS, fanout=FANOUT, settings=quick) as cluster:
-        places, tree = root_of(cluster).supervisor.places, cluster.session.tree
+        places, tree = root_of(cluster).supervisor.processes, cluster.session.tree
         junctions = sorted({above for rank in range(1, AGENTS + 1) for above in tree.above(rank)})
         for number in range(6):
             folder = tmp_path / str(number)

@@ -178,9 +178,13 @@ def test_who_is_replaced_has_the_code_of_now(
         assert total(stream, 3) == 12
         stream.update_filter(multiplied, timeout=TIMEOUT)
         supervisor = embedded(cluster.session).supervisor
-        os.kill(supervisor.places[lost].pid, signal.SIGKILL)
+        os.kill(supervisor.processes[lost].pid, signal.SIGKILL)
         assert total(stream, 3) == 81
-        until(lambda: supervisor.places[lost].is_ready and supervisor.places[lost].incarnation > 1)
+        until(
+            lambda: (
+                supervisor.processes[lost].is_ready and supervisor.processes[lost].incarnation > 1
+            )
+        )
         until(lambda: sorted(stream.filters(TIMEOUT)) == PLACES)
         assert len(set(stream.filters(TIMEOUT).values())) == 1
         assert total(stream, 3) == 81

@@ -250,7 +250,7 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(8, 2)  # three levels of junctions above the agents
     pids = {agent.pid for agent in cluster.agents}
     places, junctions = (
-        root_of(cluster).supervisor.places,
+        root_of(cluster).supervisor.processes,
         list(cluster.session.tree.junctions),
     )
     rounds = 20

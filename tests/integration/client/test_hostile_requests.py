@@ -55,7 +55,7 @@ def works(cluster: sapwood.Cluster) -> None:
 
 
 def pids(cluster: sapwood.Cluster) -> dict[int, int]:
-    return {one.rank: one.pid for one in embedded(cluster.session).supervisor.places}
+    return {one.rank: one.pid for one in embedded(cluster.session).supervisor.processes}
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

@@ -86,24 +86,24 @@ class Grove:
 
     def kill(self, pid: int) -> None:
         """Kill a process and wait until the tree is whole again."""
-        ended = {place.rank for place in self.supervisor.places if place.pid == pid}
+        ended = {place.rank for place in self.supervisor.processes if place.pid == pid}
         if pid == self.supervisor.zygote_pid:
-            ended = {place.rank for place in self.supervisor.places if place.rank}
-        before = {rank: self.supervisor.places[rank].pid for rank in ended}
+            ended = {place.rank for place in self.supervisor.processes if place.rank}
+        before = {rank: self.supervisor.processes[rank].pid for rank in ended}
         os.kill(pid, signal.SIGKILL)
         self._until(lambda: all(self.pid(rank) not in {0, before[rank]} for rank in ended))
-        self._until(self.supervisor.places.all_ready)
+        self._until(self.supervisor.processes.all_ready)
 
     def end_runner(self) -> None:
         with pytest.raises(sapwood.SapwoodError):
             self.cluster.submit(os._exit, 3).result(PATIENCE)
 
     def pid(self, rank: int) -> int:
-        return self.supervisor.places[rank].pid
+        return self.supervisor.processes[rank].pid
 
     def holds_only_the_living(self) -> bool:
         """Whether each mapped block is open in a process, and no process has many open."""
-        held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.supervisor.places))]
+        held = [Held(pid) for pid in (os.getpid(), *(one.pid for one in self.supervisor.processes))]
         there = self._earlier.union(*(one.blocks for one in held))
         return all(one.mapped <= there and one.descriptors <= self._most for one in held)
 

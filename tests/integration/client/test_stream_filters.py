@@ -170,7 +170,7 @@ def test_filters_live_in_processes_of_their_own(cluster: sapwood.Cluster) -> Non
         places = [place for place in total(stream) if isinstance(place, tuple)]
     assert {place[:3] for place in places} == {(0, 0, 1), (5, 1, 1), (6, 1, 1)}
     pids = {place[3] for place in places}
-    members = {os.getpid(), *(place.pid for place in root_of(cluster).supervisor.places)}
+    members = {os.getpid(), *(place.pid for place in root_of(cluster).supervisor.processes)}
     assert len(pids) == 3
     assert not pids & members
 
@@ -280,7 +280,7 @@ def test_filters_work_at_places_that_were_replaced(
     with cluster.stream("echo", reduce=Running, parameters={"factor": 1}) as stream:
         assert total(stream, 5) == 5
         stream.configure(factor=2)
-        os.kill(root_of(cluster).supervisor.places[lost].pid, signal.SIGKILL)
+        os.kill(root_of(cluster).supervisor.processes[lost].pid, signal.SIGKILL)
         assert total(stream, 5) == 20
         until(lambda: all(agent.state == "ready" for agent in cluster.agents))
         assert total(stream, 1) in {20, 10, 40}

@@ -52,7 +52,7 @@ def test_a_stream_waits_for_no_agent_that_is_lost_for_good(
     make_cluster: MakeCluster, until: Until
 ) -> None:
     cluster = make_cluster(2, restart=RestartSettings(limit=0))
-    os.kill(root_of(cluster).supervisor.places[2].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.processes[2].pid, signal.SIGKILL)
     until(lambda: cluster.session.failure is not None)
     with pytest.raises(AgentLostError, match="rank 2 end again and again"):
         cluster.stream("echo")

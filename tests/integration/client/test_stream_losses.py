@@ -31,7 +31,7 @@ def cluster(make_cluster: MakeCluster) -> sapwood.Cluster:
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(root_of(cluster).supervisor.places[rank].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.processes[rank].pid, signal.SIGKILL)
 
 
 def total(stream: sapwood.Stream, value: Any = None) -> Any:

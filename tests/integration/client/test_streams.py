@@ -377,7 +377,7 @@ def many_events(folder: str) -> Iterator[int]:
 def test_what_agents_have_sent_arrives_before_the_stream_ends(
     cluster: sapwood.Cluster, until: Until, tmp_path: Path
 ) -> None:
-    junction = root_of(cluster).supervisor.places[5].pid
+    junction = root_of(cluster).supervisor.processes[5].pid
     stream = cluster.stream(many_events, agents=[1, 2], sync="none")
     stream.broadcast(str(tmp_path))
     events = stream.waves()

@@ -112,7 +112,7 @@ def test_what_is_lost_is_replaced_in_both_trees(
     with cluster.topology(2) as deep:
         runs = [tree.run(lasting, np.ones(8)) for tree in (cluster, deep)]
         until(lambda: all(run.progress.iteration >= 5 for run in runs))
-        places = embedded(deep.session).supervisor.places
+        places = embedded(deep.session).supervisor.processes
         lost, pid = {
             "agent": ([2], cluster.agents[1].pid),
             "junction": ([5], places[5].pid),

@@ -22,7 +22,7 @@ Until = Callable[[Callable[[], object]], None]
 
 
 def kill(cluster: sapwood.Cluster, rank: int) -> None:
-    os.kill(root_of(cluster).supervisor.places[rank].pid, signal.SIGKILL)
+    os.kill(root_of(cluster).supervisor.processes[rank].pid, signal.SIGKILL)
 
 
 def many_events(folder: str) -> Iterator[int]:

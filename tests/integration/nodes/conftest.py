@@ -56,7 +56,7 @@ def daemons(cluster: sapwood.Cluster) -> list[int]:
 
 def places(cluster: sapwood.Cluster) -> dict[int, int]:
     """Return the process ids of all places, by rank."""
-    return {place.rank: place.pid for place in embedded(cluster.session).supervisor.places}
+    return {place.rank: place.pid for place in embedded(cluster.session).supervisor.processes}
 
 
 def parent(pid: int) -> int:

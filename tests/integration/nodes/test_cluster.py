@@ -207,7 +207,7 @@ def main():
     with sapwood.local(2) as cluster:
         with cluster.stream(abs, reduce=operator.add) as stream:
             stream.broadcast(-1).result(60)
-        places = list(embedded(cluster.session).supervisor.places)
+        places = list(embedded(cluster.session).supervisor.processes)
         pids = [place.pid for place in places if place.pid != os.getpid()]
         pids.append(embedded(cluster.session).supervisor.zygote_pid)
         maps = [open(f"/proc/{pid}/maps").read() for pid in pids]

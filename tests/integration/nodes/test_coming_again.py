@@ -12,6 +12,7 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.core.errors import CommunicationError, SecurityError
+from sapwood.lifecycle import events as lev
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import JoinAnswer, JoinRequest
@@ -126,10 +127,12 @@ def test_certificates_of_others_make_no_nodes(second: ControlTree, peer: str) ->
 def test_a_node_that_was_lost_too_often_gets_another_place(second: ControlTree) -> None:
     """A node that is given up and comes again is treated like a new one."""
     first = ask(second, "n7-1.grove")
-    places = second.session.supervisor.places
+    places = second.session.supervisor.processes
 
     def lose_for_good() -> None:
-        second.session.supervisor._give_up_on(first.rank)
+        record = places[first.rank]
+        record.failures = 10**6  # its restarts are used up
+        second.session.supervisor.post(lev.Restart(first.rank, record.incarnation, "it ended"))
 
     second.session._thread.call(lose_for_good)
     again = ask(second, "n7-1.grove")

@@ -125,7 +125,7 @@ def main():
     with several(2, 4) as cluster:
         assert cluster.submit(pow, 2, 3).result(60) == 8
         session = embedded(cluster.session)
-        print(json.dumps([place.pid for place in session.supervisor.places if place.rank]))
+        print(json.dumps([place.pid for place in session.supervisor.processes if place.rank]))
         sys.stdout.flush()
         sys.stdin.read()
 

@@ -102,7 +102,7 @@ def standing(standing_session: EmbeddedSession) -> Iterator[EmbeddedSession]:
     """The session of the module, for a test that harms none of its places."""
 
     def pids() -> list[int]:
-        return [place.pid for place in standing_session.supervisor.places]
+        return [place.pid for place in standing_session.supervisor.processes]
 
     before = pids()
     yield standing_session

@@ -27,7 +27,7 @@ def resident(pid: int) -> int:
 
 
 def pid_of(session: EmbeddedSession, rank: int) -> int:
-    return session.supervisor.places[rank].pid
+    return session.supervisor.processes[rank].pid
 
 
 @pytest.mark.row("D-4")

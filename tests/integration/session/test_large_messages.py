@@ -38,7 +38,7 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(
     apart: EmbeddedSession,
 ) -> None:
     array = np.arange(40 * MIB // 8, dtype="f8")
-    junction = apart.supervisor.places[apart.tree.parents[1]].pid
+    junction = apart.supervisor.processes[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
     before = peak_memory(junction)
     answer = apart.ask(1, "ping", array).result(PATIENCE)
@@ -50,7 +50,7 @@ def test_a_large_message_goes_through_a_junction_that_holds_a_part_of_it(
 @pytest.mark.nightly
 def test_a_gigabyte_goes_through_a_junction_that_holds_a_part_of_it(apart: EmbeddedSession) -> None:
     array = np.arange(2**30 // 8, dtype="f8")
-    junction = apart.supervisor.places[apart.tree.parents[1]].pid
+    junction = apart.supervisor.processes[apart.tree.parents[1]].pid
     assert apart.ask(1, "ping", np.zeros(MIB)).result(PATIENCE) is not None
     before = peak_memory(junction)
     answer = apart.ask(1, "ping", array).result(10 * PATIENCE)

@@ -144,10 +144,10 @@ def test_a_killed_agent_is_replaced(
 ) -> None:
     session = make_session(agents, fanout)
     watched = watch(session)
-    victim = session.supervisor.places[2].pid
+    victim = session.supervisor.processes[2].pid
     os.kill(victim, signal.SIGKILL)
     until(lambda: watched.back() == {2})
-    assert session.supervisor.places[2].pid != victim
+    assert session.supervisor.processes[2].pid != victim
     assert session.ask(2, "ping", "there?").result(TIMEOUT) == "there?"
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": agents}
@@ -161,7 +161,7 @@ def test_a_wave_is_completed_by_the_replacement(
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
-    pid = session.supervisor.places[victim].pid
+    pid = session.supervisor.processes[victim].pid
     os.kill(pid, signal.SIGSTOP)  # so that the wave waits for it
     future = stream.broadcast({"x": np.ones(20_000)})
     os.kill(pid, signal.SIGKILL)
@@ -176,10 +176,10 @@ def test_of_a_killed_junction_only_the_junction_is_replaced(
 ) -> None:
     session = make_session(4, 2)
     watched = watch(session)
-    before = {record.rank: record.pid for record in session.supervisor.places}
+    before = {record.rank: record.pid for record in session.supervisor.processes}
     os.kill(before[5], signal.SIGKILL)
     until(lambda: 5 in watched.back())
-    after = {record.rank: record.pid for record in session.supervisor.places}
+    after = {record.rank: record.pid for record in session.supervisor.processes}
     assert {rank for rank in before if before[rank] != after[rank]} == {5}
     stream = session.open_stream("echo", {"x": "sum"})
     assert stream.broadcast({"x": 1}).result(TIMEOUT).total == {"x": 4}
@@ -206,7 +206,7 @@ def test_a_stopped_process_is_noticed_and_replaced(
 ) -> None:
     session = make_session(4, fanout, timing=LinkTiming(heartbeat=0.3, failure_after=2.0))
     watched = watch(session)
-    os.kill(session.supervisor.places[victim].pid, signal.SIGSTOP)
+    os.kill(session.supervisor.processes[victim].pid, signal.SIGSTOP)
     until(lambda: victim in watched.back())
     assert session.ask(2, "ping", 1).result(TIMEOUT) == 1
 
@@ -248,14 +248,16 @@ def test_a_replacement_that_is_stopped_before_it_joins_is_replaced(
     session = make_session(2, agent_entry=halting(range(2, 3)), join_timeout=2.0)
     watched = watch(session)
     stream = session.open_stream("echo", {"x": "sum"})
-    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
+    os.kill(session.supervisor.processes[1].pid, signal.SIGKILL)
     until(
-        lambda: session.supervisor.places[1].incarnation == 2 and session.supervisor.places[1].pid
+        lambda: (
+            session.supervisor.processes[1].incarnation == 2 and session.supervisor.processes[1].pid
+        )
     )
-    stopped = session.supervisor.places[1].pid
+    stopped = session.supervisor.processes[1].pid
     assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 2}
     assert watched.back() == {1}
-    assert session.supervisor.places[1].incarnation == 3
+    assert session.supervisor.processes[1].incarnation == 3
     reasons = [change.reason for change in watched.changes if not change.back]
     assert reasons[-1] == "it did not join the tree within 2 s (cluster.join_timeout)"
     assert not alive(stopped)
@@ -266,7 +268,7 @@ def test_a_place_whose_processes_never_join_is_given_up_with_the_reason(
 ) -> None:
     restart = RestartSettings(limit=2, window=0.5, backoff=0.01, backoff_max=0.01)
     session = make_session(2, agent_entry=halting(range(2, 100)), join_timeout=1.0, restart=restart)
-    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
+    os.kill(session.supervisor.processes[1].pid, signal.SIGKILL)
     until(lambda: session.failure)
     assert isinstance(session.failure, AgentLostError)
     assert "did not join the tree within 1 s" in session.failure.what
@@ -277,7 +279,7 @@ def test_an_agent_that_is_stopped_at_the_start_is_replaced(
     make_session: MakeSession, halting: Callable[..., str]
 ) -> None:
     session = make_session(2, agent_entry=halting(range(1, 2)), join_timeout=2.0)
-    assert [record.incarnation for record in session.supervisor.places] == [2, 1]
+    assert [record.incarnation for record in session.supervisor.processes] == [2, 1]
 
 
 def test_a_stopped_zygote_is_noticed_and_replaced(make_session: MakeSession, watch: Any) -> None:
@@ -286,7 +288,7 @@ def test_a_stopped_zygote_is_noticed_and_replaced(make_session: MakeSession, wat
     stream = session.open_stream("echo", {"x": "sum"})
     zygote = session.supervisor.zygote_pid
     os.kill(zygote, signal.SIGSTOP)
-    os.kill(session.supervisor.places[1].pid, signal.SIGKILL)
+    os.kill(session.supervisor.processes[1].pid, signal.SIGKILL)
     assert stream.exchange({"x": 1}, TIMEOUT).total == {"x": 4}
     assert session.supervisor.zygote_pid != zygote
     assert not alive(zygote)
@@ -298,7 +300,7 @@ def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
     make_session: MakeSession,
 ) -> None:
     session = make_session(2)
-    pid = session.supervisor.places[1].pid
+    pid = session.supervisor.processes[1].pid
     os.kill(pid, signal.SIGSTOP)
     future = session.ask(1, "ping", 1)
     os.kill(pid, signal.SIGKILL)
@@ -309,7 +311,7 @@ def test_a_question_to_an_agent_that_is_lost_is_answered_with_its_loss(
 def test_an_agent_that_ends_too_often_is_given_up(make_session: MakeSession, until: Until) -> None:
     restart = RestartSettings(limit=1, backoff=0.01, backoff_max=0.01)
     session = make_session(2, restart=restart)
-    record = session.supervisor.places[1]
+    record = session.supervisor.processes[1]
     for there in ((1, "ready"), (2, "ready")):
         until(lambda there=there: (record.incarnation, record.state.value) == there)  # type: ignore[misc]
         os.kill(record.pid, signal.SIGKILL)
@@ -369,7 +371,7 @@ def test_closing_twice_is_closing_once(make_session: MakeSession) -> None:
 
 def test_what_is_under_way_fails_when_the_session_closes(make_session: MakeSession) -> None:
     session = make_session(2)
-    os.kill(session.supervisor.places[1].pid, signal.SIGSTOP)
+    os.kill(session.supervisor.processes[1].pid, signal.SIGSTOP)
     asked = session.ask(1, "ping", np.zeros(100_000))
     wave = session.open_stream("echo", {"x": "sum"}).broadcast({"x": np.zeros(100_000)})
     session.close()
@@ -397,7 +399,7 @@ def test_a_part_that_cannot_be_ended_does_not_keep_the_others(
 ) -> None:
     """The processes of the session once stayed; a second close did nothing."""
     session = make_session(1)
-    pid = session.supervisor.places[1].pid
+    pid = session.supervisor.processes[1].pid
     waiting = session.receive(1, 5)
 
     def broken(_reason: SapwoodError) -> None:
@@ -498,7 +500,7 @@ from sapwood.session.embedded import EmbeddedSession
 
 session = EmbeddedSession(SessionOptions(tree=plan(4, 2), agent_entry="sapwood.session.agent:main"))
 session.start()
-places = session.supervisor.places
+places = session.supervisor.processes
 print(session.supervisor.zygote_pid, *[record.pid for record in places], flush=True)
 sys.stdin.read()
 """
@@ -550,7 +552,7 @@ def test_a_callback_may_use_what_another_thread_has_just_made(
 
 def test_places_of_one_machine_do_without_tls(standing: EmbeddedSession) -> None:
     """Agents and junctions stay small: what they do not use, they do not load."""
-    pids = [place.pid for place in standing.supervisor.places]
+    pids = [place.pid for place in standing.supervisor.processes]
     assert len(pids) > 4
     for pid in {*pids} - {0}:
         assert "_ssl." not in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")

@@ -40,7 +40,8 @@ with (
     cluster.stream(lambda x: x, reduce="sum", on_loss="replace") as stream,
 ):
     def places():
-        return [[one.pid, one.state.value] for one in embedded(cluster.session).supervisor.places]
+        table = embedded(cluster.session).supervisor.processes
+        return [[one.pid, one.state.shown] for one in table]
     assert stream.exchange(1, timeout=60).total == 4
     print(json.dumps(places()), flush=True)
     for line in sys.stdin:

@@ -30,7 +30,7 @@ from sapwood.core.errors import (
 from sapwood.core.topology import flat
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceState, PlaceView
+from sapwood.session.port import PlaceView, ProcessState
 from sapwood.session.requests import RequestFuture
 
 TIMEOUT = 30.0
@@ -53,7 +53,7 @@ class Agents:
         self.joined: set[int] = set()
 
     def places(self, ranks: Iterable[int]) -> list[PlaceView]:
-        return [PlaceView(rank, 1, PlaceState.READY, 1, rank in self.joined) for rank in ranks]
+        return [PlaceView(rank, 1, ProcessState.READY, 1, rank in self.joined) for rank in ranks]
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         self.listeners.append(listener)

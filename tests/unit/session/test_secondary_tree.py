@@ -38,7 +38,7 @@ class Base:
         self.ready = True
         record = SimpleNamespace(is_ready=True)
         self.record = record
-        self.supervisor = SimpleNamespace(places={1: record, 2: record}, zygote_pid=99)
+        self.supervisor = SimpleNamespace(processes={1: record, 2: record}, zygote_pid=99)
 
     def ask(self, rank: int, handler: str, _value: Any) -> Future[Any]:
         future: Future[Any] = Future()

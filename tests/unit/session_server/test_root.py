@@ -66,7 +66,7 @@ class Root:
             host=SimpleNamespace(
                 hosts=(), new_stream=lambda: next(streams), post=self.posted.append
             ),
-            supervisor=SimpleNamespace(places=[None] * 3),
+            supervisor=SimpleNamespace(processes=[None] * 3),
             view_of=lambda _one: SimpleNamespace(),
             post_of_stream=self.posted.append,
             of_stream={},

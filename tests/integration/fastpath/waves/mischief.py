@@ -38,7 +38,7 @@ class Mischief:
                 line.connection.abort()
 
     def _victim(self) -> int:
-        return self.session.supervisor.places[self.rng.randint(1, self.session.tree.agents)].pid
+        return self.session.supervisor.processes[self.rng.randint(1, self.session.tree.agents)].pid
 
     def _signal(self, pid: int, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):  # it was killed meanwhile

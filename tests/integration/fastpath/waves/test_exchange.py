@@ -126,7 +126,7 @@ def test_a_wave_that_takes_too_long_goes_on(
     session = standing
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
-    stopped = session.supervisor.places[2].pid
+    stopped = session.supervisor.processes[2].pid
     os.kill(stopped, signal.SIGSTOP)
     begun = stream.waves_begun
     with pytest.raises(TimeoutError):
@@ -152,7 +152,7 @@ def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow:
             return super().result(timeout)
 
     stream.new_future = Noted
-    stopped = session.supervisor.places[2].pid
+    stopped = session.supervisor.processes[2].pid
 
     def is_exchanged() -> bool:
         flow(stream, session)

@@ -39,7 +39,7 @@ def test_agents_that_are_killed_are_waited_for(make: MakeSession, flow: Flow) ->
     stream = session.open_stream("echo", {"x": "sum"})
     for turn in range(4):
         flow(stream, session)
-        victim = session.supervisor.places[1 + turn % 3]
+        victim = session.supervisor.processes[1 + turn % 3]
         os.kill(victim.pid, signal.SIGKILL)
         for number in range(50):
             assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
@@ -94,7 +94,7 @@ def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -
     session = make(3)
     stream = session.open_stream("echo", {"x": "sum"})
     place = session.host.place
-    pids = [session.supervisor.places[rank].pid for rank in (1, 2, 3)]
+    pids = [session.supervisor.processes[rank].pid for rank in (1, 2, 3)]
 
     def cut() -> None:
         for line in list(place.links.connections.values()):
@@ -105,7 +105,7 @@ def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -
         session.on_loop(cut)
         for number in range(50):
             assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 3 * number}
-    assert [session.supervisor.places[rank].pid for rank in (1, 2, 3)] == pids
+    assert [session.supervisor.processes[rank].pid for rank in (1, 2, 3)] == pids
 
 
 def test_an_interrupt_leaves_the_wave_to_the_loop(
@@ -115,7 +115,7 @@ def test_an_interrupt_leaves_the_wave_to_the_loop(
     stream = session.open_stream("echo", {"x": "sum"})
     for turn in range(0, 20, 2):
         flow(stream, session)
-        stopped = session.supervisor.places[1].pid
+        stopped = session.supervisor.processes[1].pid
         os.kill(stopped, signal.SIGSTOP)
         with pytest.raises(KeyboardInterrupt):
             interrupted(partial(stream.exchange, {"x": 1}, TIMEOUT), 0.001 * turn)
@@ -127,7 +127,7 @@ def test_closing_wakes_who_waits(make: MakeSession, until: Until, flow: Flow) ->
     session = make(2)
     stream = session.open_stream("echo", {"x": "sum"})
     flow(stream, session)
-    os.kill(session.supervisor.places[2].pid, signal.SIGSTOP)
+    os.kill(session.supervisor.processes[2].pid, signal.SIGSTOP)
     caught: list[BaseException] = []
 
     def wait() -> None:
