@@ -14,7 +14,7 @@ TABLES: dict[str, str] = {
     "attachment": "sapwood.comm.attachment",
     "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.stream",
-    "place": "sapwood.lifecycle.processes",
+    "process": "sapwood.lifecycle.processes",
     "session": "sapwood.session.session_life",
     "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",

@@ -33,7 +33,7 @@ from sapwood.core.rankset import fold, from_ranges, parse_ranks
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.settings import RestartSettings
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import census_of
 from sapwood.session.supervisor import HostOrder, ProcessSetup, SupervisionTimeouts
 from sapwood_simulation.faults import FaultInjector, Faults
@@ -167,7 +167,7 @@ class Simulation:
             # The pauses are the longer, the more ranks are lost: more happens while they are away.
             budget_of=lambda _rank: ROOT,
         )
-        life = Lifecycle(self.tree, (), policy)
+        life = ProcessLifecycle(self.tree, (), policy)
         self.supervisor = SimulatedSupervisor(self, life, self._setup(), timeouts, self._perform)
 
     def _first_tree(self) -> Tree:
@@ -363,7 +363,7 @@ class Simulation:
         """Carry out the orders of the life cycle that concern the tree."""
         if isinstance(order, lev.Notify):
             self._places_changed(order.change)
-        elif isinstance(order, lev.ChangeTree):
+        elif isinstance(order, lev.NewTree):
             self._new_tree(order.tree)
 
     def _new_tree(self, tree: Tree) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.lifecycle.core import Lifecycle
+from sapwood.lifecycle.core import ProcessLifecycle
 from sapwood.nodes.starting import AwaitedDaemon
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.node_simulation import NodeReport, NodeSimulation
@@ -73,6 +73,6 @@ def test_a_head_that_does_not_wait_for_a_lost_node_is_found(
 def test_a_node_that_is_shut_out_because_an_answer_got_lost_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Lifecycle, "_restart", lambda *_: None)
+    monkeypatch.setattr(ProcessLifecycle, "_restart", lambda *_: None)
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails()

@@ -77,7 +77,7 @@ class LifecyclePolicy:
     budget_of: Callable[[int], int] = _own_budget
 
 
-class Lifecycle:
+class ProcessLifecycle:
     """Decides what happens to the processes of a tree.
 
     Args:
@@ -93,12 +93,13 @@ class Lifecycle:
 
     Example:
         >>> from sapwood.core.topology import flat
-        >>> life = Lifecycle(flat(1), (), LifecyclePolicy(RestartSettings(backoff=1.0), attach=9.0))
-        >>> life.step(0.0, lev.Begin())
+        >>> policy = LifecyclePolicy(RestartSettings(backoff=1.0), attach=9.0)
+        >>> life = ProcessLifecycle(flat(1), (), policy)
+        >>> life.step(0.0, lev.StartAll())
         [Start(key=(), processes=((1, 1),))]
         >>> life.step(0.5, reports.Exited(1, 1, 77, -9))[-1]
         WakeAt(at=1.5)
-        >>> life.step(1.5, lev.TimeUp(1.5))
+        >>> life.step(1.5, lev.WakeUp(1.5))
         [Start(key=(), processes=((1, 2),))]
     """
 
@@ -115,7 +116,7 @@ class Lifecycle:
         self._now = 0.0
         self._orders: list[lev.Order] = []
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
-            lev.Begin: self._begin,
+            lev.StartAll: self._begin,
             reports.Spawned: self._forked,
             reports.Exited: self._exited,
             reports.SpawnFailed: self._not_started,
@@ -125,7 +126,7 @@ class Lifecycle:
             ev.PlaceJoined: self._joined,
             ev.PlacesLost: self._lost,
             lev.Poll: self._poll,
-            lev.TimeUp: self._time_up,
+            lev.WakeUp: self._time_up,
             lev.Restart: self._restart,
             lev.GiveUp: self._give_up,
             lev.Expand: self._expand,
@@ -177,7 +178,7 @@ class Lifecycle:
 
     # --- start ------------------------------------------------------------------------------------
 
-    def _begin(self, _event: lev.Begin) -> None:
+    def _begin(self, _event: lev.StartAll) -> None:
         self._begun = True
         self._start(self.tree.subtree(ROOT)[1:])
 
@@ -328,7 +329,7 @@ class Lifecycle:
                 seconds = f"{policy.join:g} s (cluster.join_timeout)"
                 self._repair(late, f"it did not join the tree within {seconds}")
 
-    def _time_up(self, event: lev.TimeUp) -> None:
+    def _time_up(self, event: lev.WakeUp) -> None:
         self._wake = math.inf
         restarted: list[int] = []
         while self._deadlines and self._deadlines[0][0] <= max(event.at, self._now):
@@ -403,7 +404,7 @@ class Lifecycle:
             hint="see the messages above; restart.limit says how often they are replaced",
         )
         record.advance(ProcessEvent.GIVEN_UP)
-        self._order(lev.Fail(error))
+        self._order(lev.ReportFailure(error))
         self._reported_ready = True
         self._notify_given_up(record.rank, error)
 
@@ -427,7 +428,7 @@ class Lifecycle:
     def _fail(self, error: BaseException, ranks: Sequence[int]) -> None:
         """Report ranks that stay without a process."""
         ready, self._reported_ready = self._reported_ready, True
-        self._order(lev.Fail(error))
+        self._order(lev.ReportFailure(error))
         for rank in ranks if ready else ():  # otherwise those who wait for all get the error
             self._notify_given_up(rank, error)
 
@@ -454,7 +455,7 @@ class Lifecycle:
             self.hosts = (*known, *(hosts[rank] for rank in sorted(hosts)))
         self.tree = tree
         self.processes.change(tree)
-        self._order(lev.ChangeTree(tree, self.hosts))
+        self._order(lev.NewTree(tree, self.hosts))
 
     def _drain(self, event: lev.Drain) -> None:
         self._change(self.tree.without(event.ranks))
@@ -508,7 +509,7 @@ class Lifecycle:
         self._log("warning", "moved", places=fold("rank", ranks), host=target, reason=report.reason)
         moved = set(ranks)
         self.hosts = tuple(target if one in moved else at for one, at in enumerate(self.hosts))
-        self._order(lev.Move(tuple(ranks), target, self.hosts))
+        self._order(lev.MoveRanks(tuple(ranks), target, self.hosts))
         left = {self.processes[rank].starter for rank in ranks}
         for rank in ranks:
             record = self.processes[rank]
@@ -548,7 +549,7 @@ class Lifecycle:
     def _kill(self, record: ProcessRecord, pid: int) -> None:
         """Have a process killed, if there is one that was started here."""
         if pid and record.starter is not JOINED_AGENTS:
-            self._order(lev.Kill(record.starter, pid))
+            self._order(lev.EndProcess(record.starter, pid))
 
     def _order(self, order: lev.Order) -> None:
         self._orders.append(order)

@@ -18,7 +18,7 @@ from sapwood.lifecycle.starters import StarterKey
 
 
 @dataclass(frozen=True)
-class Begin:
+class StartAll:
     """All processes of the tree are to be started."""
 
 
@@ -102,7 +102,7 @@ class Poll:
 
 
 @dataclass(frozen=True)
-class TimeUp:
+class WakeUp:
     """The time of a :class:`WakeAt` has come."""
 
     at: float
@@ -112,7 +112,7 @@ Report = reports.Spawned | reports.Exited | reports.SpawnFailed
 """What starters report of single processes."""
 
 Event = (
-    Begin
+    StartAll
     | MachineGone
     | StarterEnded
     | StarterFailed
@@ -122,7 +122,7 @@ Event = (
     | Restart
     | GiveUp
     | Poll
-    | TimeUp
+    | WakeUp
     | ev.PlaceJoined
     | ev.PlacesLost
     | Report
@@ -168,7 +168,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Kill:
+class EndProcess:
     """Have a starter kill a process."""
 
     key: StarterKey
@@ -190,7 +190,7 @@ class CloseStarter:
 
 
 @dataclass(frozen=True)
-class ChangeTree:
+class NewTree:
     """Use the tree of the next epoch: the root and its neighbours receive it."""
 
     tree: Tree
@@ -198,7 +198,7 @@ class ChangeTree:
 
 
 @dataclass(frozen=True)
-class Move:
+class MoveRanks:
     """Use another machine for ranks whose machine is gone; their start is ordered separately."""
 
     ranks: tuple[int, ...]
@@ -215,7 +215,7 @@ class Notify:
 
 @dataclass(frozen=True)
 class WakeAt:
-    """Send :class:`TimeUp` at this time."""
+    """Send :class:`WakeUp` at this time."""
 
     at: float
 
@@ -226,7 +226,7 @@ class AllReady:
 
 
 @dataclass(frozen=True)
-class Fail:
+class ReportFailure:
     """Some ranks stay without a process: the session reports this error."""
 
     error: BaseException
@@ -243,14 +243,14 @@ class Log:
 
 Order = (
     Start
-    | Kill
+    | EndProcess
     | ReplaceStarter
     | CloseStarter
-    | ChangeTree
-    | Move
+    | NewTree
+    | MoveRanks
     | Notify
     | WakeAt
     | AllReady
-    | Fail
+    | ReportFailure
     | Log
 )

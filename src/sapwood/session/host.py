@@ -33,7 +33,7 @@ from sapwood.core.futures import when_done
 from sapwood.core.topology import ROOT, Tree, gateways
 from sapwood.environment.logs import logger
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import census_of
 from sapwood.session.folder import make_folder
 from sapwood.session.keys import SessionKeys
@@ -110,7 +110,7 @@ class SessionHost:
             heartbeat=timing.heartbeat,
             silence=timing.failure_after,
         )
-        self._life = Lifecycle(options.tree, options.hosts, self._policy(timeouts))
+        self._life = ProcessLifecycle(options.tree, options.hosts, self._policy(timeouts))
         self._addresses: dict[int, str] = {}
         self._detours: set[int] = set()
         self.ask: Callable[[int, str, Any], Any] = _nobody_asks
@@ -280,7 +280,7 @@ class SessionHost:
         """Carry out what the life cycle of the processes orders."""
         if isinstance(order, lev.Notify):
             self._notify(order.change)
-        elif isinstance(order, lev.ChangeTree):
+        elif isinstance(order, lev.NewTree):
             self._configuration = msgspec.structs.replace(
                 self._configuration, tree=order.tree, hosts=order.hosts
             )
@@ -289,7 +289,7 @@ class SessionHost:
         else:
             self._move(order)
 
-    def _move(self, order: lev.Move) -> None:
+    def _move(self, order: lev.MoveRanks) -> None:
         """Have ranks start on another machine."""
         for rank in order.ranks:
             self._keys.renew(rank)

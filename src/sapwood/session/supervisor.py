@@ -1,8 +1,8 @@
 """The supervisor of a session: it connects the life cycle of processes with the world.
 
-:class:`~sapwood.lifecycle.core.Lifecycle` decides which processes of a tree start, are replaced
-or end. The supervisor gives it the events of starters (``starters.py``), of the tree's root and of
-the clock, and carries out its orders.
+:class:`~sapwood.lifecycle.core.ProcessLifecycle` decides which processes of a tree start, are
+replaced or end. The supervisor gives it the events of starters (``starters.py``), of the tree's
+root and of the clock, and carries out its orders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sapwood.core.failures import log_failure
 from sapwood.core.rankset import fold
 from sapwood.environment.logs import logger
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.core import Lifecycle
+from sapwood.lifecycle.core import ProcessLifecycle
 from sapwood.lifecycle.processes import ProcessState, ProcessTable
 from sapwood.lifecycle.starters import JOINED_AGENTS, OnHost, SharedAgentsKey, StarterKey
 from sapwood.session.shared_reactor import SharedReactor
@@ -199,7 +199,7 @@ class SupervisionTimeouts(msgspec.Struct, frozen=True, kw_only=True):
         return math.ceil(seconds / self.interval) + 1
 
 
-HostOrder = lev.ChangeTree | lev.Move | lev.Notify
+HostOrder = lev.NewTree | lev.MoveRanks | lev.Notify
 """Orders that the owner of the tree's root carries out."""
 
 
@@ -220,7 +220,7 @@ class ProcessSupervisor:
 
     def __init__(
         self,
-        life: Lifecycle,
+        life: ProcessLifecycle,
         setup: ProcessSetup,
         timeouts: SupervisionTimeouts,
         on_order: Callable[[HostOrder], None],
@@ -238,15 +238,15 @@ class ProcessSupervisor:
         self._zygotes: dict[StarterKey, orders.Ready] = {}
         self._performers: dict[type[Any], Callable[[Any], None]] = {
             lev.Start: self._start_processes,
-            lev.Kill: self._kill,
+            lev.EndProcess: self._kill,
             lev.ReplaceStarter: self._replace,
             lev.CloseStarter: lambda order: self._starters.close_one(order.key),
             lev.WakeAt: self._wake,
             lev.AllReady: lambda _order: self._ready.set(),
-            lev.Fail: self._fail,
+            lev.ReportFailure: self._fail,
             lev.Log: lambda order: getattr(_log, order.level)(order.text, **order.fields),
-            lev.ChangeTree: on_order,
-            lev.Move: on_order,
+            lev.NewTree: on_order,
+            lev.MoveRanks: on_order,
             lev.Notify: on_order,
         }
 
@@ -263,7 +263,7 @@ class ProcessSupervisor:
         for key in dict.fromkeys(known):
             if key is not JOINED_AGENTS:
                 self._starters.start(key)
-        self.post(lev.Begin())
+        self.post(lev.StartAll())
 
     def listen(self, loop: SharedReactor) -> None:
         """Receive reports from now on."""
@@ -412,7 +412,7 @@ class ProcessSupervisor:
     def _perform(self, order: lev.Order) -> None:
         self._performers[type(order)](order)
 
-    def _kill(self, order: lev.Kill) -> None:
+    def _kill(self, order: lev.EndProcess) -> None:
         starter = self._starters.get(order.key)
         if starter is not None:
             starter.kill(order.pid)
@@ -426,9 +426,9 @@ class ProcessSupervisor:
     def _wake(self, order: lev.WakeAt) -> None:
         if self._loop is not None:
             delay = max(0.0, order.at - self._loop.time())
-            self._loop.call_later(delay, self.post, lev.TimeUp(order.at))
+            self._loop.call_later(delay, self.post, lev.WakeUp(order.at))
 
-    def _fail(self, order: lev.Fail) -> None:
+    def _fail(self, order: lev.ReportFailure) -> None:
         if self._failure is None:
             self._failure = order.error
         self._ready.set()

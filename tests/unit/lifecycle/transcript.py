@@ -39,7 +39,7 @@ from sapwood.core.errors import ConfigurationError, NodeLostError, ResourceError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.lifecycle.starters import JOINED_AGENTS, SHARED_AGENTS, OnHost, StarterKey
 
@@ -50,7 +50,7 @@ class Transcript:
     """Runs the commands of one scenario."""
 
     def __init__(self) -> None:
-        self.life: Lifecycle
+        self.life: ProcessLifecycle
         self._now = 0.0
         self._wakes: list[float] = []
         self._printed: list[str] = []
@@ -95,11 +95,11 @@ class Transcript:
             shared=given.pop("shared", "") == "yes",
         )
         assert not given, f"unknown options {given}"
-        self.life = Lifecycle(made, hosts, policy)
+        self.life = ProcessLifecycle(made, hosts, policy)
         self._now, self._wakes = 0.0, []
 
     def do_begin(self) -> None:
-        self._step(lev.Begin())
+        self._step(lev.StartAll())
 
     def do_settle(self) -> None:
         for record in self.life.processes:
@@ -175,7 +175,7 @@ class Transcript:
         while due := sorted(at for at in self._wakes if at <= end):
             self._wakes.remove(due[0])
             self._now = max(self._now, due[0])
-            self._step(lev.TimeUp(due[0]))
+            self._step(lev.WakeUp(due[0]))
         self._now = end
 
     def do_state(self) -> None:
@@ -219,15 +219,15 @@ _SHOWN: dict[type[Any], Callable[[Any], str]] = {
     lev.Start: lambda one: (
         f"start {_name(one.key)} " + " ".join(f"{rank}.{number}" for rank, number in one.processes)
     ),
-    lev.Kill: lambda one: f"kill {_name(one.key)} {one.pid}",
+    lev.EndProcess: lambda one: f"kill {_name(one.key)} {one.pid}",
     lev.ReplaceStarter: lambda one: f"replace {_name(one.key)}",
     lev.CloseStarter: lambda one: f"close {_name(one.key)}",
-    lev.ChangeTree: lambda one: _tree(one.tree, one.hosts),
-    lev.Move: lambda one: f"move {','.join(map(str, one.ranks))} to host-{one.host}",
+    lev.NewTree: lambda one: _tree(one.tree, one.hosts),
+    lev.MoveRanks: lambda one: f"move {','.join(map(str, one.ranks))} to host-{one.host}",
     lev.Notify: lambda one: _change(one.change),
     lev.WakeAt: lambda one: f"wake {one.at:g}",
     lev.AllReady: lambda _one: "all ready",
-    lev.Fail: lambda one: _error(one.error),
+    lev.ReportFailure: lambda one: _error(one.error),
 }
 
 

@@ -15,7 +15,7 @@ from sapwood.core.errors import AgentLostError, ConfigurationError, NodeLostErro
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.environment.settings import RestartSettings
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.core import Lifecycle, LifecyclePolicy
+from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.lifecycle.starters import OnHost, StarterKey
 from sapwood.session.starters import ProcessStarter
@@ -153,7 +153,9 @@ class Supervised(ProcessSupervisor):
             nodes=cast("Any", nodes),
             zygote=not hosts,
         )
-        super().__init__(Lifecycle(tree, hosts, policy), setup, TIMEOUTS, self.ordered.append)
+        super().__init__(
+            ProcessLifecycle(tree, hosts, policy), setup, TIMEOUTS, self.ordered.append
+        )
 
     def new_starter(self, key: StarterKey) -> ProcessStarter:
         if key in self.refused:
@@ -239,8 +241,8 @@ def test_a_machine_that_is_gone_comes_with_those_that_are_ready() -> None:
     one.loop.advance(0.1)
     failed = orders.SpawnFailed(1, 2, "it was given up", machine_gone=True)
     one.reported(OnHost(1), failed)
-    assert [order for order in one.ordered if isinstance(order, lev.Move)] == [
-        lev.Move((1,), 2, (0, 2, 2))
+    assert [order for order in one.ordered if isinstance(order, lev.MoveRanks)] == [
+        lev.MoveRanks((1,), 2, (0, 2, 2))
     ]
     assert one.made[1].spawned == [(2, 1), (1, 3)]
     one.close()
