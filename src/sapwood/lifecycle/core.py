@@ -541,7 +541,7 @@ class ProcessLifecycle:
     def _settle(self) -> None:
         if self._begun and not self._reported_ready and self.processes.all_ready():
             self._reported_ready = True
-            self._order(lev.AllReady())
+            self._order(lev.EveryoneReady())
         if self._deadlines and self._deadlines[0][0] < self._wake:
             self._wake = self._deadlines[0][0]
             self._order(lev.WakeAt(self._wake))

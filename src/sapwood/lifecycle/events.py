@@ -221,7 +221,7 @@ class WakeAt:
 
 
 @dataclass(frozen=True)
-class AllReady:
+class EveryoneReady:
     """All processes have joined for the first time."""
 
 
@@ -250,7 +250,7 @@ Order = (
     | MoveRanks
     | Notify
     | WakeAt
-    | AllReady
+    | EveryoneReady
     | ReportFailure
     | Log
 )

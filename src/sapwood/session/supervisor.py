@@ -242,7 +242,7 @@ class ProcessSupervisor:
             lev.ReplaceStarter: self._replace,
             lev.CloseStarter: lambda order: self._starters.close_one(order.key),
             lev.WakeAt: self._wake,
-            lev.AllReady: lambda _order: self._ready.set(),
+            lev.EveryoneReady: lambda _order: self._ready.set(),
             lev.ReportFailure: self._fail,
             lev.Log: lambda order: getattr(_log, order.level)(order.text, **order.fields),
             lev.NewTree: on_order,

@@ -226,7 +226,7 @@ _SHOWN: dict[type[Any], Callable[[Any], str]] = {
     lev.MoveRanks: lambda one: f"move {','.join(map(str, one.ranks))} to host-{one.host}",
     lev.Notify: lambda one: _change(one.change),
     lev.WakeAt: lambda one: f"wake {one.at:g}",
-    lev.AllReady: lambda _one: "all ready",
+    lev.EveryoneReady: lambda _one: "all ready",
     lev.ReportFailure: lambda one: _error(one.error),
 }
 
