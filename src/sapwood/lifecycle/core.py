@@ -34,7 +34,7 @@ from sapwood.core.topology import ROOT, Tree, gateways
 from sapwood.environment.restart import RestartBudget
 from sapwood.environment.settings import RestartSettings
 from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.processes import ProcessEvent, ProcessRecord, ProcessState, ProcessTable
+from sapwood.lifecycle.processes import LifeEvent, ProcessRecord, ProcessState, ProcessTable
 from sapwood.lifecycle.starters import (
     JOINED_AGENTS,
     SHARED_AGENTS,
@@ -286,7 +286,7 @@ class ProcessLifecycle:
         if effect.incarnation != record.incarnation or not awaited:
             return
         record.pid = effect.pid
-        record.advance(ProcessEvent.JOINED)
+        record.advance(LifeEvent.JOINED)
         added, record.is_new = record.is_new, False
         # While the session starts, only ranks whose loss was reported are reported.
         if self._reported_ready or disconnected or record.incarnation > 1:
@@ -305,7 +305,7 @@ class ProcessLifecycle:
         ]
         for rank in ranks:
             record = self.processes[rank]
-            record.advance(ProcessEvent.CUT_OFF)
+            record.advance(LifeEvent.CUT_OFF)
             if not self.has_joined(rank):
                 levels = 1 + len(list(self.tree.ancestors(rank)))
                 self._set_deadline(record, self._now + self._policy.attach * levels)
@@ -343,7 +343,7 @@ class ProcessLifecycle:
                 record.deadline = None  # it has nothing to finish, and is removed soon
             else:
                 record.incarnation += 1
-                record.advance(ProcessEvent.SPAWNED)
+                record.advance(LifeEvent.SPAWNED)
                 restarted.append(rank)
         if restarted:
             self.restarts += 1
@@ -382,7 +382,7 @@ class ProcessLifecycle:
         longest = max((one for one in pauses if one is not None), default=None)
         self._log("warning", "lost", places=fold("rank", ours), reason=reason, wait=longest)
         for record, pause in zip(records, pauses, strict=True):
-            record.advance(ProcessEvent.GONE)
+            record.advance(LifeEvent.GONE)
             record.pause, record.reason = pause, reason
             if not exited:
                 self._kill(record, record.pid)
@@ -395,7 +395,7 @@ class ProcessLifecycle:
         """Restart a lost process that has ended, or give its rank up."""
         record.pid = 0
         if record.pause is not None:
-            record.advance(ProcessEvent.EXITED)
+            record.advance(LifeEvent.EXITED)
             self._set_deadline(record, self._now + record.pause)
             return
         self._log("error", "given up", rank=record.rank, reason=record.reason)
@@ -403,7 +403,7 @@ class ProcessLifecycle:
             f"the processes of rank {record.rank} end again and again: {record.reason}",
             hint="see the messages above; restart.limit says how often they are replaced",
         )
-        record.advance(ProcessEvent.GIVEN_UP)
+        record.advance(LifeEvent.GIVEN_UP)
         self._order(lev.ReportFailure(error))
         self._reported_ready = True
         self._notify_given_up(record.rank, error)
@@ -475,7 +475,7 @@ class ProcessLifecycle:
         gone = tuple(record.rank for record in records)
         self._log("info", "removed", places=fold("rank", gone), reason=reason)
         for record in records:
-            record.advance(ProcessEvent.REMOVED)
+            record.advance(LifeEvent.REMOVED)
             self._budgets.pop(record.rank, None)
             self._kill(record, record.pid)
         self._notify(
@@ -515,10 +515,10 @@ class ProcessLifecycle:
             record = self.processes[rank]
             record.starter = self._starter_of(rank)
             record.pid = 0
-            record.advance(ProcessEvent.GONE)
-            record.advance(ProcessEvent.EXITED)
+            record.advance(LifeEvent.GONE)
+            record.advance(LifeEvent.EXITED)
             record.incarnation += 1
-            record.advance(ProcessEvent.SPAWNED)
+            record.advance(LifeEvent.SPAWNED)
         self._close_starters(left)
         self.restarts += 1
         self._start(ranks)

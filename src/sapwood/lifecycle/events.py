@@ -57,8 +57,8 @@ class Expand:
 
     Attributes:
         homes: The parent of each new rank.
-        hosts: The number of the machine of each new rank; 0 is the root's, a negative number is
-            that of a process that joined by an invitation.
+        hosts: The number of the machine of each new rank; 0 is the root's, a negative number
+            stands for a process that joined by an invitation.
     """
 
     homes: Mapping[int, int]
@@ -91,7 +91,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Nobody has to wait any more until all processes are ready: they will not be."""
+    """The processes will not all become ready: callers that wait for that get the error."""
 
     error: BaseException
 

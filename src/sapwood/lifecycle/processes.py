@@ -44,7 +44,7 @@ class ProcessState(enum.Enum):
 
     @property
     def is_lost(self) -> bool:
-        """Whether there is no process now, or one that is being stopped."""
+        """Whether its process has ended or is being stopped."""
         return self in _LOST
 
     @property
@@ -56,7 +56,7 @@ class ProcessState(enum.Enum):
 _LOST = frozenset({ProcessState.ENDING, ProcessState.PAUSED, ProcessState.GIVEN_UP})
 
 
-class ProcessEvent(enum.Enum):
+class LifeEvent(enum.Enum):
     """What happens to the process of a rank."""
 
     JOINED = "joined"
@@ -68,7 +68,7 @@ class ProcessEvent(enum.Enum):
     REMOVED = "removed"
 
 
-_S, _E = ProcessState, ProcessEvent
+_S, _E = ProcessState, LifeEvent
 
 TRANSITIONS = StateTable(
     "rank",
@@ -144,7 +144,7 @@ class ProcessRecord:
         self.pid = 0
         self.state = ProcessState.STARTING
 
-    def advance(self, event: ProcessEvent) -> None:
+    def advance(self, event: LifeEvent) -> None:
         """Go to the next state.
 
         Raises:
@@ -153,7 +153,7 @@ class ProcessRecord:
         following = TRANSITIONS.after(self.state, event, self.rank)
         if following is ProcessState.READY:
             self.failures = 0
-        elif event is ProcessEvent.GONE and self.state in _NEVER_JOINED:
+        elif event is LifeEvent.GONE and self.state in _NEVER_JOINED:
             self.failures += 1
         self.polls = 0
         self.deadline = None

@@ -351,7 +351,7 @@ class SessionHost:
                     where=f"host {place.host}",
                 )
         homes = {rank: place.parent for rank, place in zip(ranks, places, strict=True)}
-        tree.with_agents(homes)  # what cannot be added changes nothing, not even keys
+        tree.with_agents(homes)  # before keys are renewed
         hosts = {rank: place.host for rank, place in zip(ranks, places, strict=True)}
         self._expand(homes, hosts)
         return ranks
@@ -403,7 +403,7 @@ class SessionHost:
         return [] if self._nodes is None else self._nodes.ready_hosts()
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
-        """End the processes of ranks for good; those that the tree still has leave it."""
+        """End the processes of ranks for good, and remove the ranks from the tree."""
         self.supervisor.post(lev.Remove(tuple(ranks), reason))
 
     def configuration_of(self, host: int) -> bytes:

@@ -6,17 +6,15 @@ from sapwood.core.errors import InternalError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.lifecycle.processes import (
     TRANSITIONS,
-    ProcessEvent,
+    LifeEvent,
     ProcessRecord,
     ProcessState,
     ProcessTable,
 )
 
 
-@pytest.mark.parametrize(
-    ("state", "event"), [*itertools.product(ProcessState, ProcessEvent)], ids=str
-)
-def test_the_table_is_what_happens(state: ProcessState, event: ProcessEvent) -> None:
+@pytest.mark.parametrize(("state", "event"), [*itertools.product(ProcessState, LifeEvent)], ids=str)
+def test_the_table_is_what_happens(state: ProcessState, event: LifeEvent) -> None:
     record = ProcessRecord(3)
     record.state = state
     if (state, event) in TRANSITIONS:
@@ -39,9 +37,9 @@ def test_all_ready_means_everybody() -> None:
     processes = table(kary(4, 2))
     for rank in range(1, 7):
         assert not processes.all_ready()
-        processes[rank].advance(ProcessEvent.JOINED)
+        processes[rank].advance(LifeEvent.JOINED)
     assert processes.all_ready()
-    processes[3].advance(ProcessEvent.CUT_OFF)
+    processes[3].advance(LifeEvent.CUT_OFF)
     assert not processes.all_ready()
     processes.check()
 
@@ -64,19 +62,19 @@ def test_lost_is_what_users_see_of_ending_pausing_and_giving_up() -> None:
 def test_processes_are_gone_until_they_have_joined() -> None:
     processes = table(flat(3))
     for rank in (1, 2, 3):
-        processes[rank].advance(ProcessEvent.JOINED)
-    processes[1].advance(ProcessEvent.CUT_OFF)
-    processes[2].advance(ProcessEvent.GONE)
+        processes[rank].advance(LifeEvent.JOINED)
+    processes[1].advance(LifeEvent.CUT_OFF)
+    processes[2].advance(LifeEvent.GONE)
     assert processes.gone((1, 2, 3)) == [2]
-    processes[2].advance(ProcessEvent.EXITED)
-    processes[2].advance(ProcessEvent.SPAWNED)
+    processes[2].advance(LifeEvent.EXITED)
+    processes[2].advance(LifeEvent.SPAWNED)
     assert processes.gone((1, 2, 3)) == [2]
 
 
 def test_a_record_that_contradicts_its_state_is_an_internal_error() -> None:
     processes = table(flat(1))
     processes[1].pid = 101
-    processes[1].advance(ProcessEvent.GONE)
+    processes[1].advance(LifeEvent.GONE)
     processes.check()
     processes[1].pid = 0
     with pytest.raises(InternalError, match="rank 1 is ending: its process has an id"):

@@ -2,7 +2,7 @@
 
 A scenario is a text file of blocks, which empty lines separate. A block has comments (``#``),
 commands, a line ``----``, and the orders that the life cycle gave, one on a line. The format is
-that of the tests of etcd's raft (``testdata/*.txt``).
+as in the tests of etcd's raft (``testdata/*.txt``).
 
 Commands (a process of rank R and incarnation I has the process id 100 * I + R):
 

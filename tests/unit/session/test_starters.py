@@ -17,7 +17,7 @@ ARM = ("qemu", "python3")
 
 
 class Starter:
-    """Records what it is told."""
+    """Records the calls that it receives."""
 
     def __init__(self, key: StarterKey) -> None:
         self.key = key
@@ -112,7 +112,7 @@ def test_starters_that_hang_are_waited_for_at_once() -> None:
 def test_one_that_is_closed_alone_is_waited_for_at_the_end() -> None:
     made = Made((), OnHost(1))
     made.starters.close_one(OnHost(1))
-    made.starters.close_one(OnHost(1))  # it is not there any more
+    made.starters.close_one(OnHost(1))  # it is closed already
     made.starters.close()
     assert made.made[1].told[1:] == ["detach", "close"]
 

@@ -1,4 +1,4 @@
-"""The supervisor between the life cycle and starters that only record what they are told."""
+"""The supervisor between the life cycle and starters that only record their orders."""
 
 from __future__ import annotations
 
