@@ -1,4 +1,4 @@
-"""Files at URLs by fsspec: parts of them by number of byte, tried again a few times."""
+"""Files at URLs, read in parts through fsspec; requests that may pass later are repeated."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from sapwood.data.stored import StoredFile
 T = TypeVar("T")
 
 ATTEMPTS: Final = 4
-"""How often something is asked for, while the server fails or says nothing."""
+"""Attempts of a request while the server fails or does not answer."""
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the second attempt; twice as many before each further one."""
 
 CONNECT_SECONDS: Final = 10.0
-"""Longest time until a server takes a connection."""
+"""Longest time until a server accepts a connection."""
 
 STALL_SECONDS: Final = 20.0
-"""Longest time that a server may say nothing."""
+"""Longest time without an answer of a server."""
 
 BLOCK_BYTES: Final = 4 * 2**20
-"""Bytes that are asked for at least, as a request costs more than they do."""
+"""Least bytes of a request, because a request costs more than they do."""
 
 TAGS: Final = ("ETag", "etag", "VersionId", "version_id", "Last-Modified", "LastModified", "mtime")
-"""What file systems call what tells versions of a file apart."""
+"""Names under which file systems report the version of a file."""
 
 _LOST = (408, 425, 429)
 
@@ -48,7 +48,7 @@ def shown(url: str) -> str:
 
 
 def file_at(url: str) -> StoredFile:
-    """Ask how large a file is, and what its version is called.
+    """Return the size and the version of a file.
 
     Raises:
         DataError: fsspec or what it needs for such URLs is not installed.
@@ -70,7 +70,7 @@ def file_at(url: str) -> StoredFile:
 
 
 def files_at(pattern: str) -> list[str]:
-    """Return the URLs that a pattern stands for, sorted.
+    """Return the URLs that match a pattern, sorted.
 
     Raises:
         DataError: fsspec or what it needs for such URLs is not installed.
@@ -253,6 +253,7 @@ def _system(url: str) -> Any:
                     total=None, sock_connect=CONNECT_SECONDS, sock_read=STALL_SECONDS
                 ),
                 "headers": {"Accept-Encoding": "identity"},
+                "trust_env": True,  # HTTP_PROXY, HTTPS_PROXY, NO_PROXY and ~/.netrc
             }
         return fsspec.filesystem(scheme, **options)
     except ImportError as error:

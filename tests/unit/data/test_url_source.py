@@ -5,6 +5,7 @@ import io
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,11 @@ from sapwood.core.errors import DataError, DataMissingError
 from sapwood.data import load, url_source
 from sapwood.data.url_source import shown
 
-get_loop()  # fsspec has one thread and loop from its first use on: let it be there already
+# fsspec keeps a thread with a loop from its first use on, and the loop a thread for names.
+# Both start here, so that no test leaves a new one.
+one_thread = ThreadPoolExecutor(1)
+one_thread.submit(int).result()
+get_loop().call_soon_threadsafe(get_loop().set_default_executor, one_thread)
 
 pytestmark = pytest.mark.row("A-DATA-1")
 
@@ -116,6 +121,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(url_source, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(url_source, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(url_source, "BLOCK_BYTES", 1000)
@@ -140,6 +147,27 @@ def test_rows_come_by_http_and_by_redirections(server: Server, name: str, before
     data = load(server.url(f"{before}{name}"), fields=["a"])
     assert data.rows(700, 705)["a"].tolist() == [700, 701, 702, 703, 704]
     assert data["a"].sum() == 1999 * 1000
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
+def test_a_proxy_of_the_environment_is_used(
+    server: Server, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    # A proxy is asked for whole URLs; the host of this one can only be reached through it.
+    server.files["http://files.invalid/a.csv"] = server.files["/a.csv"]
+    monkeypatch.setenv(variable, server.url(""))
+    data = load("http://files.invalid/a.csv", fields=["a"])
+    assert data.rows(700, 702)["a"].tolist() == [700, 701]
+
+
+def test_no_proxy_is_used_for_hosts_that_no_proxy_names(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with pytest.raises(DataMissingError, match="failed to ask for the size"):
+        load(server.url("/a.csv"), fields=["a"])
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert load(server.url("/a.csv"), fields=["a"]).rows(0, 2)["a"].tolist() == [0, 1]
 
 
 def test_only_the_parts_that_are_wanted_are_read(server: Server) -> None:
