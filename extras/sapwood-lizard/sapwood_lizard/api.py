@@ -106,7 +106,7 @@ async def body_of(request: Request, limit: int = MAX_BODY) -> RequestBody:
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, f"the body is no JSON: {error}") from None
     if not isinstance(data, dict):
-        raise InputError("the body is no object of JSON")
+        raise InputError("the body is not a JSON object")
     return RequestBody(data, total)
 
 

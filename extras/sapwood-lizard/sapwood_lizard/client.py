@@ -112,7 +112,7 @@ class LizardClient:
         checked = self._programs.get(data["checksum"])
         if len(self._runtimes) >= MAX_RUNTIMES:
             raise ResourceError(
-                f"{MAX_RUNTIMES} runtimes are there already", hint="clean up one of them"
+                f"{MAX_RUNTIMES} runtimes exist already, the maximum", hint="clean up one of them"
             )
         if self._cluster is None:
             self._cluster = self._new_cluster()

@@ -78,7 +78,7 @@ class Clients:
         with self._lock:
             self._forget_lost()
             if len(self._clients) >= MAX_CLIENTS:
-                raise ResourceError(f"{MAX_CLIENTS} clients are there already")
+                raise ResourceError(f"{MAX_CLIENTS} clients exist already, the maximum")
             lines = tuple(self._cluster.invite(agents)) if agents else ()
             client = RegisteredClient(hardware, url, lines)
             self._clients[client.uuid] = client

@@ -91,7 +91,7 @@ def _check_function(module: ModuleType, name: str, wanted: tuple[str, ...], wher
     except (TypeError, ValueError):
         if callable(function):
             return  # built in C, so the signature is unknown
-        raise ProgramError(f"{name} is no function", where=where) from None
+        raise ProgramError(f"{name} is not a function", where=where) from None
     try:
         signature.bind(*wanted)
     except TypeError as error:
@@ -106,7 +106,7 @@ def _check_function(module: ModuleType, name: str, wanted: tuple[str, ...], wher
 def _check_class(kind: Any, name: str, where: str) -> None:
     if not (isinstance(kind, type) and issubclass(kind, ctypes.Structure)):
         raise ProgramError(
-            f"{name} is no structure",
+            f"{name} is not a structure",
             where=where,
             hint=f"derive it: class {name}(user_prog_resources.EncodableStructure)",
         )
@@ -123,7 +123,9 @@ def _check_class(kind: Any, name: str, where: str) -> None:
         if field not in fields:
             hint = suggest(field, fields)
             raise ProgramError(
-                f"{name}.aux_field_names names {field}, which is no field", where=where, hint=hint
+                f"{name}.aux_field_names names {field}, which is not a field",
+                where=where,
+                hint=hint,
             )
     own = not (_inherited(kind, "encode") or _inherited(kind, "decode"))
     for field, declared in fields.items():

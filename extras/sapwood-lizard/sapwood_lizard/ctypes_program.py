@@ -233,7 +233,7 @@ def _structure(function: str, returned: Any) -> Any:
     """Return what a function of the program returned, if it is one of its structures."""
     if not isinstance(returned, ctypes.Structure):
         raise ProgramError(
-            f"{function} returned {type(returned).__name__}, which is no structure",
+            f"{function} returned {type(returned).__name__}, which is not a structure",
             where=function,
             hint="return the object that it made or was given",
         )

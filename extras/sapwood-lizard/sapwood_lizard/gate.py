@@ -80,7 +80,7 @@ def read_token(path: Path) -> str:
             f"the token cannot be read: {error.strerror}", where=str(path), hint=hint
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigurationError("this is no token", where=str(path), hint=hint) from error
+        raise ConfigurationError("not a token", where=str(path), hint=hint) from error
     if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigurationError(
             "other users may read the token", where=str(path), hint=f"chmod 600 {path}"

@@ -104,7 +104,7 @@ class ProgramLibrary:
             loader.exec_module(module)
         except ImportError as error:
             raise ProgramError(
-                f"the program's library is no extension of Python: {error}",
+                f"the program's library is not a Python extension: {error}",
                 where=Path(self.path).name,
                 hint=f"the wrapper must define PyInit_{USER_PROGRAM}",
             ) from error

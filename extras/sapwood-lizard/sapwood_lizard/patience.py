@@ -98,7 +98,7 @@ def overseen(function: Callable[[], T], limit: Callable[[], float] = lambda: CAL
                 _interrupt(thread)
             elif time.monotonic() - call.interrupted > GIVEN_UP_AFTER:
                 _given_up.add(thread)
-                _log.warning("a call goes on and is left alone", function=call.name)
+                _log.warning("a call exceeds its time limit and is abandoned", function=call.name)
                 raise _too_late(late)
     try:
         return answer.result()

@@ -67,7 +67,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
             )
         if checksum_of(self.data) != self.checksum:
             raise ProgramError(
-                "the checksum is not that of the program",
+                "the checksum does not match the program",
                 where=self.name or self.checksum[:40],
                 hint="register it again",
             )

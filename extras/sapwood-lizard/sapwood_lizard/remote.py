@@ -65,7 +65,7 @@ class RemoteServer:
             parts, host, port = urlsplit(""), "", None
         if parts.scheme not in {"http", "https"} or not host:
             raise ConfigurationError(
-                "this is no address of a server", where=url[:200], hint="write http://HOST:PORT"
+                "not the address of a server", where=url[:200], hint="write http://HOST:PORT"
             )
         file = os.environ.get(TOKEN_VARIABLE, "")
         self._token = token or unquote(parts.password or "")

@@ -93,7 +93,7 @@ class RunnerModule:
             for what, made in ((name, params), ("init_dataset", dataset)):
                 if not callable(getattr(made, "encode", None)):
                     raise ProgramError(
-                        f"{what} returned {type(made).__name__}, which is no structure",
+                        f"{what} returned {type(made).__name__}, which is not a structure",
                         where=str(self.path),
                         hint="return an object of a class derived from EncodableStructure",
                     )
@@ -147,7 +147,7 @@ def _difference(known: ModuleType, program: ModuleType) -> str:
             fields = [", ".join(each for each, _ in field_types(kind)) for kind in (own, other)]
             if fields[0] == fields[1]:
                 return f"the fields of {name} are of other types there"
-            return f"its {name} has the fields {fields[0]}, that of the program {fields[1]}"
+            return f"its {name} has the fields {fields[0]}, and the program has {fields[1]}"
     return ""
 
 
@@ -192,7 +192,7 @@ def find_runner(module: str) -> tuple[Path, str]:
         path = expand_user(module)
         path = path / "runner.py" if path.is_dir() else path
         if not path.is_file():
-            raise ProgramError("there is no such runner module", where=str(path))
+            raise ProgramError("runner module not found", where=str(path))
         return path.resolve(), path.stem
     stem = Path(*module.split("."))
     for entry in ("", *sys.path):
@@ -200,7 +200,7 @@ def find_runner(module: str) -> tuple[Path, str]:
         if path.is_file():
             return path.resolve(), module
     raise ProgramError(
-        f"there is no module {module}",
+        f"module not found: {module}",
         where=f"looked for {stem}.py in the working folder and on sys.path",
         hint="start Python in the folder that the name begins in, or give the path of the file",
     )

@@ -266,4 +266,4 @@ def begun_again(restarts: Sequence[float]) -> str:
     """
     count = len(restarts)
     when = dt.datetime.fromtimestamp(restarts[-1], dt.UTC).astimezone()
-    return f"begun again {'once' if count == 1 else f'{count} times'}, last at {when:%F %T}"
+    return f"restarted {'once' if count == 1 else f'{count} times'}, last at {when:%F %T}"

@@ -252,7 +252,7 @@ class DetachedRun:
         return ExecutionError(
             f"the run {self.id} has ended without an answer"
             f"{f': {self._record.reason}' if self._record.reason else ''}"
-            f"{f'; it was restarted {len(self.restarts)} times' if self.restarts else ''}",
+            f"{f'; restarts: {len(self.restarts)}' if self.restarts else ''}",
             details={"end of its output": said} if said else {},
         )
 

@@ -173,7 +173,7 @@ class SessionMachines:
                 return
         if control is not None:
             control.close()
-        raise CancelledError("nobody wants the machines any more")
+        raise CancelledError("the machines are no longer wanted")
 
     # --- the end of the machines ---------------------------------------------------------------
 

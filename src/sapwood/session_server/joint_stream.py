@@ -43,10 +43,10 @@ def shifted(ranges: Ranges, by: int) -> Ranges:
 
 
 def filters_of_part(filters: tuple[FilterAt, ...], *, here: bool) -> tuple[FilterAt, ...]:
-    """Return the own filters that a part has in its tree.
+    """Return the user filters that a part has in its tree.
 
-    What is for the root alone puts the two parts together, so no part has that; ranks are those of
-    the session that the stream was opened in.
+    The filters of the root combine the two parts, so no part has them; ranks refer to the session
+    that the stream was opened in.
 
     Example:
         >>> every = (FilterAt("*", b"a"), FilterAt("depth 0", b"b", b"c"), FilterAt("rank 9", b"d"))
@@ -413,7 +413,7 @@ class JointStream:
         )
         self._filtering[number] = wave
         if self._filters is None:
-            error = SapwoodError("nobody calls own filters at this root").to_record()
+            error = SapwoodError("this session server does not call user filters").to_record()
             self._filtered(ev.Filtered(self.spec.stream, number, b"", None, 0.0, error))
         else:
             self._filters.call(wanted)

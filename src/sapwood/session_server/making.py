@@ -162,7 +162,7 @@ def plan_over(
         agents_per_node: The same for each node.
 
     Raises:
-        ConfigurationError: A number or a setting is out of range, or there is no node.
+        ConfigurationError: A number or a setting is out of range, or no node is available.
     """
     exports = site_variables(settings)
     shares = _shares(nodes, agents, agents_per_node, settings)
@@ -426,7 +426,7 @@ def _command(words: Sequence[str], where: str) -> tuple[str, ...]:
     """Return a command whose program is there."""
     if words and shutil.which(words[0]) is None:
         raise ConfigurationError(
-            f"{words[0]} is no program that can be started",
+            f"{words[0]} is not a program that can be started",
             where=where,
             hint="name the program that starts Python, by its path or as on PATH",
         )

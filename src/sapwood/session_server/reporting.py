@@ -139,7 +139,9 @@ class HeadReports:
             except SapwoodError as error:
                 _log.debug("no head", reason=error.what)
             except Exception:  # noqa: BLE001 - an unexpected answer of a head
-                _log.exception("the head cannot be told how the session is", cluster=self._cluster)
+                _log.exception(
+                    "the state of the session cannot be reported to the head", cluster=self._cluster
+                )
             else:
                 return
             finally:

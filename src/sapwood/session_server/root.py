@@ -1,8 +1,8 @@
 """The root of a session in a session server: it serves clients, and outlives them.
 
-A front end's events go into the protocol core as those of an embedded session do, under numbers of
-this root's; the effects that belong to a front end go back to it. So nothing of the tree is done
-twice, and a front end that is gone leaves nothing under way.
+The events of a client enter the protocol core like the events of an embedded session, with
+numbers that this server assigns; the effects that belong to a client go back to it. So nothing of
+the tree is done twice, and a client that is gone leaves nothing under way.
 """
 
 from __future__ import annotations
@@ -1132,7 +1132,7 @@ class RootServer:
         order = typed.convert(call.value, MergeOrder)
         if order.socket and not front_end.here:
             raise SecurityError(
-                "who is on another machine shows a credential of the other session",
+                "a client on another machine needs a credential of the other session",
                 hint="`sapwood credential issue --rights connect,merge --session …` makes one",
             )
         return self.merges.merge(order)

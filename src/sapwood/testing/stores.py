@@ -91,7 +91,7 @@ def told(change: Change) -> dict[str, bytes | None]:
 
 
 def begins_empty(ground: Ground) -> None:
-    """Nothing is there, and asking for it is no error."""
+    """Nothing is there, and asking for it is not an error."""
     with ground.open() as store:
         assert store.url
         assert store.get("a") is None

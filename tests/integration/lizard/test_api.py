@@ -416,7 +416,7 @@ def test_bodies_that_are_no_objects_are_refused(server: Asked) -> None:
 def test_a_program_that_is_not_what_its_checksum_says_is_refused(server: Asked) -> None:
     found = read_directory(EXAMPLES / "column_sums")
     for data, checksum, why in (
-        (found.data + " ", found.checksum, "the checksum is not that of the program"),
+        (found.data + " ", found.checksum, "the checksum does not match the program"),
         (found.data, "../../../../tmp/x", "is not a checksum"),
         ("{}", "bf21a9e8fbc5a3846fb05b4fa0859e0917b2202f", "names no python source"),
     ):

@@ -225,7 +225,7 @@ def test_the_runner_module_of_another_program_is_refused_before_it_runs(lizard: 
     )
     assert done.exit_code == 2
     assert "error SW120: the runner module belongs to another program" in done.stderr
-    assert "its GlobalParams has the fields dims, max_iterations, that of the program dims," in (
+    assert "its GlobalParams has the fields dims, max_iterations, and the program has dims," in (
         " ".join(done.stderr.split())
     )
 

@@ -360,7 +360,7 @@ def test_other_machines_need_tls_and_a_token(certificate: dict[str, str], tmp_pa
     with pytest.raises(ConfigurationError, match="cannot be read"):
         RemoteServer("https://10.0.0.1", certificate=str(tmp_path / "gone"))
     for url in ("ftp://localhost", "http://", "http://x:y", "//[", "http://localhost:99999"):
-        with pytest.raises(ConfigurationError, match="no address"):
+        with pytest.raises(ConfigurationError, match="not the address of a server"):
             RemoteServer(url)
 
 

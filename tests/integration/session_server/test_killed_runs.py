@@ -117,7 +117,7 @@ def test_root_head_and_driver_of_a_run_are_killed(
     kill(session["pid"])
     until(lambda: day().restarts and day().state == "ready")
     follower = CliRunner().invoke(app, ["session", "show", "day"], prog_name="sapwood")
-    assert "begun again" in follower.stdout
+    assert "restarted" in follower.stdout
     root = day().pid
     kill(head)
     kill(root)
@@ -189,7 +189,7 @@ def test_a_run_that_is_killed_too_often_fails(
     record = run.record()
     assert (record.state, len(record.restarts)) == ("failed", 1)
     shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
-    assert "was begun again once" in shown.stderr
+    assert "was restarted once" in shown.stderr
 
 
 @pytest.mark.row("C1-EXEC-1")

@@ -189,7 +189,7 @@ def test_by_a_credential_of_another_cluster(
 def test_who_is_elsewhere_shows_a_credential(night: str, day: str) -> None:
     line = json.loads(command("credential", "night", "--json"))["credential"]
     with sapwood.attach(line) as cluster:
-        with pytest.raises(sapwood.SecurityError, match="shows a credential of the other"):
+        with pytest.raises(sapwood.SecurityError, match="needs a credential of the other"):
             cluster.merge(day)  # the session's own user could, and this may be another user
         merges = json.loads(command("credential", "day", "--json"))["credential"]
         with cluster.merge(merges) as merged, merged.stream("echo", reduce="sum") as stream:

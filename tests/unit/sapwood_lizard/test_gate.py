@@ -77,7 +77,7 @@ def test_another_user_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
         ("short", 0o600, "at least 32 characters"),
         (TOKEN, 0o644, "other users may read"),
         (f"{TOKEN} {TOKEN}", 0o600, "no blanks"),
-        ("é" * 40, 0o600, "no token"),
+        ("é" * 40, 0o600, "not a token"),
         (None, 0o600, "No such file"),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_comes_from_elsewhere_is_checked(config: Any, message: str) -> None
 
 
 def test_identities_are_checked() -> None:
-    with pytest.raises(ProgramError, match="checksum is not that"):
+    with pytest.raises(ProgramError, match="checksum does not match"):
         registration(GOOD, checksum="0" * 40).checked()
     with pytest.raises(ProgramError, match="MiB"):
         registration('"' + "x" * MAX_PROGRAM_BYTES + '"').checked()

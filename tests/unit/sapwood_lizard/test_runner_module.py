@@ -84,7 +84,7 @@ def test_runners_are_found_by_name_and_by_path(
     for text in ("one.runner", "one/runner.py", str(place / "runner.py"), "one/"):
         assert find_runner(text)[0] == place / "runner.py"
     for text in ("one.missing", "two/runner.py"):
-        with pytest.raises(ProgramError, match="there is no"):
+        with pytest.raises(ProgramError, match="not found"):
             find_runner(text)
 
 

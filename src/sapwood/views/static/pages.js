@@ -408,7 +408,7 @@ function noteOf(session) {
   if (report.part_of.length) parts.push(`part of ${report.part_of.join(", ")}`);
   if (report.kept) parts.push(`${size(report.kept)} of output wait`);
   if (report.dropped) parts.push(`${size(report.dropped)} of output left out`);
-  if (session.restarts.length) parts.push(`begun again ${plural(session.restarts.length, "time")}`);
+  if (session.restarts.length) parts.push(`restarted ${plural(session.restarts.length, "time")}`);
   return parts.filter(Boolean).join("; ");
 }
 

@@ -173,7 +173,7 @@ export class RunPicture {
       parts.push(run.state === "done" ? progressBar(1, 1, `done after ${plural(progress.iteration, "iteration")}`) : progressBar(progress.iteration, progress.iterations, `iteration ${progress.iteration}${progress.iterations ? ` of ${progress.iterations}` : ""}`));
     }
     parts.push(h("dl", { class: "figures" }, figures.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text)))));
-    if (run.restarts?.length) parts.push(h("p", {}, `It was begun again ${plural(run.restarts.length, "time")}, last at ${moment(run.restarts.at(-1))}: its process or its session was gone.`));
+    if (run.restarts?.length) parts.push(h("p", {}, `It was restarted ${plural(run.restarts.length, "time")}, last at ${moment(run.restarts.at(-1))}: its process or its session was gone.`));
     if (run.error) parts.push(errorOf(run.error));
     this.head.replaceChildren(...parts);
   }
