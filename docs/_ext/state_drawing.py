@@ -15,6 +15,7 @@ TABLES: dict[str, str] = {
     "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.stream",
     "process": "sapwood.lifecycle.processes",
+    "hold": "sapwood.nodes.processes",
     "session": "sapwood.session.session_life",
     "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",

@@ -25,12 +25,12 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import NewGathering, Summary
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError, ProtocolError
 from sapwood.core.topology import ROOT, Tree
 
 
 def _nothing_to_gather(_reduce: Mapping[str, str]) -> Summary:
-    raise ProtocolError("this place does not reduce")
+    raise InternalError("this process does not reduce")
 
 
 class Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import itertools
 import signal
 import time
@@ -17,6 +18,7 @@ from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError
 from sapwood.core.futures import CallerFuture, when_done
+from sapwood.core.states import StateTable
 from sapwood.nodes import messages
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
@@ -28,6 +30,49 @@ RETURN_TIMEOUT = 15.0
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
+
+
+class HoldState(enum.Enum):
+    """States of a session's hold on the processes of one node."""
+
+    ABSENT = "absent"
+    SENDING = "sending"
+    OPEN = "open"
+    AWAY = "away"
+    OVER = "over"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the node has the session open."""
+        return self not in {HoldState.ABSENT, HoldState.OVER}
+
+
+class HoldEvent(enum.Enum):
+    """What happens to a hold."""
+
+    OPENED = "opened"
+    SENT = "all sent"
+    CUT_OFF = "cut off"
+    RESUMED = "resumed"
+    ENDED = "ended"
+    DETACHED = "detached"
+
+
+_S, _E = HoldState, HoldEvent
+
+TRANSITIONS = StateTable(
+    "a node's processes",
+    {
+        (_S.ABSENT, _E.OPENED): _S.SENDING,
+        (_S.SENDING, _E.SENT): _S.OPEN,
+        (_S.SENDING, _E.CUT_OFF): _S.AWAY,
+        (_S.OPEN, _E.CUT_OFF): _S.AWAY,
+        (_S.AWAY, _E.RESUMED): _S.SENDING,
+        **{(state, _E.ENDED): _S.OVER for state in (_S.SENDING, _S.OPEN, _S.AWAY)},
+        **{(state, _E.DETACHED): _S.OVER for state in _S},
+    },
+)
+"""(state, event) → next state. Orders wait in all states but OPEN, and in OVER they are dropped."""
 
 
 class SessionOnNode(Protocol):
@@ -181,17 +226,21 @@ class NodeProcesses:
         self._loop: SharedReactor | None = None
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._lock = Lock()
-        self._there = False
-        self._away = False  # as long as it lasts, orders wait
-        self._sending = False  # the same: other orders are sent before them
+        self._state = HoldState.ABSENT
         self._specs: dict[int, orders.ProcessSpec] = {}
         self._waiting: list[tuple[str, Any]] = []
-        self._over = False
         self._closing: Future[Any] | None = None
         self._ends_by = 0.0
 
+    def _advance(self, event: HoldEvent) -> bool:
+        """Go to the next state if this event can happen now, with the lock held; return whether."""
+        if (self._state, event) not in TRANSITIONS:
+            return False
+        self._state = TRANSITIONS.after(self._state, event)
+        return True
+
     def start(self) -> None:
-        """Have the node get ready; if it is not there, when it is."""
+        """Have the node get ready now, or as soon as it is reached."""
         self._access.join(self)
         if self._access.is_ready(self.host):
             self._open()
@@ -199,9 +248,8 @@ class NodeProcesses:
     def _open(self) -> None:
         """Open the session on the node, and send the orders that waited for that."""
         with self._lock:
-            if self._there or self._over:
+            if not self._advance(HoldEvent.OPENED):
                 return
-            self._there = self._sending = True
         opening = messages.OpenProcesses(
             session=self.name,
             host=self.host,
@@ -219,8 +267,11 @@ class NodeProcesses:
         while True:
             with self._lock:
                 waiting, self._waiting = self._waiting, []
-                if not waiting or self._away or self._over:
-                    self._sending, self._waiting = False, waiting
+                if self._state is not HoldState.SENDING:
+                    self._waiting = waiting
+                    return
+                if not waiting:
+                    self._advance(HoldEvent.SENT)
                     return
             for handler, value in waiting:
                 self._ask(handler, value)
@@ -237,8 +288,8 @@ class NodeProcesses:
         """Give another configuration to processes that begin from now on."""
         with self._lock:
             self._configuration = configuration
-            there = self._there and not self._over
-        if there:
+            held = self._state.is_held
+        if held:
             changed = messages.ConfigureSession(self.name, configuration)
             self._order(messages.CONFIGURE, messages.to_value(changed))
 
@@ -250,7 +301,7 @@ class NodeProcesses:
             self.node_given_up(reason)
         spawning = messages.SpawnProcesses(self.name, list(processes))
         self._order(messages.SPAWN, messages.to_value(spawning))
-        if not self._there and not reason and self._setup.node_patience:
+        if not self._state.is_held and not reason and self._setup.node_patience:
             self._on_loop(self._wait_for_node)
 
     def kill(self, pid: int) -> None:
@@ -261,11 +312,12 @@ class NodeProcesses:
     def detach(self) -> None:
         """Report nothing any more, and let all processes end: so all nodes do that at once."""
         with self._lock:
-            there, self._there, self._over = self._there, False, True
+            held = self._state.is_held
+            self._advance(HoldEvent.DETACHED)
             self._loop = None
             self._ends_by = self._ends_by or time.monotonic() + CLOSE_TIMEOUT
         self._access.part(self)
-        if there:
+        if held:
             with contextlib.suppress(ClosedError):
                 self._closing = self._access.ask(self.host, messages.CLOSE, self.name)
 
@@ -293,7 +345,7 @@ class NodeProcesses:
         """Take in that the node is gone, or that a new daemon is there in its place."""
         if not there:
             self._ended(f"the node {self._name} is gone: {reason}")
-        elif self._away:
+        elif self._state is HoldState.AWAY:
             self._resume()
         else:
             self._open()
@@ -304,17 +356,17 @@ class NodeProcesses:
         Its processes keep running, and orders wait.
         """
         with self._lock:
-            self._away = self._there
+            self._advance(HoldEvent.CUT_OFF)
 
     def way_back(self) -> None:
         """Take in that the way is there again; the node may be away still."""
         with self._lock:
-            away = self._away
+            away = self._state is HoldState.AWAY
         if away and self._access.is_ready(self.host):
             self._resume()
         elif away:
             self._on_loop(self._wait_for_return)
-        elif not self._there and self._access.is_ready(self.host):
+        elif self._access.is_ready(self.host):
             self._open()
 
     def _wait_for_return(self) -> None:
@@ -323,7 +375,7 @@ class NodeProcesses:
 
     def _not_returned(self) -> None:
         with self._lock:
-            away = self._away and not self._access.is_away
+            away = self._state is HoldState.AWAY and not self._access.is_away
         if away:
             self._ended(f"the node {self._name} did not come back to its head")
 
@@ -343,9 +395,8 @@ class NodeProcesses:
             return
         found = messages.from_value(answer.result(), messages.ResumedProcesses)
         with self._lock:
-            if self._over or not self._away:
+            if not self._advance(HoldEvent.RESUMED):
                 return
-            self._away, self._sending = False, True
             waiting = list(self._waiting)
         coming = {spec for handler, value in waiting for spec in _begun(handler, value)}
         living = {(one.rank, one.incarnation) for one in found.living}
@@ -361,8 +412,8 @@ class NodeProcesses:
     def node_removed(self, reason: str) -> None:
         """Take in that the node has left for good."""
         with self._lock:
-            there = self._there
-        if there:
+            held = self._state.is_held
+        if held:
             self._ended(f"the node {self._name} is gone: {reason}")  # followers get the rest
         else:
             self.node_given_up(reason)
@@ -391,7 +442,7 @@ class NodeProcesses:
 
     def _absent_too_long(self) -> None:
         with self._lock:
-            absent = not self._there and not self._over
+            absent = self._state is HoldState.ABSENT
         if absent:
             self._tell_gone(
                 f"the node {self._name} did not come back within {self._setup.node_patience:g} s",
@@ -402,9 +453,8 @@ class NodeProcesses:
     def _ended(self, reason: str) -> None:
         """All processes are gone: another starter takes the place of this one."""
         with self._lock:
-            there, self._there = self._there, False
-            self._over = self._over or there
-        if there:
+            ended = self._advance(HoldEvent.ENDED)
+        if ended:
             self._on_loop(self._on_end, reason, last=True)
 
     @property
@@ -413,9 +463,9 @@ class NodeProcesses:
 
     def _order(self, handler: str, value: Any) -> None:
         with self._lock:
-            if self._over:
+            if self._state is HoldState.OVER:
                 return
-            if not self._there or self._away or self._sending:
+            if self._state is not HoldState.OPEN:
                 self._waiting.append((handler, value))
                 return
         self._ask(handler, value)
@@ -449,7 +499,7 @@ class NodeProcesses:
 
     def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
         with self._lock:
-            if self._over and not last:
+            if self._state is HoldState.OVER and not last:
                 return
             loop = self._loop
             if loop is None:

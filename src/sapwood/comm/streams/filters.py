@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sapwood.comm import events as ev
 from sapwood.comm.payload import Payload
-from sapwood.core.errors import ProtocolError, SapwoodError
+from sapwood.core.errors import InternalError, SapwoodError
 
 Effects = list[ev.Effect]
 
@@ -79,9 +79,9 @@ class NoOutbox:
         """Refuse: there is nothing to wait for.
 
         Raises:
-            ProtocolError: Always.
+            InternalError: Always.
         """
-        raise ProtocolError("a stream without filters has no outbox")
+        raise InternalError("a stream without filters has no outbox")
 
     def put(self, effects: Effects) -> Effects:
         """Return these effects."""

@@ -11,7 +11,7 @@ from sapwood.comm.streams.engine import WaveEngine
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import NodeStream, Position, StreamEvent, StreamState
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import REPORT_HINT, InternalError, ProtocolError
 from sapwood.core.topology import ROOT
 
 MAX_STREAMS = 4096
@@ -60,7 +60,8 @@ class Opening:
     def open_stream(self, _now: float, event: ev.OpenStream) -> Effects:
         """Root: open a stream to its members."""
         if event.spec.stream <= self._newest:
-            raise ProtocolError(f"stream {event.spec.stream} is opened after {self._newest}")
+            what = f"stream {event.spec.stream} is opened after {self._newest}"
+            raise InternalError(what, hint=REPORT_HINT)
         stream = self._new_stream(event.spec)
         stream.paced, stream.partial = event.paced, event.partial
         stream.tree_changed()  # members may have left before who opens it has heard of that

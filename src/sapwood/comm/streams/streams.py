@@ -16,7 +16,7 @@ from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import NodeStream, Position
 from sapwood.comm.streams.wave import NewGathering
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import ClosedError
 
 OnEvent = Callable[[float, Any], Effects]
 OnMessage = Callable[[Link, Any, Payload | None], Effects]
@@ -150,7 +150,7 @@ class Streams:
     def _sweep(self, now: float, event: ev.SweepStream) -> Effects:
         stream = self.open.get(event.stream)
         if stream is None:
-            raise ProtocolError("the stream is closed")
+            raise ClosedError("the stream is closed")
         message = msg.Sweep(event.stream, event.number, event.action, event.filters)
         effects = self._control.begin(now, stream, message)
         return effects + self._push.tell(stream) if stream.heard else effects

@@ -12,7 +12,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.stream import PendingOperation, Position, StreamEvent, StreamState
-from sapwood.core.errors import ProtocolError
+from sapwood.core.errors import InternalError
 from sapwood.core.topology import ROOT, Tree, kary
 from sapwood_simulation.network import Network
 from sapwood_simulation.simulation import left_behind
@@ -114,7 +114,7 @@ def test_no_stream_that_ended_stays_open_while_places_move(seed: int) -> None:
 
 def test_the_root_opens_streams_in_the_order_of_their_numbers(network: Network) -> None:
     for number in (2, 3):
-        with pytest.raises(ProtocolError, match=f"stream {number} is opened after 3"):
+        with pytest.raises(InternalError, match=f"stream {number} is opened after 3"):
             network.open_stream(number, REDUCE)
 
 
