@@ -38,6 +38,7 @@ DEFAULT_SIZE_LIMIT: Final = 2 * 2**30
 
 _MANIFEST = "manifest.json"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR}
 
 
@@ -327,6 +328,13 @@ class BuildCache:
                     "the disk of the build cache is full",
                     where=str(self.folder),
                     hint="make room, or choose another cache folder",
+                ) from error
+            if error.errno in _NO_LOCKS:
+                raise ResourceError(
+                    f"files of the build cache cannot be locked: {error.strerror}",
+                    where=str(self.folder),
+                    hint="choose a folder on a disk of this machine, for example by cache.folder "
+                    "or XDG_CACHE_HOME",
                 ) from error
             if error.errno in _NOT_ALLOWED or self._concerns(error):
                 raise ResourceError(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -145,6 +146,22 @@ def test_a_file_that_a_build_misses_is_not_the_cache(cache: BuildCache, tmp_path
 
     with pytest.raises(FileNotFoundError):
         cache.get_or_build("k1", reads)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_folder_without_locks_is_a_resource_error_that_names_it(
+    cache: BuildCache, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As on NFS without a lock daemon."""
+
+    def refused(_descriptor: int, _operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(ResourceError, match="cannot be locked") as caught:
+        cache.get_or_build("k1", lambda _entry, _scratch: {})
+    assert caught.value.where == str(cache.folder)
+    assert "XDG_CACHE_HOME" in caught.value.hint
 
 
 def test_a_full_disk_is_a_resource_error(cache: BuildCache) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import heapq
@@ -209,6 +210,24 @@ def test_who_waits_for_a_process_that_dies_fetches_it_instead(root: Root) -> Non
     root.run(lambda: got)
     assert (root.folder / ref.sha256).read_bytes() == b"content"
     got[0].close()
+
+
+def test_a_folder_without_locks_is_an_error_that_names_the_setting(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on NFS without a lock daemon."""
+
+    def refused(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    errors: list[SapwoodError] = []
+    root.cache().fetch([root.offer(b"content")], unwanted, errors.append)
+    root.run(lambda: errors)
+    (error,) = errors
+    assert isinstance(error, ResourceError)
+    assert "cannot be used: No locks available" in error.what
+    assert "cluster.content_folder" in error.hint
 
 
 def test_an_error_of_who_fetches_is_not_that_of_who_waits(root: Root) -> None:
