@@ -148,7 +148,7 @@ class Head:
                 kept.tokens,
                 kept.generation,
                 kept.is_denied,
-                note,
+                self.ledger.note_of_node,
                 cache=self.policy.settings.cache,
             )
         except BaseException:

@@ -344,6 +344,21 @@ class Ledger:
         others = {"others": str(left_out)} if left_out else {}
         self.note(kind, text, node=node, session=session, facts={**(facts or {}), **others})
 
+    def note_of_node(
+        self,
+        kind: str,
+        text: str,
+        *,
+        node: str = "",
+        session: str = "",
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note what a node can cause at will, unless it causes very much of it; see :meth:`note`.
+
+        A node that joined can ask for certificates, and break its link, as often as it likes.
+        """
+        self.note_caused(kind, text, node, node=node, session=session, facts=facts)
+
     def _tell_all(self) -> None:
         """Notify listeners in the order of the events, of which several threads note some.
 

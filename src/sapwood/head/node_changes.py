@@ -64,7 +64,7 @@ class LostNodes:
         if change.back or change.added or change.removed:
             self._away.pop(rank, None)
             if was_away and change.back and change.disconnected:
-                self._ledger.note(
+                self._ledger.note_of_node(
                     "node.back", "its link is there again", node=self._control.name_of(rank)
                 )
         elif not was_away:
@@ -76,7 +76,7 @@ class LostNodes:
 
         The list has a bound under any policy: machines that come under new names do not fill it.
         """
-        self._ledger.note("node.lost", reason, node=self._control.name_of(rank))
+        self._ledger.note_of_node("node.lost", reason, node=self._control.name_of(rank))
         recovery = self._policy.current.recovery
         if recovery.lost_nodes == "remove" and not self._table.is_own(rank):
             with contextlib.suppress(ClosedError):

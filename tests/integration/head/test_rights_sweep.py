@@ -411,3 +411,13 @@ def test_a_credential_does_not_push_other_events_out_of_the_ledger(swept: SweptH
     noted = swept.head.ledger.find(EventQuery(kinds=["run.ended"], limit=10_000))
     assert sum(one.facts.get("by") == "flood" for one in noted) == MOST_NOTED
     assert swept.head.ledger.find(EventQuery(kinds=["credential.issued"], limit=10_000)) == issued
+
+
+def test_a_node_does_not_push_other_events_out_of_the_ledger(swept: SweptHead) -> None:
+    """A node that joined asks for certificates as often as it likes."""
+    joined = swept.head.ledger.find(EventQuery(kinds=["node.joined"]))
+    for _ in range(MOST_NOTED + 50):
+        swept.head.control._note("certificate.renewed", "it got one", node="flooding")
+    asked = EventQuery(kinds=["certificate.renewed"], nodes=["flooding"], limit=10_000)
+    assert len(swept.head.ledger.find(asked)) == MOST_NOTED
+    assert swept.head.ledger.find(EventQuery(kinds=["node.joined"])) == joined

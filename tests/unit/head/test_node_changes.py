@@ -22,7 +22,7 @@ class LosingHead:
         self.removed: list[str] = []
         table: Any = SimpleNamespace(is_own=lambda rank: rank == 1, of=self._of)
         control: Any = SimpleNamespace(name_of=lambda rank: f"n{rank}")
-        ledger: Any = SimpleNamespace(note=lambda *_args, **_facts: None)
+        ledger: Any = SimpleNamespace(note_of_node=lambda *_args, **_facts: None)
         policy: Any = SimpleNamespace(current=SimpleNamespace(recovery=RecoveryPolicy()))
         removals: Any = SimpleNamespace(remove=self._remove)
         thread: Any = SimpleNamespace(post=self._post)
