@@ -1,4 +1,4 @@
-"""Nothing that lies in the current folder runs in the processes of a cluster."""
+"""No module of the current folder runs in the processes of a cluster."""
 
 from __future__ import annotations
 
