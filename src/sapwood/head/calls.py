@@ -209,7 +209,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
         former: Why it was not ready before.
         former_time: Since when it was not, then.
         reserved: Whether processes there can act as a user who runs a head: it is on the head's
-            machine and runs as the same user, or as root. See ``head/reserved.py``.
+            machine and runs as the same user, or as root, and the policy does not open it to all
+            credentials. See ``head/reserved.py``.
     """
 
     host: int

@@ -156,13 +156,17 @@ class Head:
             self._store.stop()
             raise
         self.control.leads = self._leads
+
+        def shared() -> bool:
+            return self.policy.current.limits.head_machine == "shared"
+
         self.gate = Gate(
             kept.authority.cluster,
             kept.authority.certificate,
             self.office.issuer,
             self.office.denials,
             note,
-            shared=lambda: self.policy.current.limits.head_machine == "shared",
+            shared=shared,
         )
         front = self.front = HeadFront(
             name, folder, self.control, self.gate, self._leads, http or HttpListen()
@@ -186,7 +190,7 @@ class Head:
             note,
             lambda: self.policy.current,
         )
-        self.nodes = NodeTable(self.control)
+        self.nodes = NodeTable(self.control, shared)
         self.on_nodes = NodeSessions(self.control, front.server, self.ledger, options.agent_entry)
         self.commands = RemoteCommands(self.control, front.server)
         self.removals = Removals(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sapwood.head.calls import NodeRecord
@@ -24,13 +25,15 @@ class NodeTable:
 
     Args:
         control: The tree of nodes.
+        shared: Whether the policy opens reserved nodes to all credentials.
 
     Attributes:
         causes: Since when nodes are in their state, and why.
     """
 
-    def __init__(self, control: ControlTree) -> None:
+    def __init__(self, control: ControlTree, shared: Callable[[], bool]) -> None:
         self._control = control
+        self._shared = shared
         self._lock = threading.Lock()
         self._joined: dict[int, float] = {}
         self._removed: dict[int, NodeRecord] = {}
@@ -87,7 +90,7 @@ class NodeTable:
             since=cause.since,
             former=cause.former,
             former_time=cause.former_time,
-            reserved=is_reserved(view.facts),
+            reserved=is_reserved(view.facts) and not self._shared(),
         )
 
     def is_own(self, host: int) -> bool:
