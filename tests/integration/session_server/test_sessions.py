@@ -546,7 +546,12 @@ def test_what_is_printed_while_nobody_is_attached_waits(
     script = begin(PRINTING, left)
     assert script.says() == "begun"
     script.kill()
-    until(lambda: (report := head.sessions.find(left).report) and report.kept == 15)
+    until(
+        lambda: (
+            (report := head.sessions.find(left).report)
+            and report.kept == len("no client is here\n")
+        )
+    )
     with sapwood.attach(left) as cluster:
         until(lambda: "agent 1: no client is here" in capfd.readouterr().err)
         for stream in cluster.kept_streams:
