@@ -1,4 +1,4 @@
-"""cuBLAS and cuSPARSE give what numpy and scipy give, with the machine's BLAS and without one."""
+"""cuBLAS, cuBLASLt and cuSPARSE give what numpy gives, with the machine's BLAS and without one."""
 
 from __future__ import annotations
 
@@ -137,6 +137,82 @@ def test_mixed_types(libraries: ctypes.CDLL) -> None:
 
 def test_sizes_are_checked(libraries: ctypes.CDLL) -> None:
     run(libraries.wrong_sizes, np.zeros((4, 4), np.float32))
+
+
+R32, R64, R16 = 0, 1, 2  # of cudaDataType
+TYPES = {R32: np.float32, R64: np.float64, R16: np.float16}
+
+
+def gelu(x: Array) -> Array:
+    made: Array = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return made
+
+
+def by_columns(x: Array) -> Array:
+    return np.ascontiguousarray(x.swapaxes(1, 2))
+
+
+def described(
+    libraries: ctypes.CDLL, kind: int, epilogue: int, turned: tuple[int, int], order: int
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Return the inputs of a product, its result, and what the two other arrays hold then."""
+    m, n, k, batch, generator = 7, 5, 9, 2, np.random.default_rng(10)
+    a, b, c = (
+        generator.normal(size=(batch, *shape)).astype(TYPES[kind])
+        for shape in ((k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n), (m, n))
+    )
+    out, bias = np.zeros(c.shape, c.dtype), generator.normal(size=m).astype(TYPES[kind])
+    second = by_columns(generator.normal(size=c.shape).astype(TYPES[kind]))
+    sizes = np.array([kind, *turned, order, m, n, k, epilogue, batch], np.int64)
+    scale = np.array([2, 0.5], np.float32)
+    result = out if order else by_columns(out)
+    columns = (by_columns(a), by_columns(b), by_columns(c))
+    wanted = 2 * turned_of(a, turned[0]) @ turned_of(b, turned[1]) + 0.5 * c.astype(float)
+    before = bias.astype(float), second.swapaxes(1, 2).astype(float)
+    run(libraries.described, sizes, scale, *columns, result, bias, second)
+    if epilogue & 4:
+        wanted = wanted + before[0][:, None]
+    if epilogue & 64:
+        step = 1e-6
+        wanted = wanted * (gelu(before[1] + step) - gelu(before[1] - step)) / (2 * step)
+    return wanted, result if order else result.swapaxes(1, 2), bias, second.swapaxes(1, 2), a
+
+
+def turned_of(x: Array, how: int) -> Array:
+    found: Array = turned(x, how).astype(float)
+    return found
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("how", [(0, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("order", [0, 1])
+def test_described_products(
+    libraries: ctypes.CDLL, kind: int, how: tuple[int, int], order: int
+) -> None:
+    within = {R32: 1e-5, R64: 1e-9, R16: 3e-3}[kind]
+    wanted, found, _, second, _ = described(libraries, kind, 164, how, order)
+    np.testing.assert_allclose(found, gelu(wanted), rtol=within, atol=10 * within)
+    np.testing.assert_allclose(second, wanted, rtol=within, atol=10 * within)
+    wanted, found, *_ = described(libraries, kind, 1, how, order)
+    np.testing.assert_allclose(found, wanted, rtol=within, atol=10 * within)
+
+
+def test_what_follows_described_products(libraries: ctypes.CDLL) -> None:
+    wanted, found, *_ = described(libraries, R64, 6, (0, 0), 0)
+    np.testing.assert_allclose(found, np.maximum(wanted, 0), rtol=1e-9)
+    wanted, found, *_ = described(libraries, R64, 36, (1, 1), 0)
+    np.testing.assert_allclose(found, gelu(wanted), rtol=1e-9, atol=1e-12)
+    wanted, found, bias, *_ = described(libraries, R64, 208, (0, 0), 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(bias, wanted[-1].sum(axis=1), rtol=1e-6)  # of the last of the batch
+    wanted, found, bias, _, a = described(libraries, R64, 256, (0, 0), 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    np.testing.assert_allclose(bias, a[-1].sum(axis=1), rtol=1e-9)
+
+
+def test_what_may_follow_only_on_a_gpu_is_refused(libraries: ctypes.CDLL) -> None:
+    with pytest.raises(AssertionError, match="15"):  # CUBLAS_STATUS_NOT_SUPPORTED
+        described(libraries, R64, 130, (0, 0), 0)
 
 
 def a_sparse_matrix(m: int, n: int) -> Array:

@@ -47,7 +47,15 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "there is one memory here: tell the function by an argument",
         ),
         (r"cudaIpc\w+$", "CUDA IPC", GPU_ONLY),
-        (r"cublas(?:Lt|Xt)\w+$", "cuBLASLt", GPU_ONLY),
+        (
+            (
+                r"cublasXt\w+$|cublasLt(?:\w+Init(?:_internal)?|MatrixTransform\w*|Logger\w+|Heuristics\w+"
+                r"|MatmulAlgo(?:GetIds|Check|Config\w+|Cap\w+)|GroupedMatrix\w*|BatchMode\w*)$"
+                r"|CUBLASLT_MATMUL_DESC_(?:[A-D]_SCALE\w*|AMAX\w*|EPILOGUE_AUX_(?:SCALE|AMAX)\w*|\w+_VECTOR_\w+)$"
+            ),
+            "parts of cuBLASLt: transforms, chosen algorithms, scales of matrices",
+            "use cublasLtMatmul with an algorithm of cublasLtMatmulAlgoGetHeuristic",
+        ),
         (
             r"cufftXt\w+$|cufftCallback\w+$|cufftJIT\w+$|cufftSetPlanProperty\w+$|fftwf?_plan\w*$",
             "callbacks and several devices of cuFFT",

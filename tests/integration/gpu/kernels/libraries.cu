@@ -1,4 +1,5 @@
-// cuBLAS and cuSPARSE, called with what a test gives.
+// cuBLAS, cuBLASLt and cuSPARSE, called with what a test gives.
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_fp16.h>
 #include <cusparse.h>
@@ -155,4 +156,57 @@ extern "C" int nearest(long m, long n, double *a, double *b, cuDoubleComplex *ca
     return cublasDgelsBatched(h, CUBLAS_OP_N, m, n, 1, &a, m, &b, m, &info, nullptr, 1) |
            cublasZgelsBatched(h, CUBLAS_OP_N, m, n, 1, &ca, m, &cb, m, &info, nullptr, 1);
   });
+}
+
+// A product that attributes describe: numbers are type, turned a, turned b, order of d, m, n, k, epilogue, batch.
+extern "C" int described(const long *numbers, const float *scale, void *a, void *b, void *c, void *d, void *bias, void *second) {
+  const long type = numbers[0], ta = numbers[1], tb = numbers[2], order = numbers[3], m = numbers[4], n = numbers[5], k = numbers[6],
+             epilogue = numbers[7], batch = numbers[8];
+  cublasLtHandle_t handle;
+  cublasLtMatmulDesc_t how;
+  cublasLtMatrixLayout_t la, lb, lc, ld;
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t best;
+  int count = 0;
+  const cudaDataType kind = cudaDataType(type);
+  const bool is_double = kind == CUDA_R_64F;
+  const cublasOperation_t turn_a = operation(ta), turn_b = operation(tb);
+  const cublasLtEpilogue_t after = cublasLtEpilogue_t(epilogue);
+  int bad = cublasLtCreate(&handle);
+  bad |= cublasLtMatmulDescCreate(&how, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F, is_double ? CUDA_R_64F : CUDA_R_32F);
+  bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_TRANSA, &turn_a, sizeof turn_a);
+  bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_TRANSB, &turn_b, sizeof turn_b);
+  bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_EPILOGUE, &after, sizeof after);
+  if (bias) bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  if (second) {
+    const int64_t second_ld = m, second_stride = m * n;
+    bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &second, sizeof second);
+    bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &second_ld, sizeof second_ld);
+    bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, &second_stride, sizeof second_stride);
+  }
+  bad |= cublasLtMatrixLayoutCreate(&la, kind, ta ? k : m, ta ? m : k, ta ? k : m);
+  bad |= cublasLtMatrixLayoutCreate(&lb, kind, tb ? n : k, tb ? k : n, tb ? n : k);
+  bad |= cublasLtMatrixLayoutCreate(&lc, kind, m, n, m) | cublasLtMatrixLayoutCreate(&ld, kind, m, n, order ? n : m);
+  const cublasLtOrder_t order_d = order ? CUBLASLT_ORDER_ROW : CUBLASLT_ORDER_COL;
+  bad |= cublasLtMatrixLayoutSetAttribute(ld, CUBLASLT_MATRIX_LAYOUT_ORDER, &order_d, sizeof order_d);
+  const int32_t all = batch;
+  const int64_t sizes[] = {m * k, k * n, m * n, m * n};
+  const cublasLtMatrixLayout_t layouts[] = {la, lb, lc, ld};
+  for (int i = 0; i < 4; i++) {
+    const cublasLtMatrixLayout_t layout = layouts[i];
+    bad |= cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &all, sizeof all);
+    bad |= cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &sizes[i], sizeof sizes[i]);
+  }
+  bad |= cublasLtMatmulPreferenceCreate(&preference);
+  if (const int refused = cublasLtMatmulAlgoGetHeuristic(handle, how, la, lb, lc, ld, preference, 1, &best, &count)) return refused;
+  const double wide[] = {scale[0], scale[1]};
+  const void *alpha = is_double ? (const void *)&wide[0] : &scale[0], *beta = is_double ? (const void *)&wide[1] : &scale[1];
+  bad |= cublasLtMatmul(handle, how, alpha, a, la, b, lb, beta, c, lc, d, ld, &best.algo, nullptr, 0, 0);
+  int32_t kept = 0;
+  size_t written = 0;
+  bad |= cublasLtMatmulDescGetAttribute(how, CUBLASLT_MATMUL_DESC_TRANSA, &kept, sizeof kept, &written) | (kept != turn_a) | (written != 4);
+  bad |= cublasLtMatmulDescSetAttribute(how, CUBLASLT_MATMUL_DESC_TRANSA, &kept, 8) != CUBLAS_STATUS_INVALID_VALUE;
+  cublasLtMatmulPreferenceDestroy(preference), cublasLtMatmulDescDestroy(how);
+  for (cublasLtMatrixLayout_t layout : {la, lb, lc, ld}) cublasLtMatrixLayoutDestroy(layout);
+  return bad | (count != 1) | cublasLtDestroy(handle);
 }

@@ -24,7 +24,10 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
         ("void f() { cudaIpcGetMemHandle(&h, p); }", "CUDA IPC"),
         (KERNEL.format("if (__isShared(x)) x[0] = 1;"), "asking in which memory a pointer is"),
         (KERNEL.format("__builtin_assume(__isGlobal(x));"), "asking in which memory a pointer is"),
-        ("cublasLtHandle_t h;", "cuBLASLt"),
+        (
+            "cublasLtMatrixTransformDesc_t d;",
+            "parts of cuBLASLt: transforms, chosen algorithms, scales of matrices",
+        ),
         ("void f() { cufftXtSetCallback(p, &f, k, 0); }", "callbacks and several devices of cuFFT"),
         ("int type = CURAND_RNG_QUASI_SOBOL32;", "generators other than XORWOW and Philox"),
         ("curandStateMtgp32_t s;", "generators other than XORWOW and Philox"),
