@@ -264,9 +264,80 @@ def test_forms_of_sparse_matrices(libraries: ctypes.CDLL) -> None:
     for row in range(n):
         part = slice(counts[row], counts[row + 1])
         made[row, columns[part]] = results[part]
-    np.testing.assert_allclose(made, dense @ dense, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(made, 2 * dense @ dense, rtol=1e-12, atol=1e-12)
     assert int(entries[0]) == int(counts[-1])
     np.testing.assert_allclose(np.tril(dense) @ x, b, rtol=1e-10)
+
+
+def test_counts_and_sums_of_sparse_matrices(libraries: ctypes.CDLL) -> None:
+    m, n, generator = 12, 9, np.random.default_rng(11)
+    a, b = (generator.normal(size=(m, n)) * (generator.random((m, n)) < 0.3) for _ in range(2))
+    of_rows, of_columns, total = (np.zeros(k, np.int32) for k in (m, n, 2))
+    offsets, indices, values = (
+        np.zeros(m + 1, np.int32),
+        np.zeros(m * n, np.int32),
+        np.zeros(m * n, np.float32),
+    )
+    dense = np.ascontiguousarray(a.T.astype(np.float32))
+    sparse = *rows_of(a, np.float32), *rows_of(b, np.float32)
+    run(
+        libraries.typed,
+        *(m, n, dense, of_rows, of_columns, total, *sparse, offsets, indices, values),
+    )
+    np.testing.assert_array_equal(of_rows, (a != 0).sum(axis=1))
+    np.testing.assert_array_equal(of_columns, (a != 0).sum(axis=0))
+    assert total.tolist() == [(a != 0).sum()] * 2
+    made, places = np.zeros((m, n)), np.zeros((m, n), bool)
+    for row in range(m):
+        part = slice(offsets[row], offsets[row + 1])
+        made[row, indices[part]], places[row, indices[part]] = values[part], True
+    np.testing.assert_allclose(made, 2 * a + 3 * b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(places, (a != 0) | (b != 0))
+
+
+def test_systems_of_three_diagonals(libraries: ctypes.CDLL) -> None:
+    m, n, generator = 11, 3, np.random.default_rng(12)
+    lower, middle, upper = (generator.normal(size=(n, m)) for _ in range(3))
+    middle[0, 4] = 0  # without exchanging rows this would be a division by 0
+    lower[:, 0], upper[:, -1] = 0, 0
+    right = generator.normal(size=(n, m))
+    whole = [
+        np.diag(d) + np.diag(low[1:], -1) + np.diag(up[:-1], 1)
+        for low, d, up in zip(lower, middle, upper, strict=True)
+    ]
+    alike, strided = right.copy(), right.copy()
+    # The interleaved systems are these diagonals, read with the batch as the last axis.
+    turned = [each.reshape(m, n) for each in (lower, middle, upper)]
+    together = generator.normal(size=(m, n))
+    wanted = [
+        np.linalg.solve(
+            np.diag(turned[1][:, j])
+            + np.diag(turned[0][1:, j], -1)
+            + np.diag(turned[2][:-1, j], 1),
+            together[:, j],
+        )
+        for j in range(n)
+    ]
+    run(libraries.diagonals, m, n, lower, middle, upper, alike, strided, together)
+    for j in range(n):
+        np.testing.assert_allclose(alike[j], np.linalg.solve(whole[0], right[j]), rtol=1e-9)
+        np.testing.assert_allclose(strided[j], np.linalg.solve(whole[j], right[j]), rtol=1e-9)
+        np.testing.assert_allclose(together[:, j], wanted[j], rtol=1e-8)
+
+
+def test_sparse_and_dense_vectors(libraries: ctypes.CDLL) -> None:
+    n, generator = 20, np.random.default_rng(13)
+    places = np.sort(generator.permutation(n)[:7]).astype(np.int64)
+    x, y = (generator.normal(size=k).astype(np.float32) for k in (7, n))
+    sums, turned_x, turned_y = y.copy(), x.copy(), y.copy()
+    run(libraries.with_vectors, n, 7, places, x, sums, turned_x, turned_y)
+    wanted = 3 * y
+    wanted[places] += 2 * x
+    np.testing.assert_allclose(sums, wanted, rtol=1e-6)
+    np.testing.assert_allclose(turned_x, 0.6 * x + 0.8 * y[places], rtol=1e-5, atol=1e-6)
+    wanted = y.copy()
+    wanted[places] = 0.6 * y[places] - 0.8 * x
+    np.testing.assert_allclose(turned_y, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_batches_of_sampled_products(libraries: ctypes.CDLL) -> None:

@@ -123,6 +123,10 @@ extern "C" int sparse_forms(long n, double *dense, int *offsets, int *indices, d
   int64_t found;
   bad |= cusparseSpMatGetSize(c, &rows, &columns, &found) | cusparseCsrSetPointers(c, square_offsets, square_indices, square_values);
   bad |= cusparseSpGEMM_copy(handle, plain, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work);
+  bad |= cusparseSpGEMM_copy(handle, plain, plain, &one, a, a, &one, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work); // twice the square
+  const auto turned = CUSPARSE_OPERATION_TRANSPOSE;
+  bad |= cusparseSpGEMM_compute(handle, turned, plain, &one, a, a, &none, c, CUDA_R_64F, CUSPARSE_SPGEMM_DEFAULT, work, &bytes, buffer) !=
+         CUSPARSE_STATUS_NOT_SUPPORTED;
   *square_entries = found;
   bad |= cusparseCsr2cscEx2(handle, n, n, entries, values, offsets, indices, csc_values, csc_offsets, csc_indices, CUDA_R_64F,
                             CUSPARSE_ACTION_NUMERIC, CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_CSR2CSC_ALG1, buffer);
@@ -209,4 +213,46 @@ extern "C" int described(const long *numbers, const float *scale, void *a, void 
   cublasLtMatmulPreferenceDestroy(preference), cublasLtMatmulDescDestroy(how);
   for (cublasLtMatrixLayout_t layout : {la, lb, lc, ld}) cublasLtMatrixLayoutDestroy(layout);
   return bad | (count != 1) | cublasLtDestroy(handle);
+}
+
+// Counts of a matrix in columns, a sum of two sparse matrices, and systems of three diagonals, in two layouts.
+extern "C" int typed(long m, long n, float *dense, int *of_rows, int *of_columns, int *total, const int *a_offsets, const int *a_indices,
+                     const float *a_values, const int *b_offsets, const int *b_indices, const float *b_values, int *offsets, int *indices,
+                     float *values) {
+  cusparseHandle_t handle;
+  cusparseMatDescr_t a;
+  const float two = 2, three = 3;
+  size_t bytes;
+  int all;
+  int bad = cusparseCreate(&handle) | cusparseCreateMatDescr(&a);
+  bad |= cusparseSnnz(handle, CUSPARSE_DIRECTION_ROW, m, n, a, dense, m, of_rows, total);
+  bad |= cusparseSnnz(handle, CUSPARSE_DIRECTION_COLUMN, m, n, a, dense, m, of_columns, total + 1);
+  bad |= cusparseScsrgeam2_bufferSizeExt(handle, m, n, &two, a, 0, a_values, a_offsets, a_indices, &three, a, 0, b_values, b_offsets,
+                                         b_indices, a, values, offsets, indices, &bytes);
+  bad |= cusparseXcsrgeam2Nnz(handle, m, n, a, 0, a_offsets, a_indices, a, 0, b_offsets, b_indices, a, offsets, &all, nullptr);
+  bad |= cusparseScsrgeam2(handle, m, n, &two, a, 0, a_values, a_offsets, a_indices, &three, a, 0, b_values, b_offsets, b_indices, a,
+                           values, offsets, indices, nullptr);
+  return bad | (all != offsets[m]) | cusparseDestroyMatDescr(a) | cusparseDestroy(handle);
+}
+extern "C" int diagonals(long m, long n, double *lower, double *middle, double *upper, double *b, double *strided, double *interleaved) {
+  cusparseHandle_t handle;
+  size_t bytes;
+  int bad = cusparseCreate(&handle) | cusparseDgtsv2_bufferSizeExt(handle, m, n, lower, middle, upper, b, m, &bytes);
+  bad |= cusparseDgtsv2(handle, m, n, lower, middle, upper, b, m, nullptr);
+  bad |= cusparseDgtsv2StridedBatch(handle, m, lower, middle, upper, strided, n, m, nullptr);
+  bad |= cusparseDgtsvInterleavedBatch(handle, 0, m, lower, middle, upper, interleaved, n, nullptr);
+  return bad | cusparseDestroy(handle);
+}
+// Y = 2 X + 3 Y, and X and Y turned.
+extern "C" int with_vectors(long n, long entries, long *places, float *x, float *y, float *turned_x, float *turned_y) {
+  cusparseHandle_t handle;
+  cusparseSpVecDescr_t sparse, other;
+  cusparseDnVecDescr_t dense, to;
+  const float two = 2, three = 3, c = 0.6f, s = 0.8f;
+  int bad = cusparseCreate(&handle) | cusparseCreateDnVec(&dense, n, y, CUDA_R_32F) | cusparseCreateDnVec(&to, n, turned_y, CUDA_R_32F);
+  bad |= cusparseCreateSpVec(&sparse, n, entries, places, x, CUSPARSE_INDEX_64I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F);
+  bad |= cusparseCreateSpVec(&other, n, entries, places, turned_x, CUSPARSE_INDEX_64I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F);
+  bad |= cusparseAxpby(handle, &two, sparse, &three, dense) | cusparseRot(handle, &c, &s, other, to);
+  bad |= cusparseDestroySpVec(sparse) | cusparseDestroySpVec(other) | cusparseDestroyDnVec(dense) | cusparseDestroyDnVec(to);
+  return bad | cusparseDestroy(handle);
 }

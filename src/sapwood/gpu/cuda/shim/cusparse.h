@@ -7,6 +7,7 @@
 #define CUSPARSE_VER_PATCH 0
 #define CUSPARSE_VERSION 12000
 
+#include <map>
 #include <numeric>
 
 #include "cuComplex.h"
@@ -26,6 +27,7 @@ enum cusparseIndexType_t { CUSPARSE_INDEX_16U = 1, CUSPARSE_INDEX_32I = 2, CUSPA
 enum cusparseIndexBase_t { CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_INDEX_BASE_ONE };
 enum cusparseOrder_t { CUSPARSE_ORDER_COL = 1, CUSPARSE_ORDER_ROW = 2 };
 enum cusparsePointerMode_t { CUSPARSE_POINTER_MODE_HOST, CUSPARSE_POINTER_MODE_DEVICE };
+enum cusparseDirection_t { CUSPARSE_DIRECTION_ROW, CUSPARSE_DIRECTION_COLUMN };
 enum cusparseAction_t { CUSPARSE_ACTION_SYMBOLIC, CUSPARSE_ACTION_NUMERIC };
 enum cusparseMatrixType_t {
     CUSPARSE_MATRIX_TYPE_GENERAL, CUSPARSE_MATRIX_TYPE_SYMMETRIC, CUSPARSE_MATRIX_TYPE_HERMITIAN, CUSPARSE_MATRIX_TYPE_TRIANGULAR
@@ -386,11 +388,12 @@ inline cusparseStatus_t cusparseSpGEMM_workEstimation(cusparseHandle_t, cusparse
                                                       cusparseConstSpMatDescr_t, cusparseConstSpMatDescr_t, const void *,
                                                       cusparseSpMatDescr_t, cudaDataType, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t,
                                                       size_t *bytes, void *) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpGEMM_compute(cusparseHandle_t handle, cusparseOperation_t, cusparseOperation_t, const void *alpha,
+inline cusparseStatus_t cusparseSpGEMM_compute(cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha,
                                                cusparseConstSpMatDescr_t a, cusparseConstSpMatDescr_t b, const void *,
                                                cusparseSpMatDescr_t c, cudaDataType type, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t work,
                                                size_t *bytes, void *buffer) {
     SAPWOOD_SPARSE;
+    if (ta != CUSPARSE_OPERATION_NON_TRANSPOSE || tb != CUSPARSE_OPERATION_NON_TRANSPOSE) return CUSPARSE_STATUS_NOT_SUPPORTED;
     *bytes = 8;
     if (!buffer) return CUSPARSE_STATUS_SUCCESS;
     work->entries = product(*a, *b, loaded<double>(alpha, type, 0));
@@ -398,10 +401,13 @@ inline cusparseStatus_t cusparseSpGEMM_compute(cusparseHandle_t handle, cusparse
     return CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseSpGEMM_copy(cusparseHandle_t handle, cusparseOperation_t, cusparseOperation_t, const void *,
-                                            cusparseConstSpMatDescr_t, cusparseConstSpMatDescr_t, const void *, cusparseSpMatDescr_t c,
-                                            cudaDataType, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t work) {
+                                            cusparseConstSpMatDescr_t, cusparseConstSpMatDescr_t, const void *beta, cusparseSpMatDescr_t c,
+                                            cudaDataType type, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t work) {
     SAPWOOD_SPARSE;
-    write_entries(*c, work->entries, true);
+    std::vector<Entry> sums = work->entries; // C has the places of the product
+    if (const double factor = loaded<double>(beta, type, 0))
+        for (size_t i = 0; i < sums.size(); i++) sums[i].value += factor * entry(*c, int64_t(i));
+    write_entries(*c, sums, true);
     return CUSPARSE_STATUS_SUCCESS;
 }
 // Triangles.
@@ -572,5 +578,30 @@ inline cusparseStatus_t cusparseSpVV(cusparseHandle_t handle, cusparseOperation_
     stored(found, type, 0, sum);
     return CUSPARSE_STATUS_SUCCESS;
 }
+// Y = alpha X + beta Y.
+inline cusparseStatus_t cusparseAxpby(cusparseHandle_t handle, const void *alpha, cusparseConstSpVecDescr_t x, const void *beta,
+                                      cusparseDnVecDescr_t y) {
+    SAPWOOD_SPARSE;
+    const double a = loaded<double>(alpha, x->type, 0), b = loaded<double>(beta, x->type, 0);
+    std::vector<double> sums(size_t(y->size), 0.0);
+    for (int64_t i = 0; b != 0 && i < y->size; i++) sums[size_t(i)] = b * loaded<double>(y->values, y->type, i);
+    for (int64_t i = 0; i < x->entries; i++)
+        sums[size_t(index_at(x->indices, x->index_type, i) - x->base)] += a * loaded<double>(x->values, x->type, i);
+    for (int64_t i = 0; i < y->size; i++) stored(y->values, y->type, i, sums[size_t(i)]);
+    return CUSPARSE_STATUS_SUCCESS;
+}
+// X and Y turned: x' = c x + s y, y' = c y - s x.
+inline cusparseStatus_t cusparseRot(cusparseHandle_t handle, const void *c_coeff, const void *s_coeff, cusparseSpVecDescr_t x,
+                                    cusparseDnVecDescr_t y) {
+    SAPWOOD_SPARSE;
+    const double c = loaded<double>(c_coeff, x->type, 0), s = loaded<double>(s_coeff, x->type, 0);
+    for (int64_t i = 0; i < x->entries; i++) {
+        const int64_t at = index_at(x->indices, x->index_type, i) - x->base;
+        const double in_x = loaded<double>(x->values, x->type, i), in_y = loaded<double>(y->values, y->type, at);
+        stored(x->values, x->type, i, c * in_x + s * in_y), stored(y->values, y->type, at, c * in_y - s * in_x);
+    }
+    return CUSPARSE_STATUS_SUCCESS;
+}
+#include "sapwood/sparse_typed.h"
 #undef SAPWOOD_SPARSE
 #undef SAPWOOD_BYTES
