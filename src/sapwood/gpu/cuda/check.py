@@ -9,7 +9,7 @@ import msgspec
 
 from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.architecture import Trouble
-from sapwood.gpu.cuda.constructs import PLAIN, REFUSED
+from sapwood.gpu.cuda.constructs import CUDA_NAMES, PLAIN, REFUSED
 from sapwood.gpu.cuda.parse import CudaSource, Function, plain, walk
 
 
@@ -142,6 +142,8 @@ def _match(word: str, node: Any) -> tuple[str, str] | None:
             ambiguous = word in {"cuda", "cute"}
             if ambiguous and not _is_type_or_scope(node):
                 continue
+            if word == "cuda" and _next_name(node) in CUDA_NAMES:
+                continue
             return what, advice
     return None
 
@@ -154,6 +156,14 @@ def _is_type_or_scope(node: Any) -> bool:
         is_first = not (inside and above.parent.child_by_field_name("name") == above)
         return is_first and above.type != "namespace_definition"
     return bool(node.type == "type_identifier")
+
+
+def _next_name(scope: Any) -> str:
+    """Return what follows a scope: ``atomic`` of ``cuda::atomic<int>::value_type``."""
+    name = scope.parent.child_by_field_name("name")
+    while name is not None and name.type not in _TYPES:
+        name = name.child_by_field_name("scope") or name.child_by_field_name("name")
+    return "" if name is None else plain(name.text)
 
 
 def _refused(source: CudaSource, node: Any, what: str, advice: str) -> Finding:

@@ -72,8 +72,8 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
         (r"cutlass$|cute$", "CUTLASS", GPU_ONLY),
         (
             r"cuda$",
-            "libcu++",
-            "use <atomic> and its like on the host, and CUDA's functions in kernels",
+            "parts of libcu++: barriers, pipelines and their like",
+            "use CUDA's own functions: __syncthreads(), …",
         ),
         (r"__nv_fp8\w*$|__nv_fp6\w*$|__nv_fp4\w*$", "8-bit and smaller floats", "use float"),
         (
@@ -122,8 +122,8 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     )
 )
 LIBRARY_HEADERS: Final = re.compile(
-    rb"(?:cutlass|cute|cccl|cuda/(?:std|experimental))/"
-    rb"|cuda/(?:atomic|functional|barrier|pipeline|semaphore|latch|annotated_ptr|ptx|stream_ref)"
+    rb"(?:cutlass|cute|cccl|cuda/experimental)/"
+    rb"|cuda/(?:barrier|pipeline|semaphore|latch|annotated_ptr|ptx|stream_ref)"
     rb"|cublas|cufft|curand|cudnn|nccl|cusparse|cusolver|npp\w*\.h|nvrtc|nvml|nvjpeg|nvgraph"
     rb"|cudla|nvsci|cupti|nvshmem|cufile\.h|optix|cudss|cutensor"
     rb"|cuda\w*_interop\.h|cudaGL\.h|cudaEGL\.h|cuda_gl\w*\.h|cudaD3D"
@@ -131,5 +131,25 @@ LIBRARY_HEADERS: Final = re.compile(
 )
 """Headers of which none may be there: what a program uses of them is refused, not that it asks."""
 
-OWN_HEADERS: Final = {b"thrust/": b"sapwood/thrust.h", b"cub/": b"sapwood/cub.h"}
-"""Folders of headers in whose place one header is."""
+OWN_HEADERS: Final = {
+    b"thrust/": b"sapwood/thrust.h",
+    b"cub/": b"sapwood/cub.h",
+    b"cuda/std/": b"sapwood/cuda_std.h",
+    b"cuda/atomic": b"sapwood/cuda_std.h",
+    b"cuda/functional": b"sapwood/cuda_std.h",
+    b"cuda/cmath": b"sapwood/cuda_std.h",
+}
+"""What headers begin with in whose place one header is."""
+
+CUDA_NAMES: Final = frozenset(
+    {
+        *("std", "atomic", "atomic_ref", "atomic_thread_fence", "maximum", "minimum"),
+        *("proclaim_return_type", "ceil_div", "round_up", "memory_order", "thread_scope"),
+        *(f"thread_scope_{scope}" for scope in ("system", "device", "block", "thread")),
+        *(
+            f"memory_order_{order}"
+            for order in ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
+        ),
+    }
+)
+"""Names of the namespace ``cuda`` that a CPU node has."""
