@@ -70,7 +70,7 @@ class LifeEvent(enum.Enum):
 
 _S, _E = ProcessState, LifeEvent
 
-TRANSITIONS = StateTable(
+TRANSITIONS: StateTable[ProcessState, LifeEvent] = StateTable(
     "rank",
     {
         (_S.STARTING, _E.JOINED): _S.READY,
