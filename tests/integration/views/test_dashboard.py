@@ -302,6 +302,13 @@ CUT = """[...document.querySelectorAll('.scroll')].filter(
   (one) => one.checkVisibility() && one.scrollWidth > one.clientWidth).length"""
 """How many tables are wider than their card."""
 
+NARROW = """(width) => {
+  for (const one of document.querySelectorAll('figure, canvas.timeline')) {
+    Object.assign(one.style, { width: `${width}px`, minWidth: 0, maxWidth: `${width}px` });
+  }
+}"""
+"""Gives charts and timelines a width."""
+
 OUTSIDE = """[...document.querySelectorAll('svg.chart text')].filter((text) => {
   const [box, all] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
   return all.width && (box.left < all.left - 0.5 || box.right > all.right + 0.5);
@@ -342,6 +349,19 @@ def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
         page.page.wait_for_function(drawn)
         assert page.page.locator("svg.chart path.curve").count() == 1
         assert page.page.evaluate(OUTSIDE) == [], width
+    page.page.set_viewport_size({"width": 1280, "height": 900})
+    for width in (1, 10, 68, 200, 400):  # of the pictures themselves
+        page.page.evaluate(NARROW, width)
+        page.page.wait_for_function(
+            "width => document.querySelector('svg.chart').getAttribute('width') === `${width}`",
+            arg=width,
+        )
+        curve = page.page.locator("svg.chart path.curve").get_attribute("d")
+        assert "NaN" not in curve
+        assert curve.count("L") < max(4 * width, 8)
+        assert page.page.evaluate(OUTSIDE) == [], width
+        canvas = page.page.locator("canvas.timeline").first
+        assert canvas.evaluate("one => one.clientWidth") <= width
 
 
 def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
