@@ -2,7 +2,7 @@
 # PYTHON=python3.12 make demo   uses that interpreter for the virtual environment.
 SHELL := /bin/sh
 .DEFAULT_GOAL := _help
-.PHONY: demo test quick check bench docs torture coverage _help
+.PHONY: demo test quick check bench docs torture coverage lowest _help
 
 SEEDS := 100000
 FRAMES := 1000000
@@ -78,6 +78,19 @@ torture: $(VENV)/with-torture
 	$(PYTEST) -m nightly
 	$(PYTEST) --hypothesis-profile=nightly tests/unit
 	$(BIN)/python tests/mutation/mutate.py --sample $(MUTANTS) --seed $(MUTANT_SEED) --floor 0.6
+
+# The unit tests with the lowest versions of what Sapwood needs, in a separate environment; not one of the five.
+# Warnings of old versions about newer ones are no failures.
+LOWEST := build/lowest
+lowest: $(VENV)/with-test
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(BIN)/python scripts/lowest_versions.py >$(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+	    --editable ".[server,watch,cuda,examples,lan,otel,parquet,sketches,url]" \
+	    $(addprefix --editable ,$(patsubst %/pyproject.toml,%,$(wildcard extras/*/pyproject.toml))) \
+	    hatchling httpx hypothesis pandas polars pytest pytest-timeout pytest-xdist trustme uvloop
+	env OPENBLAS_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -o filterwarnings=default \
+	    -m "not nightly and not slow" tests/unit tests/integration/test_extras.py
 
 # How much of the code the tests of the front end's process run; below the floor of pyproject.toml it fails.
 coverage: $(VENV)/with-coverage
