@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from sapwood.comm import frames, messages
+from sapwood.comm import frames, framing, messages
 from sapwood.comm.messages import AnyMessage, groups, messaging, pieces, push, tree
 from sapwood.comm.messages.base import WireMessage
 
@@ -298,7 +298,7 @@ class HostilePeer:
             self.chance.choice((0, 1, 2**30, HUGE, 2**64 - 1)),
         )
         flags = self.chance.choice((0, 0, 1, 2, 255))
-        return frames.PREFIX.pack(b"SW", 1, flags, header, payload) + bytes(20)
+        return framing.PREFIX.pack(b"SW", 1, flags, header, payload) + bytes(20)
 
     def _nested(self) -> bytes:
         """Arrays in arrays, or an array that is said to be endless."""
@@ -309,8 +309,8 @@ class HostilePeer:
         """A message with a reference to memory that is not there."""
         reference = [self.chance.choice(INTEGERS) for _ in range(6)]
         header = self.message()
-        size = frames.PREFIX.unpack_from(header)[3]
-        header = header[frames.PREFIX.size :][:size]
+        size = framing.PREFIX.unpack_from(header)[3]
+        header = header[framing.PREFIX.size :][:size]
         return _framed(header, msgspec.msgpack.encode(reference), frames.FLAG_SHARED)
 
     # --- values of fields ------------------------------------------------------------------------
@@ -373,7 +373,7 @@ class HostilePeer:
 
 
 def _framed(header: bytes, payload: bytes, flags: int = 0) -> bytes:
-    prefix = frames.PREFIX.pack(
-        frames.MAGIC, frames.FRAME_VERSION, flags, len(header), len(payload)
+    prefix = framing.PREFIX.pack(
+        framing.MAGIC, framing.FRAME_VERSION, flags, len(header), len(payload)
     )
     return prefix + header + payload

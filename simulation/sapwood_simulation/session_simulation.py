@@ -267,7 +267,7 @@ class SimulatedFrontEnd:
     def _wrote(self, side: int, data: bytes) -> None:
         if side == 0:
             return
-        for message in self._sniffer.add(data):
+        for message in self._sniffer.feed(data):
             key = self.simulation.result_of(self, message)
             if key is not None:
                 self.sent.append((self._written + len(data), key))
@@ -282,7 +282,7 @@ class SimulatedFrontEnd:
             self.sent.popleft()
 
     def _confirms(self, data: bytes) -> bool:
-        said = self._reader.add(data)
+        said = self._reader.feed(data)
         return any(getattr(one, "name", "") == root_calls.TAKEN for one in said)
 
     # --- how it ends ---------------------------------------------------------------------------

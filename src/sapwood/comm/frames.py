@@ -1,37 +1,32 @@
-"""Frames: how messages and payloads are cut out of a stream of bytes.
+"""Frames of the tree: messages and their payloads, in the framing of :mod:`sapwood.comm.framing`.
 
-::
-
-    0      2         3       4             8                16
-    +------+---------+-------+-------------+----------------+---------+---------+
-    | "SW" | version | flags | header size |  payload size  | header  | payload |
-    +------+---------+-------+-------------+----------------+---------+---------+
-
-Sizes are little-endian. The header is one message. With :data:`FLAG_SHARED` the payload is a
-reference to shared memory in its place. The decoder never believes a size beyond its bounds.
+The header is one message; the kind has flags. With :data:`FLAG_SHARED` the payload is a reference
+to shared memory in its place.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import Self
 
 import msgspec
 
 from sapwood.comm import messages
+from sapwood.comm.framing import (
+    FRAME_VERSION,
+    MAGIC,
+    PREFIX,
+    PREFIX_SIZE,
+    Buffers,
+    FrameReader,
+    framed,
+)
 from sapwood.comm.messages import AnyMessage
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
-from sapwood.core.shown import shown
 
-MAGIC = b"SW"
-FRAME_VERSION = 1
 FLAG_SHARED = 0x01
-
-PREFIX = struct.Struct("<2sBBIQ")
-PREFIX_SIZE = PREFIX.size
 
 MAX_HEADER = 8 * 2**20
 """Bytes of one header: a message without its arrays."""
@@ -49,10 +44,6 @@ _PLAIN = (MAGIC, FRAME_VERSION, 0)
 _unpack_prefix = PREFIX.unpack_from
 _ref_encode = msgspec.msgpack.Encoder().encode
 _ref_decode = typed.unpacker(SharedRef)
-
-
-Buffers = list[bytes | memoryview]
-"""An encoded frame."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -82,22 +73,13 @@ def encode(message: AnyMessage, payload: Payload | None, *, share: bool) -> Buff
             hint="put bulk data into numpy arrays: they travel beside the message",
         )
     if payload is None or not payload.nbytes:
-        return [PREFIX.pack(MAGIC, FRAME_VERSION, 0, len(header), 0) + header]
+        return framed(0, header)
     if share and payload.ref is not None:
-        ref = _ref_encode(payload.ref)
-        prefix = PREFIX.pack(MAGIC, FRAME_VERSION, FLAG_SHARED, len(header), len(ref))
-        return [prefix + header + ref]
-    prefix = PREFIX.pack(MAGIC, FRAME_VERSION, 0, len(header), payload.nbytes)
-    if payload.nbytes <= SMALL_PAYLOAD:
-        return [b"".join((prefix, header, payload.view))]
-    return [prefix + header, payload.view]
+        return framed(FLAG_SHARED, header, _ref_encode(payload.ref))
+    return framed(0, header, payload.view)
 
 
-SMALL_PAYLOAD = 16 * 1024
-"""Bytes up to which one copy is cheaper than a second buffer in the system call."""
-
-
-class FrameDecoder:
+class FrameDecoder(FrameReader[Frame]):
     """Cuts frames out of bytes that arrive in pieces of any size.
 
     Args:
@@ -111,24 +93,10 @@ class FrameDecoder:
         ([], [Close(stream=7)])
     """
 
-    __slots__ = (
-        "_buffer",
-        "_flags",
-        "_header_size",
-        "_max_header",
-        "_max_payload",
-        "_need",
-        "_payload_size",
-    )
+    __slots__ = ()
 
     def __init__(self, max_payload: int = MAX_PAYLOAD, max_header: int = MAX_HEADER) -> None:
-        self._buffer = bytearray()
-        self._max_payload = max_payload
-        self._max_header = max_header
-        self._header_size = -1
-        self._payload_size = 0
-        self._flags = 0
-        self._need = PREFIX_SIZE
+        super().__init__(max_header, max_payload)
 
     @classmethod
     def of_stranger(cls) -> Self:
@@ -137,94 +105,43 @@ class FrameDecoder:
 
     def trust(self, max_payload: int = MAX_PAYLOAD) -> None:
         """Accept frames of full size: the peer has shown who it is."""
-        self._max_payload = max_payload
-        self._max_header = MAX_HEADER
-
-    @property
-    def empty(self) -> bool:
-        """Whether no part of a frame waits for the rest."""
-        return not self._buffer
+        self.max_payload = max_payload
+        self.max_header = MAX_HEADER
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
-        """Return the frames that are complete now.
-
-        Raises:
-            ProtocolError: The bytes are not this protocol, or a size is over its bound.
-        """
+        """Return the frames that are complete now."""
         size = len(data)
         if not self._buffer and size >= PREFIX_SIZE:
-            # Nearly always a system call has read exactly one frame; other cases follow below.
+            # Nearly always a system call has read exactly one frame; the rest is done above.
             magic, version, flags, header_size, payload_size = _unpack_prefix(data)
             if (
                 PREFIX_SIZE + header_size + payload_size == size
                 and (magic, version, flags) == _PLAIN
-                and header_size <= self._max_header
-                and payload_size <= self._max_payload
+                and header_size <= self.max_header
+                and payload_size <= self.max_payload
             ):
                 view = memoryview(data)
                 end = PREFIX_SIZE + header_size
                 payload = view[end:] if payload_size else None
                 return [Frame(messages.decode(view[PREFIX_SIZE:end]), payload, None, size)]
-        frames: list[Frame] = []
-        if self._buffer:
-            self._buffer += data
-            if len(self._buffer) < self._need:
-                return frames
-            # Take the buffer over: payloads stay views into it, without a copy.
-            view = memoryview(self._buffer)
-            self._buffer = bytearray()
-        else:
-            view = memoryview(data)
-        position = self._take(view, frames)
-        if position < len(view):
-            rest = view[position:]
-            self._buffer += rest
-        return frames
+        return super().feed(data)
 
-    def _take(self, view: memoryview, frames: list[Frame]) -> int:
-        """Append the complete frames of a buffer to a list; return where the rest begins."""
-        position = 0
-        size = len(view)
-        while True:
-            if self._header_size < 0:
-                if size - position < PREFIX_SIZE:
-                    self._need = PREFIX_SIZE
-                    return position
-                self._read_prefix(view, position)
-            total = PREFIX_SIZE + self._header_size + self._payload_size
-            if size - position < total:
-                self._need = total
-                return position
-            start = position + PREFIX_SIZE
-            end = start + self._header_size
-            position += total
-            frames.append(self._frame(view[start:end], view[end:position], total))
-            self._header_size = -1
+    def limits(self, kind: int) -> tuple[int, int]:
+        """Return how many bytes header and payload of a frame may have."""
+        if kind & ~FLAG_SHARED:
+            raise ProtocolError(f"a frame has unknown flags {kind:#x}")
+        limit = min(MAX_REFERENCE, self.max_payload) if kind & FLAG_SHARED else self.max_payload
+        return self.max_header, limit
 
-    def _read_prefix(self, view: memoryview, position: int) -> None:
-        magic, version, flags, header_size, payload_size = _unpack_prefix(view, position)
-        if magic != MAGIC or version != FRAME_VERSION:
-            raise ProtocolError(
-                "the peer does not speak this protocol",
-                where=f"first bytes {shown(bytes(view[position : position + 4]))}",
-            )
-        if flags & ~FLAG_SHARED:
-            raise ProtocolError(f"a frame has unknown flags {flags:#x}")
-        limit = min(MAX_REFERENCE, self._max_payload) if flags & FLAG_SHARED else self._max_payload
-        if header_size > self._max_header or payload_size > limit:
-            raise ProtocolError(
-                f"a frame announces {header_size} + {payload_size} bytes, over the limit of "
-                f"{self._max_header} + {limit}"
-            )
-        self._header_size, self._payload_size, self._flags = header_size, payload_size, flags
-
-    def _frame(self, header: memoryview, rest: memoryview, total: int) -> Frame:
+    def read(self, kind: int, header: memoryview, payload: memoryview) -> Frame:
+        """Return a message, and where its payload is."""
         message = messages.decode(header)
-        if not self._payload_size:
+        total = PREFIX_SIZE + len(header) + len(payload)
+        if not payload:
             return Frame(message, None, None, total)
-        if self._flags & FLAG_SHARED:
+        if kind & FLAG_SHARED:
             try:
-                return Frame(message, None, _ref_decode(rest), total)
+                return Frame(message, None, _ref_decode(payload), total)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 raise ProtocolError(f"malformed shared-memory reference: {error}") from error
-        return Frame(message, rest, None, total)
+        return Frame(message, payload, None, total)

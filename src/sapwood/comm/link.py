@@ -52,7 +52,8 @@ from itertools import islice
 
 import msgspec
 
-from sapwood.comm.frames import MAX_PAYLOAD, Buffers
+from sapwood.comm.frames import MAX_PAYLOAD
+from sapwood.comm.framing import Buffers
 from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, Heartbeat, Hello, Resume, Welcome
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.replay import Expectation, Sent

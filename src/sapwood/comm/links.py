@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from sapwood.comm import events as ev
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
-from sapwood.comm.frames import Buffers, FrameDecoder
+from sapwood.comm.frames import FrameDecoder
+from sapwood.comm.framing import Buffers
 from sapwood.comm.link import (
     MAX_QUEUED,
     MESSAGE_COST,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from sapwood.comm.frames import Buffers
+from sapwood.comm.framing import Buffers
 from sapwood.core.errors import SapwoodError
 
 

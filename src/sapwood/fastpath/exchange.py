@@ -33,7 +33,8 @@ from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm import values
 from sapwood.comm.driver import NodeDriver
-from sapwood.comm.frames import Buffers, FrameDecoder
+from sapwood.comm.frames import FrameDecoder
+from sapwood.comm.framing import Buffers
 from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
 from sapwood.comm.payload import Payload

@@ -10,7 +10,8 @@ import numpy as np
 
 from sapwood.comm import messages as msg
 from sapwood.comm.cached_codec import CachedDecoder
-from sapwood.comm.frames import FLAG_SHARED, PREFIX_SIZE, FrameDecoder
+from sapwood.comm.frames import FLAG_SHARED, FrameDecoder
+from sapwood.comm.framing import PREFIX_SIZE
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.reduction import WHOLE, Accumulator, quiet
 from sapwood.comm.shared_memory import MappedBlocks

@@ -29,7 +29,7 @@ from sapwood.code.runner.leases import Lease
 from sapwood.code.runner.runner_host import RunnerHost
 from sapwood.comm import frames
 from sapwood.comm import messages as msg
-from sapwood.comm.frames import Buffers
+from sapwood.comm.framing import Buffers
 from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
 from sapwood.comm.replay import Sent

@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.code import guarded
 from sapwood.code.runner import calls
-from sapwood.comm import frames, messages
+from sapwood.comm import framing, messages
 from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.messages import messaging
 from sapwood.comm.messaging.active import ACTIVE
@@ -26,8 +26,8 @@ def constants() -> dict[str, int]:
         12
     """
     found = {
-        "FRAME_VERSION": frames.FRAME_VERSION,
-        "PREFIX": frames.PREFIX_SIZE,
+        "FRAME_VERSION": framing.FRAME_VERSION,
+        "PREFIX": framing.PREFIX_SIZE,
         "MESSAGE_COST": MESSAGE_COST,
         "ROOT": ROOT,
         "REQUESTS": ACTIVE,

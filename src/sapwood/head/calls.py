@@ -18,7 +18,7 @@ from sapwood.nodes.refusals import RefusedMachine
 from sapwood.security.rights import Rights
 from sapwood.session.invited import AgentEvent, InvitationView
 
-SERVICE_PROTOCOL = "sapwood-service/1"
+SERVICE_PROTOCOL = "sapwood-service/2"
 """The name under which the port of a head tells front ends from anything else (ALPN)."""
 
 GREET = "greet"

@@ -29,7 +29,6 @@ from sapwood.head.protocol.framing import (
     Reply,
     ServiceCall,
     raw,
-    read_call,
 )
 from sapwood.security.capabilities import Shown
 from sapwood.security.rights import Rights
@@ -152,7 +151,7 @@ class ServiceServer:
             address: Where that one is.
         """
         caller.rights, caller.address = None, address
-        caller.frames.limit = MAX_STRANGE_MESSAGE
+        caller.reader.max_header = MAX_STRANGE_MESSAGE
         self._thread.loop.call_later(STRANGER_PATIENCE, self._too_late, caller)
 
     def deny(self, ids: frozenset[str]) -> int:
@@ -173,9 +172,9 @@ class ServiceServer:
         if caller is None:
             return
         try:
-            for body in caller.frames.add(data):
-                self._serve(caller, read_call(body))
-        except (ProtocolError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            for message in caller.reader.feed(data):
+                self._serve(caller, message)
+        except ProtocolError as error:
             _log.warning("front end cut off", reason=str(error))
             caller.connection.abort()
 
@@ -207,7 +206,7 @@ class ServiceServer:
         if len(others) > MAX_FRONT_ENDS:
             self._refuse(caller)
             return
-        caller.frames.limit = MAX_MESSAGE
+        caller.reader.max_header = MAX_MESSAGE
         self._look_at_end(caller, rights, gate)
         self._reply(caller, call.number, gate.facts_of(rights))
 

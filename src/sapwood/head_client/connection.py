@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from sapwood.comm.framing import Buffers
 from sapwood.comm.loop import Loop
 from sapwood.comm.transport.base import Connection, ConnectionHandler, Failed
 from sapwood.comm.transport.unix import UnixTransport
@@ -26,13 +27,12 @@ from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
 from sapwood.head.calls import CUT_OFF
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.framing import (
-    Frames,
     Notice,
     Reply,
     ServiceCall,
     packed,
     raw,
-    read_answer,
+    reader_of_answers,
 )
 from sapwood.session.loop_thread import LoopThread
 
@@ -103,7 +103,7 @@ class ServiceClient:
         self._told_end = ended
         self._numbers = itertools.count(1)
         self._open: dict[int, tuple[Future[Any], Read]] = {}
-        self._frames = Frames()
+        self._reader = reader_of_answers()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
         self._over = ""
@@ -188,8 +188,8 @@ class ServiceClient:
             number = next(self._numbers)
             self._open[number] = (future, read)
         try:
-            data = packed(ServiceCall(number, name, raw(value)))
-            self._thread.post(self._write, data)
+            frame = packed(ServiceCall(number, name, raw(value)))
+            self._thread.post(self._write, frame)
         except SapwoodError as error:
             with self._lock:
                 self._open.pop(number, None)
@@ -222,9 +222,9 @@ class ServiceClient:
         """Take bytes of the head in."""
         del number
         try:
-            for body in self._frames.add(data):
-                self._take(read_answer(body))
-        except (ProtocolError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            for message in self._reader.feed(data):
+                self._take(message)
+        except ProtocolError as error:
             self._ended(f"it broke the protocol: {error}")
             if self._connection is not None:
                 self._connection.abort()
@@ -234,9 +234,9 @@ class ServiceClient:
         del number
         self._ended(reason)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, frame: Buffers) -> None:
         if self._connection is not None:
-            self._connection.write([data])
+            self._connection.write(frame)
 
     def _take(self, message: Reply | Notice) -> None:
         if isinstance(message, Notice) and message.name == CUT_OFF:

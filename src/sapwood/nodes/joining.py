@@ -7,7 +7,7 @@ leave the machine. Key and certificate request are made on the machine.
 ::
 
     node                                   head
-      ---- TLS, protocol sapwood-join/1 --->
+      ---- TLS, protocol sapwood-join/2 --->
       <--- JoinGreeting (authority) --------
       ---- JoinRequest (token, request) --->
       <--- JoinAnswer (certificate, place) -   or   JoinRefused (why)
@@ -20,15 +20,16 @@ import math
 import re
 import socket
 import ssl
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from sapwood.comm import framing
+from sapwood.comm.framing import Buffers, MessageReader, SocketFrames
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
 from sapwood.comm.transport.tls import (
@@ -38,10 +39,10 @@ from sapwood.comm.transport.tls import (
     parse_address,
 )
 from sapwood.contexts.plan import ZygotePlan
-from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
+    ProtocolError,
     SapwoodError,
     SecurityError,
     StoreError,
@@ -54,10 +55,10 @@ from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation
 from sapwood.security.tokens import JoinToken
 
-JOIN_PROTOCOL = "sapwood-join/1"
+JOIN_PROTOCOL = "sapwood-join/2"
 """The name under which the port of a head tells joining from anything else (ALPN)."""
 
-AGENT_PROTOCOL = "sapwood-agent/1"
+AGENT_PROTOCOL = "sapwood-agent/2"
 """The name under which the root of a session tells processes that want to be agents (ALPN)."""
 
 MAX_MESSAGE = 1 << 20
@@ -110,7 +111,6 @@ OLDEST_PYTHON = (3, 11)
 
 T = TypeVar("T")
 
-_SIZE = struct.Struct("<I")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -186,13 +186,13 @@ def check_clock(skew: float, ahead: float) -> None:
     )
 
 
-class JoinGreeting(msgspec.Struct, frozen=True, tag="greeting"):
+class JoinGreeting(msgspec.Struct, frozen=True):
     """The head's authority, PEM."""
 
     authority: bytes
 
 
-class JoinRequest(msgspec.Struct, frozen=True, tag="request"):
+class JoinRequest(msgspec.Struct, frozen=True):
     """A machine wants to join.
 
     Attributes:
@@ -206,7 +206,7 @@ class JoinRequest(msgspec.Struct, frozen=True, tag="request"):
     facts: NodeFacts
 
 
-class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
+class JoinAnswer(msgspec.Struct, frozen=True):
     """A machine is a node now.
 
     Attributes:
@@ -234,7 +234,7 @@ class JoinAnswer(msgspec.Struct, frozen=True, tag="answer"):
     stage_limit: int = 0
 
 
-class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, tag="agent"):
+class AgentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A process is an agent of a session now.
 
     Attributes:
@@ -256,7 +256,7 @@ class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, tag="agent"):
     environment: dict[str, str] = {}
 
 
-class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
+class JoinRefused(msgspec.Struct, frozen=True):
     """A machine may not join, and why.
 
     Attributes:
@@ -273,14 +273,30 @@ class JoinRefused(msgspec.Struct, frozen=True, tag="refused"):
 Answer = TypeVar("Answer", JoinAnswer, AgentPlace)
 Told = JoinGreeting | JoinAnswer | AgentPlace | JoinRefused
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode_told: Callable[[bytes], Told] = typed.unpacker(Told)
-_decode_request: Callable[[bytes], JoinRequest] = typed.unpacker(JoinRequest)
+FROM_MACHINE: Mapping[int, type[JoinRequest]] = {1: JoinRequest}
+"""What a machine says, by the kind of its frame."""
+
+FROM_HEAD: Mapping[int, type[Told]] = {
+    2: JoinGreeting,
+    3: JoinAnswer,
+    4: AgentPlace,
+    5: JoinRefused,
+}
+"""What a head or the root of a session says."""
+
+_CODES: Mapping[type[msgspec.Struct], int] = {
+    **{kind: code for code, kind in FROM_MACHINE.items()},
+    **{kind: code for code, kind in FROM_HEAD.items()},
+}
 
 
-def _packed(message: msgspec.Struct) -> bytes:
-    body = _encode(message)
-    return _SIZE.pack(len(body)) + body
+def packed(message: msgspec.Struct) -> Buffers:
+    """Return the frame of a message.
+
+    Raises:
+        ProtocolError: It is too long.
+    """
+    return framing.packed(_CODES, message, MAX_MESSAGE)
 
 
 # --- at the head ----------------------------------------------------------------------------------
@@ -302,10 +318,10 @@ class JoinServer:
         admit: Callable[[JoinRequest, str, str], JoinAnswer | AgentPlace],
         loop: Loop,
     ) -> None:
-        self._greeting = _packed(JoinGreeting(authority))
+        self._greeting = packed(JoinGreeting(authority))
         self._admit = admit
         self._loop = loop
-        self._open: dict[int, tuple[Connection, bytearray, Timer]] = {}
+        self._open: dict[int, tuple[Connection, MessageReader[JoinRequest], Timer]] = {}
         self._came: dict[int, float] = {}  # the first came first
         self._next = 0
 
@@ -316,40 +332,39 @@ class JoinServer:
         number = self._next
         self._make_room()
         timer = self._loop.call_later(PATIENCE, self._too_late, number)
-        self._open[number] = (connection, bytearray(), timer)
+        self._open[number] = (connection, MessageReader(FROM_MACHINE, MAX_REQUEST), timer)
         self._came[number] = self._loop.time()
         if len(self._open) > MAX_JOINING:
             self._refuse(number, JoinRefused("too many machines join at once", again=True))
         else:
-            connection.write([self._greeting])
+            connection.write(self._greeting)
         return number
 
     def bytes_received(self, number: int, data: bytes) -> None:
         """Take bytes of a request in."""
         if number not in self._open:
             return
-        connection, buffer, _ = self._open[number]
-        buffer += data
-        if len(buffer) < _SIZE.size:
+        connection, reader, _ = self._open[number]
+        try:
+            requests = reader.feed(data)
+        except ProtocolError:
+            self._refuse(number, JoinRefused("the request is malformed"))
             return
-        (size,) = _SIZE.unpack_from(buffer)
-        if size > MAX_REQUEST or len(buffer) > _SIZE.size + size:
+        if len(requests) > 1 or (requests and not reader.empty):
             self._end(number).abort()
             return
-        if len(buffer) < _SIZE.size + size:
-            return
+        for request in requests:
+            self._answer(number, connection, request)
+
+    def _answer(self, number: int, connection: Connection, request: JoinRequest) -> None:
         try:
-            request = _decode_request(bytes(buffer[_SIZE.size :]))
             address = connection.facts().address if isinstance(connection, TlsConnection) else ""
             answer: msgspec.Struct = self._admit(request, connection.peer, address)
         except SapwoodError as error:
             again = isinstance(error, CommunicationError | StoreError | ClosedError)  # may pass
             self._refuse(number, JoinRefused(error.what, error.hint, again))
             return
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            self._refuse(number, JoinRefused("the request is malformed"))
-            return
-        connection.write([_packed(answer)])
+        connection.write(packed(answer))
         self._end(number).close()
 
     def connection_closed(self, number: int, reason: str) -> None:
@@ -372,7 +387,7 @@ class JoinServer:
 
     def _refuse(self, number: int, why: JoinRefused) -> None:
         connection = self._end(number)
-        connection.write([_packed(why)])
+        connection.write(packed(why))
         connection.close()
 
     def _too_late(self, number: int) -> None:
@@ -460,9 +475,9 @@ def join_session(invitation: AgentInvitation, timeout: float = JOIN_TIMEOUT) -> 
     """
 
     def attempt(address: str, left: float) -> JoinedAgent:
-        with _told_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (secure, end, found):
+        with _told_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (way, end, found):
             place, credentials = _ask(
-                secure, end, invitation.token, "", found.authority, address, AgentPlace
+                way, end, invitation.token, "", found.authority, address, AgentPlace
             )
             return JoinedAgent(place=place, credentials=credentials, address=address)
 
@@ -567,8 +582,8 @@ def _join_at(
     timeout: float,
     plain: socket.socket | None = None,
 ) -> Joined:
-    with _told_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (secure, end, found):
-        return _joined(secure, end, token.text, name, found.authority, address)
+    with _told_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (way, end, found):
+        return _joined(way, end, token.text, name, found.authority, address)
 
 
 _MAKERS = {
@@ -581,18 +596,19 @@ _MAKERS = {
 @contextlib.contextmanager
 def _told_by_pin(
     protocol: str, pin: str, address: str, timeout: float, plain: socket.socket | None = None
-) -> Iterator[tuple[ssl.SSLSocket, float, JoinGreeting]]:
+) -> Iterator[tuple[_Way, float, JoinGreeting]]:
     """Be connected to whoever has the authority of a pin; also given: the end of the time."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # the pin decides, below
     with _reached(context, protocol, address, timeout, None, plain) as (secure, end):
-        greeting = _greeting(secure, end)
+        way = _way(secure)
+        greeting = _greeting(way, end)
         certificate = secure.getpeercert(binary_form=True) or b""
         if pin_of(greeting.authority) != pin or not is_head(certificate, greeting.authority):
             raise _ImpostorError(address, _MAKERS[protocol])
-        yield secure, end, greeting
+        yield way, end, greeting
 
 
 def _join_again_at(credentials: Credentials, name: str, address: str, timeout: float) -> Joined:
@@ -601,8 +617,9 @@ def _join_again_at(credentials: Credentials, name: str, address: str, timeout: f
     with _reached(context, JOIN_PROTOCOL, address, timeout, head) as (secure, end):
         if node_of(secure) != head:  # the certificate of a server may name several
             raise _ImpostorError(address, "head of the cluster")
-        _greeting(secure, end)
-        return _joined(secure, end, "", name, credentials.authority, address)
+        way = _way(secure)
+        _greeting(way, end)
+        return _joined(way, end, "", name, credentials.authority, address)
 
 
 @contextlib.contextmanager
@@ -621,6 +638,8 @@ def _reached(
         plain or _connected(address, timeout) as found,
         context.wrap_socket(found, server_hostname=head) as secure,
     ):
+        if secure.selected_alpn_protocol() != protocol:
+            raise ConnectionError(f"{protocol} is not served there")
         yield secure, end
 
 
@@ -683,8 +702,15 @@ class FirstAnswer:
             sock.close()
 
 
-def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
-    greeting = _read(secure, end)
+_Way = SocketFrames[Told]
+
+
+def _way(secure: ssl.SSLSocket) -> _Way:
+    return SocketFrames(secure, MessageReader(FROM_HEAD, MAX_MESSAGE))
+
+
+def _greeting(way: _Way, end: float) -> JoinGreeting:
+    greeting = _read(way, end)
     if isinstance(greeting, JoinRefused) and greeting.again:
         raise _PutOffError(greeting)
     if not isinstance(greeting, JoinGreeting):
@@ -692,15 +718,13 @@ def _greeting(secure: ssl.SSLSocket, end: float) -> JoinGreeting:
     return greeting
 
 
-def _joined(
-    secure: ssl.SSLSocket, end: float, token: str, name: str, authority: bytes, address: str
-) -> Joined:
-    answer, credentials = _ask(secure, end, token, name, authority, address, JoinAnswer)
+def _joined(way: _Way, end: float, token: str, name: str, authority: bytes, address: str) -> Joined:
+    answer, credentials = _ask(way, end, token, name, authority, address, JoinAnswer)
     return Joined(answer=answer, credentials=credentials, address=address)
 
 
 def _ask(
-    secure: ssl.SSLSocket,
+    way: _Way,
     end: float,
     token: str,
     name: str,
@@ -710,8 +734,8 @@ def _ask(
 ) -> tuple[Answer, Credentials]:
     """Ask the head, who is known by now, or the root of a session."""
     key, request = make_request()
-    secure.sendall(_packed(JoinRequest(token, request, NodeFacts.here(name))))
-    answer = _read(secure, end)
+    way.send(packed(JoinRequest(token, request, NodeFacts.here(name))))
+    answer = _read(way, end)
     if isinstance(answer, JoinRefused):
         if answer.again:
             raise _PutOffError(answer)
@@ -727,25 +751,10 @@ def _ask(
     return answer, credentials
 
 
-def _read(secure: ssl.SSLSocket, end: float) -> Told:
-    (size,) = _SIZE.unpack(_read_exactly(secure, _SIZE.size, end))
-    if size > MAX_MESSAGE:
-        raise SecurityError("the head said too much")
+def _read(way: _Way, end: float) -> Told:
     try:
-        return _decode_told(_read_exactly(secure, size, end))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise SecurityError("the server that answers is not a head of Sapwood") from error
-
-
-def _read_exactly(secure: ssl.SSLSocket, size: int, end: float) -> bytes:
-    data = b""
-    while len(data) < size:
-        left = end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the head is too slow")
-        secure.settimeout(left)
-        more = secure.recv(size - len(data))
-        if not more:
-            raise ConnectionResetError("the head closed the connection")
-        data += more
-    return data
+        return way.receive(end)
+    except ProtocolError as error:
+        raise SecurityError(
+            "the server that answers is not a head of Sapwood", hint=error.hint
+        ) from error

@@ -32,7 +32,7 @@ ROOT_PATIENCE = 8.0
 That is less than it gives the handshake, so it hears why there is none.
 """
 
-_SESSION = "sapwood-session/1/"
+_SESSION = "sapwood-session/2/"
 
 
 def session_protocol(session: str) -> str:
@@ -40,7 +40,7 @@ def session_protocol(session: str) -> str:
 
     Example:
         >>> session_protocol("5b9a9171")
-        'sapwood-session/1/5b9a9171'
+        'sapwood-session/2/5b9a9171'
     """
     return _SESSION + session
 

@@ -497,7 +497,7 @@ class AttachedSession:
         """Take in what the root says."""
         del number
         try:
-            messages = self._reader.add(data)
+            messages = self._reader.feed(data)
         except Exception as exception:  # noqa: BLE001 - whatever it is, it is this connection's
             if not isinstance(exception, ProtocolError):
                 log_failure("decoding what the root of a session sent", exception)

@@ -168,7 +168,7 @@ class MergeLine:
         """Take in what the other root says."""
         del number
         try:
-            for message in self._reader.add(data):
+            for message in self._reader.feed(data):
                 if self._ended:
                     return
                 self._take(message)

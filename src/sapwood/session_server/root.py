@@ -852,7 +852,7 @@ class RootServer:
         if front_end is None:
             return
         try:
-            for message in front_end.reader.add(data):
+            for message in front_end.reader.feed(data):
                 if self._front_ends.get(number) is not front_end:
                     return  # it was cut off meanwhile
                 front_end.take(message)
@@ -994,7 +994,7 @@ class RootServer:
         )
         front_end.role, front_end.allowed = wanted, allowed
         calls_only = wanted is FrontEndRole.WATCHER
-        front_end.reader.limit = wire.MAX_STRANGE if calls_only else self._largest
+        front_end.reader.max_payload = wire.MAX_STRANGE if calls_only else self._largest
         if shares:
             front_end.share()
         if wanted is FrontEndRole.OWNER:

@@ -5,33 +5,32 @@ the root were in its own process, and gets the effects that are its own. Numbers
 requests and messages are the client's; the root translates them. Besides there are some
 messages about the session itself.
 
-A frame is its kind (1 byte), the size of its message (4 bytes), the size of its payload (8 bytes),
-all little-endian, then the message in msgpack and the payload. A payload in memory that
-both can map is named in the message, and does not travel.
+The framing is that of :mod:`sapwood.comm.framing`; the kind of a frame says which message it is. A
+payload in memory that both can map is named in the message, and does not travel.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm import plain
+from sapwood.comm import framing, plain
+from sapwood.comm.framing import Buffers, MessageReader
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Blocks, Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
-from sapwood.core.errors import ErrorRecord, ProtocolError
+from sapwood.core.errors import ErrorRecord
 from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import PlaceView
 
-VERSION = 2
+VERSION = 3
 """Of this protocol. The kinds and the fields of what travels are fixed by it."""
 
 MAX_MESSAGE = 64 * 2**20
@@ -48,8 +47,6 @@ MAX_PAYLOAD = 2**40
 
 MAX_STRANGE = 64 * 1024
 """Bytes of a message, with its payload, of a front end that was not let in yet."""
-
-_HEADER = struct.Struct("<BIQ")
 
 
 class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,7 +312,7 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else "?" for one in text)
 
 
-def pack(message: msgspec.Struct, *, sharing: bool) -> list[bytes | memoryview]:
+def pack(message: msgspec.Struct, *, sharing: bool) -> Buffers:
     """Return the buffers of a frame.
 
     Args:
@@ -326,21 +323,13 @@ def pack(message: msgspec.Struct, *, sharing: bool) -> list[bytes | memoryview]:
         ProtocolError: It is too long.
     """
     payload: Payload | None = getattr(message, "payload", None)
-    try:
-        body = (_encode_shared if sharing else _encode_inline)(message)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"a message of a session cannot be written: {error}") from error
-    if len(body) > MAX_MESSAGE:
-        raise ProtocolError(f"a message of a session has more than {MAX_MESSAGE} bytes")
-    if payload is None or not payload.nbytes or (sharing and payload.ref is not None):
-        return [_HEADER.pack(_CODES[type(message)], len(body), 0) + body]
-    header = _HEADER.pack(_CODES[type(message)], len(body), payload.nbytes)
-    if payload.nbytes < 4096:
-        return [header + body + bytes(payload.view)]
-    return [header + body, bytes(payload.view)]
+    travels = payload is not None and payload.nbytes and not (sharing and payload.ref is not None)
+    behind = bytes(payload.view) if payload is not None and travels else b""
+    encode = _encode_shared if sharing else _encode_inline
+    return framing.packed(_CODES, message, MAX_MESSAGE, behind, encode)
 
 
-class WireReader:
+class WireReader(MessageReader[msgspec.Struct]):
     """Reads the frames of the other side.
 
     Args:
@@ -350,8 +339,10 @@ class WireReader:
         limit: Bytes of a payload at most.
 
     Attributes:
-        limit: The same; it may be changed between two messages.
+        blocks: Likewise.
     """
+
+    __slots__ = ("_behind", "_own", "blocks")
 
     def __init__(
         self,
@@ -360,59 +351,26 @@ class WireReader:
         own: Callable[[SharedRef], Any] = lambda _: None,
         limit: int = MAX_PAYLOAD,
     ) -> None:
-        self._kinds = kinds
-        self.limit = limit
+        super().__init__(kinds, MAX_MESSAGE, limit)
         self.blocks = blocks
         self._own = own
-        self._decoders: dict[int, Callable[[bytes | memoryview], Any]] = {}
-        self._buffer = bytearray()
-        self._behind: memoryview = memoryview(b"")
+        self._behind = memoryview(b"")
 
-    def add(self, data: bytes) -> list[msgspec.Struct]:
-        """Take bytes in; return the messages that are whole now.
+    def limits(self, kind: int) -> tuple[int, int]:
+        """Return how many bytes message and payload of a frame may have."""
+        longest, payload = super().limits(kind)
+        if self._kinds is TO_ROOT and kind >= FIRST_EVENT:
+            longest = MAX_EVENT
+        return min(longest, payload), payload
 
-        Raises:
-            ProtocolError: The other side does not keep to the protocol.
-        """
-        buffer = self._buffer
-        buffer += data
-        found: list[msgspec.Struct] = []
-        start = 0
-        while len(buffer) - start >= _HEADER.size:
-            kind, size, nbytes = _HEADER.unpack_from(buffer, start)
-            if size > min(self._longest(kind), self.limit) or nbytes > self.limit:
-                raise ProtocolError(
-                    f"a message of {size} bytes with a payload of {nbytes}, and the most here is "
-                    f"{self.limit}"
-                )
-            body = start + _HEADER.size
-            end = body + size + nbytes
-            if len(buffer) < end:
-                break
-            with memoryview(buffer) as view:
-                message, behind = bytes(view[body : body + size]), bytes(view[end - nbytes : end])
-            found.append(self._read(kind, message, behind))
-            start = end
-        del buffer[:start]
-        return found
+    def decoder(self, message: type[msgspec.Struct]) -> Callable[[memoryview], Any]:
+        """Return what reads a message with its payload."""
+        return typed.unpacker_with(message, self._payload)
 
-    def _longest(self, kind: int) -> int:
-        is_event = self._kinds is TO_ROOT and kind >= FIRST_EVENT
-        return MAX_EVENT if is_event else MAX_MESSAGE
-
-    def _read(self, kind: int, body: bytes, behind: bytes) -> msgspec.Struct:
-        decode = self._decoders.get(kind)
-        if decode is None:
-            known = self._kinds.get(kind)
-            if known is None:
-                raise ProtocolError(f"a message of the unknown kind {kind}")
-            decode = self._decoders[kind] = typed.unpacker_with(known, self._payload)
-        self._behind = memoryview(behind)
-        try:
-            message: msgspec.Struct = decode(body)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise ProtocolError(f"a malformed message of kind {kind}: {error}") from error
-        return message
+    def read(self, kind: int, header: memoryview, payload: memoryview) -> msgspec.Struct:
+        """Return the message of a frame, whose payload is a copy: it is counted by its size."""
+        self._behind = memoryview(bytes(payload))
+        return super().read(kind, header, payload)
 
     def _payload(self, kind: type[Any], value: Any) -> Any:
         if kind is not Payload:

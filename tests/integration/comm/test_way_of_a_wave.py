@@ -18,6 +18,7 @@ SOURCES = Path(sapwood.__file__).parent
 CALLED_UPON = (
     "comm/cached_codec.py",
     "comm/frames.py",
+    "comm/framing.py",
     "comm/link.py",
     "comm/messages/",
     "comm/payload.py",

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.cli.main import app
 from sapwood.code.run_spec import RunSpec
+from sapwood.comm.framing import FRAME_VERSION, MAGIC, PREFIX, PREFIX_SIZE
+from sapwood.comm.framing import framed as framed_bytes
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
@@ -55,7 +56,7 @@ from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
-from sapwood.head.protocol.framing import ServiceCall
+from sapwood.head.protocol.framing import ServiceCall, packed
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.role_table import CALLS
 from sapwood.head_client import remote
@@ -181,8 +182,7 @@ def attached(line: str) -> sapwood.Cluster:
 
 
 def framed(name: str, value: Any = None, number: int = 1) -> bytes:
-    body = msgspec.msgpack.encode(ServiceCall(number, name, raw_value(value)))
-    return struct.pack("<I", len(body)) + body
+    return b"".join(packed(ServiceCall(number, name, raw_value(value))))
 
 
 NEEDED = {name: one.right for name, one in CALLS.items()}
@@ -625,11 +625,11 @@ def test_a_certificate_of_a_node_is_no_credential(up: UpHead, tmp_path: Path) ->
 
 def received(way: ssl.SSLSocket) -> bytes:
     """Return the next message of a head."""
-    data = way.recv(4)
-    (size,) = struct.unpack("<I", data)
-    while len(data) < 4 + size:
+    data = way.recv(PREFIX_SIZE)
+    size = PREFIX.unpack(data)[3]
+    while len(data) < PREFIX_SIZE + size:
         data += way.recv(65536)
-    return data[4:]
+    return data[PREFIX_SIZE:]
 
 
 def opening(session: str) -> messages.OpenProcesses:
@@ -786,8 +786,7 @@ def test_a_stranger_is_told_nothing(up: UpHead) -> None:
     for call in CALLS:
         with up.raw() as raw:
             raw.sendall(framed(call, {"name": "n1"}))
-            (size,) = struct.unpack("<I", raw.recv(4))
-            said = msgspec.msgpack.decode(raw.recv(size))
+            said = msgspec.msgpack.decode(received(raw))
             assert "wants to see a credential first" in said["error"]["what"]
     with pytest.raises(SecurityError, match="wants to see a credential"), up.access(None):
         pass
@@ -796,13 +795,14 @@ def test_a_stranger_is_told_nothing(up: UpHead) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        struct.pack("<I", MAX_STRANGE_MESSAGE + 1),
-        struct.pack("<I", 4) + b"\xa3\xff\xfe\xfd",
-        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
+        PREFIX.pack(MAGIC, FRAME_VERSION, 16, MAX_STRANGE_MESSAGE + 1, 0),
+        b"".join(framed_bytes(16, b"\xa3\xff\xfe\xfd")),
+        b"".join(framed_bytes(16, b"\xc1\xc1\xc1")),
+        b"GET / HTTP/1.1\r\n\r\n",
         framed(calls.PRESENT, {"chain": b"", "proof": b""}),
         framed(calls.PRESENT, 7),
     ],
-    ids=["long", "no-text", "garbage", "unasked", "no-credential"],
+    ids=["long", "no-text", "garbage", "foreign", "unasked", "no-credential"],
 )
 def test_a_stranger_that_breaks_the_protocol_is_cut_off(up: UpHead, said: bytes) -> None:
     with up.raw() as raw:

@@ -254,7 +254,7 @@ def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: O
         context = connecting_context(foreign)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE  # a stranger need not believe the head
-        for protocol in (tree_protocol(name), "sapwood-join/1"):
+        for protocol in (tree_protocol(name), "sapwood-join/2"):
             context.set_alpn_protocols([protocol])
             assert is_refused(context, host, int(number))
     assert works(cluster)

@@ -266,7 +266,7 @@ def test_a_stranger_is_not_let_in(standing: sapwood.Cluster) -> None:
 
 def test_nobody_serves_another_junction_or_tree_there(standing: sapwood.Cluster) -> None:
     rank, address, protocol = port_of(standing, 1)
-    for other in (protocol.replace(f"/{rank}", ""), f"{protocol}0", "sapwood-join/1"):
+    for other in (protocol.replace(f"/{rank}", ""), f"{protocol}0", "sapwood-join/2"):
         caller = Caller(certified(standing), other)
         caller.call(address, greeting(standing, 2, b""))
         assert caller.error is not None

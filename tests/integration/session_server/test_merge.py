@@ -361,7 +361,7 @@ def test_what_a_session_above_may_not_do(two: Addresses) -> None:
             while not errors and (data := sock.recv(65536)):
                 errors += [
                     one.error.what
-                    for one in reader.add(data)
+                    for one in reader.feed(data)
                     if isinstance(one, wire.AnswerOfRoot | wire.NotAdmitted) and one.error
                 ]
             assert why in errors[0]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import struct
 import threading
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from sapwood.activity import agent_requests
 from sapwood.comm import events as ev
+from sapwood.comm.framing import FRAME_VERSION, MAGIC, PREFIX
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
@@ -103,11 +103,11 @@ def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() ->
     with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
         with attach_here(address, settings, FrontEndRole.USER) as bad:
             assert isinstance(bad.session, AttachedSession)
-            frame = struct.pack("<BIQ", 17, 10, 2**39)
+            frame = PREFIX.pack(MAGIC, FRAME_VERSION, 17, 10, 2**39)
             way = bad.session._connection
             assert way is not None
             bad.session.call(lambda: way.write([frame]))
-            with pytest.raises(SapwoodError, match="549755813888, and the most here is 262144"):
+            with pytest.raises(SapwoodError, match="549755813888 bytes, over the limit of 262144"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
@@ -138,7 +138,7 @@ def test_a_front_end_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
             session: Any = bad.session
             large = bytes(wire.MAX_EVENT + 1)
             session.call(lambda: session._write(ev.Ask(1, "ping", 77, large, None)))
-            with pytest.raises(SapwoodError, match="the most here is"):
+            with pytest.raises(SapwoodError, match="over the limit of"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
@@ -182,7 +182,7 @@ def farewell_of(sock: socket.socket) -> str:
     """Return why a root ends a connection."""
     reader = wire.WireReader(wire.TO_FRONT_END)
     while data := sock.recv(65536):
-        for message in reader.add(data):
+        for message in reader.feed(data):
             assert isinstance(message, wire.NotAdmitted)
             return message.error.what
     return ""
@@ -203,8 +203,8 @@ def test_little_is_read_of_a_stranger() -> None:
     with root_here(Settings(), agents=1) as address:
         for size, nbytes in ((2**20, 0), (10, 2**39)):
             with stranger(address) as sock:
-                sock.sendall(struct.pack("<BIQ", 1, size, nbytes))
-                assert "a message of" in farewell_of(sock)
+                sock.sendall(PREFIX.pack(MAGIC, FRAME_VERSION, 1, size, nbytes))
+                assert "over the limit" in farewell_of(sock)
 
 
 def attaches_and_dies(address: RootAddress) -> list[Any]:
@@ -215,7 +215,7 @@ def attaches_and_dies(address: RootAddress) -> list[Any]:
     with stranger(address) as sock:
         sock.sendall(b"".join(wire.pack(asked, sharing=False)))
         while not any(isinstance(one, wire.AllHandedOver) for one in heard):
-            heard += reader.add(sock.recv(65536))
+            heard += reader.feed(sock.recv(65536))
     return heard
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
-from sapwood.comm import frames
+from sapwood.comm import frames, framing
 from sapwood.comm import messages as msg
 from sapwood.comm.driver import MAX_PAUSE, PAUSE, reconnect
 from sapwood.comm.link import MESSAGE_COST, ChannelState, LinkTiming
@@ -325,7 +325,7 @@ def test_a_stranger_may_not_send_more_than_a_greeting() -> None:
     network.start()
     place, tap = network.places[ROOT], Wiretap()
     number = place.connection_opened(tap, initiator=False)
-    place.bytes_received(number, frames.PREFIX.pack(b"SW", 1, 0, frames.MAX_GREETING + 1, 0))
+    place.bytes_received(number, framing.PREFIX.pack(b"SW", 1, 0, frames.MAX_GREETING + 1, 0))
     assert not tap.open
     assert "over the limit" in network.problems[0]
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.comm import frames
+from sapwood.comm import frames, framing
 from sapwood.comm import messages as msg
-from sapwood.comm.frames import FLAG_SHARED, MAX_HEADER, PREFIX, Frame, FrameDecoder, encode
+from sapwood.comm.frames import FLAG_SHARED, MAX_HEADER, Frame, FrameDecoder, encode
+from sapwood.comm.framing import PREFIX
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.core.errors import ProtocolError
@@ -19,7 +20,7 @@ REF = SharedRef(1, 2, 3, 4096, 0, 100)
 payloads = st.one_of(
     st.none(),
     st.binary(max_size=200).map(Payload),
-    st.just(Payload(bytes(frames.SMALL_PAYLOAD + 1))),
+    st.just(Payload(bytes(framing.SMALL_PAYLOAD + 1))),
     st.just(Payload(bytes(100), REF)),
 )
 some_messages = st.one_of(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.comm.frames import Buffers
+from sapwood.comm.framing import Buffers
 from sapwood.comm.link import (
     CHANNEL_TRANSITIONS,
     MESSAGE_COST,

@@ -12,16 +12,16 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from sapwood.comm.framing import FRAME_VERSION, MAGIC, PREFIX, framed
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.head import service
 from sapwood.head.protocol import caller, framing
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
-from sapwood.head.protocol.framing import ServiceCall
+from sapwood.head.protocol.framing import ServiceCall, packed
 from sapwood.head.protocol.framing import raw as raw_value
 from sapwood.head.service import ServiceServer
 from sapwood.head_client.connection import ServiceClient, UnixWay
@@ -111,8 +111,7 @@ def client(served: Served) -> Iterator[ServiceClient]:
 
 
 def message(name: str, value: Any = None, number: int = 1) -> bytes:
-    body = msgspec.msgpack.encode(ServiceCall(number, name, raw_value(value)))
-    return struct.pack("<I", len(body)) + body
+    return b"".join(packed(ServiceCall(number, name, raw_value(value))))
 
 
 def test_calls_are_answered(client: ServiceClient) -> None:
@@ -173,11 +172,13 @@ def test_a_front_end_that_does_not_read_is_cut_off(
 @pytest.mark.parametrize(
     "said",
     [
-        struct.pack("<I", framing.MAX_MESSAGE + 1),
-        struct.pack("<I", 3) + b"\xc1\xc1\xc1",
-        struct.pack("<I", 5000) + b"\x91" * 5000,
+        PREFIX.pack(MAGIC, FRAME_VERSION, 16, framing.MAX_MESSAGE + 1, 0),
+        b"".join(framed(16, b"\xc1\xc1\xc1")),
+        b"".join(framed(16, b"\x91" * 5000)),
+        b"".join(framed(17, b"\x80")),
+        struct.pack("<I", 64) + bytes(64),
     ],
-    ids=["long", "garbage", "deep"],
+    ids=["long", "garbage", "deep", "an answer", "another framing"],
 )
 def test_a_front_end_that_breaks_the_protocol_is_cut_off(served: Served, said: bytes) -> None:
     with served.raw() as raw:
@@ -206,9 +207,9 @@ def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_message_may_come_in_pieces() -> None:
-    frames = framing.Frames()
+    reader = framing.reader_of_calls()
     whole = message("echo", {"value": "x" * 100}) * 3
-    found = [one for byte in whole for one in frames.add(bytes([byte]))]
+    found = [one for byte in whole for one in reader.feed(bytes([byte]))]
     assert len(found) == 3
 
 

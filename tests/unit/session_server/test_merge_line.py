@@ -190,4 +190,4 @@ def test_a_root_of_another_session_or_with_too_much_to_say() -> None:
     assert line.line.facts is not None
     assert line.line.facts.name == "day?]0;x?"
     line.hears(wire.AnswerOfRoot(1, "x" * LIMIT))
-    assert f"the most here is {LIMIT}" in line.over[0].what
+    assert f"over the limit of {LIMIT}" in line.over[0].what

@@ -33,7 +33,7 @@ class Told:
 
     def write(self, buffers: list[bytes]) -> None:
         for one in buffers:
-            self.heard += self.reader.add(bytes(one))
+            self.heard += self.reader.feed(bytes(one))
 
 
 class Invited:
@@ -220,11 +220,11 @@ def test_who_watches_says_little_and_leaves_room() -> None:
     watching = Allowed(frozenset({FrontEndRole.WATCHER}), time.time() + 1000, ("aa",))
     for _ in range(MAX_WATCHERS):
         front_end, _ = root.front_end(watching, FrontEndRole.WATCHER)
-        assert front_end.reader.limit == wire.MAX_STRANGE
+        assert front_end.reader.max_payload == wire.MAX_STRANGE
     with pytest.raises(ConfigurationError, match=f"{MAX_WATCHERS} front ends watch"):
         root.front_end(watching, FrontEndRole.WATCHER)
     front_end, _ = root.front_end(ALL, FrontEndRole.OWNER)
-    assert front_end.reader.limit == LARGEST
+    assert front_end.reader.max_payload == LARGEST
 
 
 def test_a_label_is_shown_without_what_steers_a_terminal() -> None:

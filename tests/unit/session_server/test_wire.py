@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
+from sapwood.comm.framing import FRAME_VERSION, MAGIC, PREFIX, framed
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.payload import Payload
@@ -28,7 +29,7 @@ def test_a_payload_arrives_however_the_bytes_are_cut(data: bytes, body: bytes, p
     reader, found = wire.WireReader(wire.TO_ROOT), []
     step = max(1, len(said) // pieces)
     for start in range(0, len(said), step):
-        found += reader.add(said[start : start + step])
+        found += reader.feed(said[start : start + step])
     assert len(found) == 2
     for one in found:
         assert isinstance(one, ev.Broadcast)
@@ -41,13 +42,13 @@ def test_a_payload_in_shared_memory_does_not_travel() -> None:
         block.view[:2] = b"ab"
         sent = ev.Broadcast(1, b"x", Payload(block.view[:2], block.ref(0, 2), block))
         said = packed(sent, sharing=True)
-        (found,) = wire.WireReader(wire.TO_ROOT, MappedBlocks(), lambda ref: ref.fd).add(said)
+        (found,) = wire.WireReader(wire.TO_ROOT, MappedBlocks(), lambda ref: ref.fd).feed(said)
         assert isinstance(found, ev.Broadcast)
         assert found.payload is not None
         assert (bytes(found.payload.view), found.payload.owner) == (b"ab", block.fd)
         with pytest.raises(ProtocolError, match="not shared"):
-            wire.WireReader(wire.TO_ROOT).add(said)
-        (inline,) = wire.WireReader(wire.TO_ROOT).add(packed(sent))
+            wire.WireReader(wire.TO_ROOT).feed(said)
+        (inline,) = wire.WireReader(wire.TO_ROOT).feed(packed(sent))
         assert isinstance(inline, ev.Broadcast)
         assert inline.payload is not None
         assert bytes(inline.payload.view) == b"ab"
@@ -56,23 +57,25 @@ def test_a_payload_in_shared_memory_does_not_travel() -> None:
 @given(st.binary(max_size=200), st.sampled_from([wire.TO_ROOT, wire.TO_FRONT_END]))
 def test_hostile_bytes_are_a_protocol_error(data: bytes, kinds: dict[int, type]) -> None:
     with contextlib.suppress(ProtocolError):
-        wire.WireReader(kinds).add(data)
+        wire.WireReader(kinds).feed(data)
 
 
 @pytest.mark.parametrize("kinds", [wire.TO_ROOT, wire.TO_FRONT_END])
 def test_hostile_messages_of_each_kind_are_a_protocol_error(kinds: dict[int, type]) -> None:
     for kind in kinds:
         for body in (b"", b"\x80", b"\xc0", b"\x91\x01", b"\xc1", b"\x81\xa1x\x01"):
-            frame = wire._HEADER.pack(kind, len(body), 0) + body
+            frame = b"".join(framed(kind, body))
             with pytest.raises(ProtocolError, match="malformed"):
-                wire.WireReader(kinds).add(frame)
+                wire.WireReader(kinds).feed(frame)
 
 
 def test_too_much_at_once() -> None:
-    with pytest.raises(ProtocolError, match="a message of"):
-        wire.WireReader(wire.TO_ROOT).add(wire._HEADER.pack(1, wire.MAX_MESSAGE + 1, 0))
+    with pytest.raises(ProtocolError, match="over the limit"):
+        wire.WireReader(wire.TO_ROOT).feed(
+            PREFIX.pack(MAGIC, FRAME_VERSION, 1, wire.MAX_MESSAGE + 1, 0)
+        )
     with pytest.raises(ProtocolError, match="unknown kind 99"):
-        wire.WireReader(wire.TO_ROOT).add(wire._HEADER.pack(99, 0, 0))
+        wire.WireReader(wire.TO_ROOT).feed(PREFIX.pack(MAGIC, FRAME_VERSION, 99, 0, 0))
     with pytest.raises(ProtocolError, match="more than"):
         wire.pack(ev.Broadcast(1, b"x" * (wire.MAX_MESSAGE + 1), None), sharing=False)
 
@@ -84,7 +87,7 @@ def test_what_travels_is_fixed_by_the_version() -> None:
         for kinds in (wire.TO_ROOT, wire.TO_FRONT_END)
         for code, kind in kinds.items()
     }
-    assert wire.VERSION == 2
+    assert wire.VERSION == 3
     assert fields["16 OpenStream"] == ("spec", "paced", "partial")
     assert fields["17 Broadcast"] == ("stream", "body", "payload")
     assert fields["22 Ask"] == ("destination", "handler", "number", "body", "payload")

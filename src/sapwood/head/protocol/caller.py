@@ -11,7 +11,7 @@ from sapwood.comm.transport.tls import TlsConnection
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger
-from sapwood.head.protocol.framing import MAX_MESSAGE, Frames, packed
+from sapwood.head.protocol.framing import MAX_MESSAGE, packed, reader_of_calls
 from sapwood.security.rights import ALL_RIGHTS, Rights
 
 MAX_UNSENT = 2 * MAX_MESSAGE
@@ -48,7 +48,7 @@ class ServiceCaller:
         self.session = ""
         self.session_name = ""
         self.runs: dict[str, float] = {}
-        self.frames = Frames(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
+        self.reader = reader_of_calls(MAX_MESSAGE if local else MAX_STRANGE_MESSAGE)
         self.waiting = 0
         self.there = True
         self._left: list[Callable[[], None]] = []
@@ -61,7 +61,7 @@ class ServiceCaller:
         """
         if not self.there:
             return
-        self.connection.write([packed(message)])
+        self.connection.write(packed(message))
         if self.connection.unsent > MAX_UNSENT:
             _log.warning("front end cut off", number=self.number, reason="it does not read")
             self.connection.abort()

@@ -1,8 +1,8 @@
 """Messages between a head and its callers: calls with answers, and notices, over one connection.
 
-A message is its size (4 bytes, little-endian) and msgpack. At a Unix socket of the same user, as
-the kernel says, a caller may do all that the head's user may. Over TLS it shows a credential
-first, and may do what that allows; until then the head reads little, and waits not long.
+A message is a frame (:mod:`sapwood.comm.framing`) without a payload. At a Unix socket of the same
+user, as the kernel says, a caller may do all that the head's user may. Over TLS it shows a
+credential first, and may do what that allows; until then the head reads little, and waits not long.
 
 ::
 
@@ -18,24 +18,22 @@ first, and may do what that allows; until then the head reads little, and waits 
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from sapwood.core import typed
-from sapwood.core.errors import ErrorRecord, ProtocolError
+from sapwood.comm import framing
+from sapwood.comm.framing import Buffers, MessageReader
+from sapwood.core.errors import ErrorRecord
 
 MAX_MESSAGE: Final = 64 * 2**20
 """Bytes of one message."""
 
-_SIZE = struct.Struct("<I")
-
 NOTHING: Final = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
-class ServiceCall(msgspec.Struct, frozen=True, tag="call"):
+class ServiceCall(msgspec.Struct, frozen=True):
     """A front end wants something."""
 
     number: int
@@ -43,7 +41,7 @@ class ServiceCall(msgspec.Struct, frozen=True, tag="call"):
     value: msgspec.Raw = NOTHING
 
 
-class Reply(msgspec.Struct, frozen=True, tag="reply"):
+class Reply(msgspec.Struct, frozen=True):
     """The outcome of a call."""
 
     number: int
@@ -51,16 +49,23 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
     error: ErrorRecord | None = None
 
 
-class Notice(msgspec.Struct, frozen=True, tag="notice"):
+class Notice(msgspec.Struct, frozen=True):
     """What a front end should know."""
 
     name: str
     value: Any = None
 
 
-_encode = msgspec.msgpack.Encoder().encode
-read_call: Callable[[bytes], ServiceCall] = typed.unpacker(ServiceCall)
-read_answer: Callable[[bytes], Reply | Notice] = typed.unpacker(Reply | Notice)
+FROM_CALLER: Mapping[int, type[ServiceCall]] = {16: ServiceCall}
+"""What a caller says, by the kind of its frame."""
+
+FROM_HEAD: Mapping[int, type[Reply | Notice]] = {17: Reply, 18: Notice}
+"""What a head says."""
+
+_CODES: Mapping[type[msgspec.Struct], int] = {
+    **{kind: code for code, kind in FROM_CALLER.items()},
+    **{kind: code for code, kind in FROM_HEAD.items()},
+}
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -69,53 +74,23 @@ def raw(value: Any) -> msgspec.Raw:
     Raises:
         ProtocolError: It cannot be written, or is too long.
     """
-    try:
-        body = _encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ProtocolError(f"a message to or from the head cannot be written: {error}") from error
-    if len(body) > MAX_MESSAGE:
-        raise ProtocolError(f"a message to or from the head has more than {MAX_MESSAGE} bytes")
-    return msgspec.Raw(body)
+    return msgspec.Raw(framing.encoded(value, MAX_MESSAGE))
 
 
-def packed(message: msgspec.Struct) -> bytes:
-    """Return the bytes of a message.
+def packed(message: msgspec.Struct) -> Buffers:
+    """Return the frame of a message.
 
     Raises:
         ProtocolError: It cannot be written, or is too long.
     """
-    body = memoryview(raw(message))
-    return _SIZE.pack(len(body)) + body
+    return framing.packed(_CODES, message, MAX_MESSAGE)
 
 
-class Frames:
-    """Divides a connection's bytes into messages.
+def reader_of_calls(limit: int = MAX_MESSAGE) -> MessageReader[ServiceCall]:
+    """Return what reads the messages of a caller, each of some bytes at most."""
+    return MessageReader(FROM_CALLER, limit)
 
-    Attributes:
-        limit: Bytes of a message at most.
-    """
 
-    def __init__(self, limit: int = MAX_MESSAGE) -> None:
-        self.limit = limit
-        self._buffer = bytearray()
-
-    def add(self, data: bytes) -> list[bytes]:
-        """Take bytes in; return the messages that are whole now.
-
-        Raises:
-            ProtocolError: A message is too long.
-        """
-        self._buffer += data
-        found: list[bytes] = []
-        start = 0
-        while len(self._buffer) - start >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(self._buffer, start)
-            if size > self.limit:
-                raise ProtocolError(f"a message has more than {self.limit} bytes")
-            end = start + _SIZE.size + size
-            if len(self._buffer) < end:
-                break
-            found.append(bytes(self._buffer[start + _SIZE.size : end]))
-            start = end
-        del self._buffer[:start]
-        return found
+def reader_of_answers() -> MessageReader[Reply | Notice]:
+    """Return what reads the messages of a head."""
+    return MessageReader(FROM_HEAD, MAX_MESSAGE)

@@ -24,16 +24,16 @@ def hello(*protocols: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "protocols", [(), ("h2",), ("sapwood-tree/1/sapwood-x1", "sapwood-join/1")]
+    "protocols", [(), ("h2",), ("sapwood-tree/1/sapwood-x1", "sapwood-join/2")]
 )
 def test_real_clients_are_understood(protocols: tuple[str, ...]) -> None:
     assert offered_protocols(hello(*protocols)) == (protocols or (WITHOUT_ALPN,))
 
 
 def test_no_part_of_a_message_is_taken_for_all_of_it() -> None:
-    data = hello("sapwood-join/1")
+    data = hello("sapwood-join/2")
     assert {offered_protocols(data[:size]) for size in range(len(data))} == {None}
-    assert offered_protocols(data + b"more") == ("sapwood-join/1",)
+    assert offered_protocols(data + b"more") == ("sapwood-join/2",)
 
 
 @given(st.binary(max_size=600))
@@ -44,7 +44,7 @@ def test_anything_else_offers_nothing(data: bytes) -> None:
 
 @given(st.data())
 def test_a_message_with_a_wrong_byte_does_no_harm(data: st.DataObject) -> None:
-    wrong = bytearray(hello("sapwood-join/1"))
+    wrong = bytearray(hello("sapwood-join/2"))
     place = data.draw(st.integers(0, len(wrong) - 1))
     wrong[place] ^= data.draw(st.integers(1, 255))
     offered_protocols(bytes(wrong))
