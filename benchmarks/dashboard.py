@@ -1,6 +1,6 @@
 """What the dashboard costs: at the head and its server with 1,000 nodes, a page, and a run.
 
-The nodes are simulated; the head's glance, the server and the pages are the real ones. Processor
+The nodes are simulated; the head's snapshot, the server and the pages are the real ones. Processor
 time is counted, so other work on the machine matters little; first paint is by the clock. The run
 is a real detached one at a real head: each pair is one alone and one that a browser's connection
 follows, in an order that changes. What the head and the processes of the run take of the processor
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.head import calls
-from sapwood.head.glance import NodeGlances, cluster_glance
+from sapwood.head.snapshot import NodeSnapshots, cluster_snapshot
 from sapwood.nodes import messages
 from sapwood.nodes.control import NodeView
 from sapwood.nodes.node_facts import NodeFacts
@@ -42,7 +42,7 @@ PAIRS = int(os.environ.get("PAIRS", "6"))
 
 
 def head_share() -> float:
-    """Return the share of a core that a head needs for two glances a second."""
+    """Return the share of a core that a head needs for two snapshots a second."""
     facts = NodeFacts(name="n", pid=1, user="u", python="3", architecture="x", cores=16, clock=0.0)
     records = [
         calls.NodeRecord(host=host, name=f"n{host}", node=f"sw{host}", state="ready", facts=facts)
@@ -71,11 +71,11 @@ def head_share() -> float:
         answer.set_result(said)
         return answer
 
-    glances = NodeGlances(ask)
+    snapshots = NodeSnapshots(ask)
     began = time.process_time()
     for _ in range(LOOKS):
-        nodes = cluster_glance(records, views, links, glances)
-        messages.to_value(calls.ClusterGlance(time=0.0, nodes=nodes))
+        nodes = cluster_snapshot(records, views, links, snapshots)
+        messages.to_value(calls.ClusterSnapshot(time=0.0, nodes=nodes))
     return (time.process_time() - began) / LOOKS * PER_SECOND
 
 
@@ -272,7 +272,7 @@ def run_cost() -> None:
 
 
 if __name__ == "__main__":
-    print(f"{NODES} nodes, {PER_SECOND} glances a second")
+    print(f"{NODES} nodes, {PER_SECOND} snapshots a second")
     print(f"head: {head_share():.1%} of a core")
     pages()
     run_cost()

@@ -16,10 +16,10 @@ NODES = (10, 100, 1000, 2000)
 TIMES = 20
 
 
-def glance(count: int) -> calls.ClusterGlance:
+def snapshot(count: int) -> calls.ClusterSnapshot:
     """Return nodes that are all there and have said everything."""
     nodes = [
-        calls.NodeGlance(
+        calls.NodeSnapshot(
             host=number,
             name=f"gpu-node-{number:04}.cluster",
             state="ready",
@@ -36,7 +36,7 @@ def glance(count: int) -> calls.ClusterGlance:
         )
         for number in range(count)
     ]
-    return calls.ClusterGlance(time=1.0, nodes=nodes)
+    return calls.ClusterSnapshot(time=1.0, nodes=nodes)
 
 
 def main() -> None:
@@ -46,11 +46,11 @@ def main() -> None:
     )
     print(f"{'nodes':>6} {'bytes':>9} {'ms of processor time':>21}")
     for count in NODES:
-        sent = messages.to_value(glance(count))
+        sent = messages.to_value(snapshot(count))
         began = time.process_time()
         for _ in range(TIMES):
-            found = messages.from_value(sent, calls.ClusterGlance)
-            text = as_text(series(ClusterFigures(head=head, glance=found)))
+            found = messages.from_value(sent, calls.ClusterSnapshot)
+            text = as_text(series(ClusterFigures(head=head, snapshot=found)))
         spent = (time.process_time() - began) / TIMES
         assert count != 1000 or len(text) < 1_000_000
         print(f"{count:6} {len(text):9} {spent * 1e3:21.1f}")

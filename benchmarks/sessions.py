@@ -14,11 +14,11 @@
     a separate session.
 ``sessions.revocation``
     From the call of ``revoke`` at a head to the moment when the last of 10,000 endpoints refuses
-    the credential and has said so. Real: the office with its store on disk, the feed, the requests
+    the credential and has said so. Real: the issuer with its store on disk, the feed, the requests
     and the protocol cores of all places, and the lists of all endpoints. Simulated: the endpoints
     are not processes, and their links to the head are virtual time, with 20 ms for each message on
     its way and 40 µs for each message that a place receives. The figure is the real time of the
-    office plus that virtual time.
+    issuer plus that virtual time.
 
 The head, its node and all agents are on this machine. Attached and embedded take turns, and the
 first rounds do not count.
@@ -47,7 +47,7 @@ from sapwood.comm import plain
 from sapwood.core.topology import ROOT, flat
 from sapwood.environment.settings import CommSettings, Settings
 from sapwood.head import calls
-from sapwood.head.office import CredentialOffice, DenialFeed
+from sapwood.head.credential_issuer import CredentialIssuer, DenialFeed
 from sapwood.nodes import messages
 from sapwood.security.capabilities import Capability
 from sapwood.security.denials import Denials, DenialUpdate
@@ -248,13 +248,13 @@ def revoking(endpoints: int, rounds: int) -> Figure:
     with tempfile.TemporaryDirectory(prefix="sapwood-bench-") as folder:
         store = SqliteStore(Path(folder) / "store")
         try:
-            office = CredentialOffice(lambda: store, "bench", "00" * 32)
-            feed = DenialFeed(ask, office.whole_list)
+            issuer = CredentialIssuer(lambda: store, "bench", "00" * 32)
+            feed = DenialFeed(ask, issuer.whole_list)
             wanted = calls.IssueCredential(rights=["connect"], lifetime=3600.0)
             for _ in range(rounds):
-                made = Capability.parse(office.issue(wanted, ALL_RIGHTS, [], 3600.0).text)
+                made = Capability.parse(issuer.issue(wanted, ALL_RIGHTS, [], 3600.0).text)
                 begin = time.perf_counter()
-                update, _known = office.revoke(made.id)
+                update, _known = issuer.revoke(made.id)
                 spent, since = time.perf_counter() - begin, timed.now
                 told = [feed.tell(rank, update) for rank in range(1, endpoints + 1)]
                 timed.run()

@@ -1,6 +1,6 @@
 """A session is changed or left, and processes are killed at a chosen step of that.
 
-The tree, the root's server, the head and its book, and the sessions of front ends are those of
+The tree, the root's server, the head and its registry, and the sessions of front ends are those of
 :mod:`sapwood_simulation.session_simulation`; nothing else goes wrong. Waves are open and agents
 push meanwhile. Afterwards the session is as before or as after, never between, or it is over; and
 when the cluster is down, nothing is left.
@@ -185,7 +185,7 @@ class KilledChange(SessionSimulation):
         """Check that the session is as before or as after, and that all agree about it."""
         assert self.main is not None
         assert self.world.head is not None
-        record = self.world.head.book.find(MAIN)
+        record = self.world.head.registry.find(MAIN)
         if SessionState(record.state).is_over:
             if self.main.alive or self._tree_there:
                 raise InvariantError("the session is over, and something of it is there")

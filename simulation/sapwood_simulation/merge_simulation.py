@@ -1,8 +1,8 @@
 """Merged sessions under faults: sessions are merged and split, lines are cut, roots and heads end.
 
 Three sessions have some agents each, whose core is a stand-in: it answers each wave after a while,
-with what a junction would pass on. All else is production code: heads with their book and office,
-servers of roots, merges, lines between roots, streams over both, and the sessions of front ends.
+with what a junction would pass on. All else is production code: heads with their sessions and
+credentials, servers of roots, merges, lines between roots, streams over both, and the sessions of front ends.
 
 The checks: a wave over two sessions ends once, with each agent of both exactly once, or with
 an error that names what is lost. A session's own waves never notice a merge. No session has others
@@ -32,7 +32,7 @@ from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
-from sapwood.head.session_book import RootPlan
+from sapwood.head.session_registry import RootPlan
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.port import PlaceView
@@ -346,7 +346,7 @@ class MergeSimulation:
     def _creates(self, wanted: calls.CreateSession) -> None:
         assert self.world.head is not None
         try:
-            self.world.head.book.create(wanted)
+            self.world.head.registry.create(wanted)
         except SapwoodError as error:
             if "already" not in error.what:
                 raise
@@ -678,7 +678,7 @@ class MergeSimulation:
         """The cluster is down."""
         world = self.world
         assert world.head is not None
-        world.head.book.close()
+        world.head.registry.close()
         self.until(lambda: not world.roots, 60.0)
         self.run_for(1.0)
         secrets = [key for key in world.kept.entries if key.startswith("session-secrets/")]

@@ -27,7 +27,7 @@ from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
-from sapwood.head.tree_book import TreeBook
+from sapwood.head.tree_registry import TreeRegistry
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
 from sapwood.server.browser_sessions import SessionCookie
@@ -60,7 +60,7 @@ class SimulatedHead:
         self.sessions: list[calls.SessionRecord] = []
         self.connected: list[calls.ConnectedUser] = []
         self.trees: list[calls.SessionTree] = []
-        self.book = TreeBook()
+        self.registry = TreeRegistry()
         self.expired = False
         self._looks = 0
 
@@ -102,23 +102,23 @@ class SimulatedHead:
         ]
         self.trees.append(calls.SessionTree(id=session, places=places))
 
-    def glance(self) -> calls.ClusterGlance:
+    def snapshot(self) -> calls.ClusterSnapshot:
         """Return how the nodes are in short; the loads of some are other ones each time."""
         self._looks += 1
-        return calls.ClusterGlance(
+        return calls.ClusterSnapshot(
             time=time.time(),
             nodes=[self._node(host) for host in range(1, self.count + 1)],
             connected=self.connected,
         )
 
-    def _node(self, host: int) -> calls.NodeGlance:
+    def _node(self, host: int) -> calls.NodeSnapshot:
         name = f"n{host}"
         if name in self.lost:
-            return calls.NodeGlance(
+            return calls.NodeSnapshot(
                 host=host, name=name, state="lost", reason="nothing heard for 4.2 s", cores=CORES
             )
         wave = (host * 7919 + (self._looks + host) // 20 * 104729) % 1000 / 1000
-        return calls.NodeGlance(
+        return calls.NodeSnapshot(
             host=host,
             name=name,
             state="ready",
@@ -155,7 +155,7 @@ class SimulatedHead:
         """Answer a call."""
         answers: dict[HeadCall[..., Any], Callable[..., Any]] = {
             WholeCluster.facts: self._facts,
-            Nodes.glance: self.glance,
+            Nodes.snapshot: self.snapshot,
             Nodes.status: self.status,
             Nodes.every: list,
             Runs.every: lambda: self.runs,
@@ -187,9 +187,9 @@ class SimulatedHead:
 
     def _trees(self, known: calls.KnownTrees) -> calls.SessionTrees:
         for tree in self.trees:
-            self.book.note(tree)
+            self.registry.note(tree)
         self.trees.clear()
-        return self.book.changed(known, self.sessions)
+        return self.registry.changed(known, self.sessions)
 
     def _logs(self, _host: int, _read: messages.ReadLogs) -> LogPage:
         line = {

@@ -33,7 +33,7 @@ from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
-from sapwood.head.session_book import RootPlan
+from sapwood.head.session_registry import RootPlan
 from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
 from sapwood.session.loop_thread import LoopThread
@@ -595,7 +595,7 @@ class SessionSimulation(Simulation):
             (one for one in self.world.roots.values() if one.plan.wanted.name == MAIN), None
         )
         head = self.world.head
-        found = [one for one in head.book.records() if one.name == MAIN] if head else []
+        found = [one for one in head.registry.records() if one.name == MAIN] if head else []
         return self.main is not None and any(one.state == "detached" for one in found)
 
     @property
@@ -656,7 +656,7 @@ class SessionSimulation(Simulation):
         if what < 0.45:
             self._create(f"s{chance.randint(1, 3)}", chance.choice([0.0, IDLE, IDLE]))
         elif what < 0.6:
-            names = [one.name for one in head.book.records() if one.name != MAIN]
+            names = [one.name for one in head.registry.records() if one.name != MAIN]
             if names:
                 head.do(self._delete, chance.choice(names))
         else:
@@ -677,11 +677,11 @@ class SessionSimulation(Simulation):
 
     def _creates(self, wanted: calls.CreateSession) -> None:
         assert self.world.head is not None
-        book = self.world.head.book
-        there = [one for one in book.records() if not SessionState(one.state).is_over]
+        registry = self.world.head.registry
+        there = [one for one in registry.records() if not SessionState(one.state).is_over]
         taken = any(one.name == wanted.name for one in there)
         try:
-            book.create(wanted)
+            registry.create(wanted)
         except ConfigurationError as error:
             if not taken:
                 raise InvariantError(f"there is no such session, and yet: {error.what}") from error
@@ -693,7 +693,7 @@ class SessionSimulation(Simulation):
     def _delete(self, name: str) -> None:
         assert self.world.head is not None
         try:
-            self.world.head.book.end(name)
+            self.world.head.registry.end(name)
         except ClosedError:
             pass
         except ResourceError as error:
@@ -1001,7 +1001,7 @@ class SessionSimulation(Simulation):
         """Check that what the head knows and what there is are the same, after some grace."""
         world, head = self.world, self.world.head
         assert head is not None
-        records = {one.id: one for one in head.book.records()}
+        records = {one.id: one for one in head.registry.records()}
         wrong: set[object] = set()
         for root in world.roots.values():
             record = records.get(root.id)
@@ -1114,7 +1114,7 @@ class SessionSimulation(Simulation):
         head = self.world.head
         assert head is not None
         self._settle(3.0)
-        head.book.close()
+        head.registry.close()
         self._until(lambda: not self.world.roots, faults=False)
         self._settle(1.0)
         world = self.world

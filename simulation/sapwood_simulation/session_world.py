@@ -1,8 +1,9 @@
 """Heads, their store, and roots of sessions without processes: for simulations of sessions.
 
-The head's book of sessions, its office of credentials, and the life and the server of each root are
-the production code. Processes, files and the store's disk are simulated. A head can be killed at
-each of its steps: before or behind a write to its store, or something that it does to a root.
+The head's registry of sessions, its issuer of credentials, and the life and the server of each
+root are the production code. Processes, files and the store's disk are simulated. A head can be
+killed at each of its steps: before or behind a write to its store, or something that it does to a
+root.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat
 from sapwood.environment.settings import DisconnectPolicy, IdlePolicy, PolicySettings, RestartPolicy
 from sapwood.head import calls
-from sapwood.head.gate import merge_secret_for, secret_for
-from sapwood.head.office import CredentialOffice
-from sapwood.head.session_book import RootPlan, RootReady, SessionBook
+from sapwood.head.authorizer import merge_secret_for, secret_for
+from sapwood.head.credential_issuer import CredentialIssuer
 from sapwood.head.session_notices import SessionNotice
+from sapwood.head.session_registry import RootPlan, RootReady, SessionRegistry
 from sapwood.nodes.note_event import note_nothing
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
@@ -384,7 +385,7 @@ class RootOfSession:
 
     def _take_list(self, head: SimulatedHead) -> None:
         if head.alive:
-            self.denials.take(head.office.whole_list())
+            self.denials.take(head.credentials.whole_list())
 
     def denied(self, update: DenialUpdate) -> None:
         """Hear from the head that credentials were revoked."""
@@ -400,7 +401,7 @@ class RootOfSession:
         if number < self._last_report:
             return  # a later one, which says more, has arrived already: they do not overtake
         self._last_report = number
-        if head.alive and head.do(head.book.report, report) is False:
+        if head.alive and head.do(head.registry.report, report) is False:
             self.soon(CALL, self.life.end, "its head has it as ended")
 
     # --- it ends -------------------------------------------------------------------------------
@@ -539,7 +540,7 @@ class SimulatedHead:
         self.alive = True
         self.left = 0
         store = HeadStoreHandle(world.kept, self.point)
-        self.book = SessionBook(
+        self.registry = SessionRegistry(
             lambda: store,
             "simulated",
             "here",
@@ -548,7 +549,7 @@ class SimulatedHead:
             note_nothing,
             world.loop.time,
         )
-        self.office = CredentialOffice(
+        self.credentials = CredentialIssuer(
             lambda: store, "simulated", PIN, generation, clock=world.loop.time
         )
 
@@ -587,15 +588,15 @@ class SimulatedHead:
     def credential(self, session: str, names: Sequence[str], seconds: float) -> tuple[str, str]:
         """Return a credential for attaching to a session or merging it, and the credential's id."""
         wanted = calls.IssueCredential(rights=list(names), lifetime=seconds)
-        facts = self.office.issue(wanted, ALL_RIGHTS, [], 1e9).facts
+        facts = self.credentials.issue(wanted, ALL_RIGHTS, [], 1e9).facts
         rights = Rights(names=frozenset(names), not_after=facts.not_after, ids=(facts.id,))
-        record = self.book.find(session)
+        record = self.registry.find(session)
         made = merge_secret_for if "merge" in names else secret_for
-        return made(rights, self.book.secret_of(record), record.id), facts.id
+        return made(rights, self.registry.secret_of(record), record.id), facts.id
 
     def revoke(self, one: str) -> None:
         """Refuse a credential from now on; all roots hear of it."""
-        update, _ = self.office.revoke(one)
+        update, _ = self.credentials.revoke(one)
         for root in list(self.world.roots.values()):
             if root._head is self:  # noqa: SLF001 - its connection is the head's, too
                 root.soon(CALL, root.denied, update)
@@ -652,7 +653,7 @@ class SessionWorld:
         self.heads += 1
         head = self.head = SimulatedHead(self, self.heads)
         head.kill_after(kill_after)
-        head.do(head.book.start)
+        head.do(head.registry.start)
 
     def head_ended(self, head: SimulatedHead) -> None:
         """The process of a head has ended."""

@@ -12,7 +12,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.messages import StreamSpec
 from sapwood.core.errors import SecurityError
 from sapwood.core.topology import ROOT, Tree, flat, kary
-from sapwood.head.office import DenialFeed
+from sapwood.head.credential_issuer import DenialFeed
 from sapwood.nodes import messages
 from sapwood.security.capabilities import Issuer, new_challenge, verify
 from sapwood.security.denials import Denials, DenialUpdate

@@ -12,7 +12,7 @@ import pytest
 from sapwood.core.clock import VirtualClock
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
-from sapwood.head.session_book import SessionBook
+from sapwood.head.session_registry import SessionRegistry
 from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
 from sapwood.session.session_life import SessionState
 from sapwood.session_server import keeping, rights
@@ -97,10 +97,10 @@ class Steps:
         return self.world.head
 
     def _create(self) -> None:
-        self._head().book.create(calls.CreateSession(name="night", on="local"))
+        self._head().registry.create(calls.CreateSession(name="night", on="local"))
 
     def _delete(self) -> None:
-        self._head().book.end("night")
+        self._head().registry.end("night")
 
     def run(self, seconds: float) -> None:
         end = self.loop.time() + seconds
@@ -112,7 +112,7 @@ class Steps:
     def check(self) -> str:
         """Check that the session is there or not, and return which."""
         world = self.world
-        records = {one.id: one for one in self._head().book.records()}
+        records = {one.id: one for one in self._head().registry.records()}
         kept = {one.id: one for one in world.records()}
         assert kept == records, "stored and known sessions differ"
         living = {root.id for root in world.roots.values()}
@@ -243,14 +243,14 @@ def at_any_step() -> None:
 def test_a_session_that_is_not_ended_by_the_next_head_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    go_on = SessionBook._go_on
+    go_on = SessionRegistry._go_on
 
-    def lazy(self: SessionBook, *args: Any) -> None:
+    def lazy(self: SessionRegistry, *args: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(self, "_end", lambda *_: None)
             go_on(self, *args)
 
-    monkeypatch.setattr(SessionBook, "_go_on", lazy)
+    monkeypatch.setattr(SessionRegistry, "_go_on", lazy)
     with pytest.raises(AssertionError, match="it is between"):
         at_any_step()
 
@@ -258,14 +258,14 @@ def test_a_session_that_is_not_ended_by_the_next_head_is_found(
 def test_a_session_that_is_written_down_after_its_root_began_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    create = SessionBook.create
+    create = SessionRegistry.create
 
-    def early(self: SessionBook, wanted: calls.CreateSession) -> Any:
+    def early(self: SessionRegistry, wanted: calls.CreateSession) -> Any:
         record = calls.SessionRecord(id="0", name="night", state="starting", on="local", created=0)
         self.processes.begin(self._plan(record, wanted))
         return create(self, wanted)
 
-    monkeypatch.setattr(SessionBook, "create", early)
+    monkeypatch.setattr(SessionRegistry, "create", early)
     with pytest.raises(AssertionError, match="unknown session server"):
         at_any_step()
 

@@ -85,7 +85,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything ``sapwood top --json`` prints; fields are only ever added."""
 
     overview: Overview
-    nodes: list[calls.NodeGlance]
+    nodes: list[calls.NodeSnapshot]
     sessions: list[calls.SessionRecord]
     runs: list[RunAndProgress]
 
@@ -100,15 +100,15 @@ def settled(head: HeadAccess) -> Snapshot:
 
 
 def look(head: HeadAccess) -> Snapshot:
-    """Ask the head of a cluster how it is."""
+    """Return a snapshot of a cluster."""
     client = head.client
     facts = client.call_within(CALL_TIMEOUT, WholeCluster.facts)
-    glance = client.call_within(CALL_TIMEOUT, Nodes.glance)
+    seen = client.call_within(CALL_TIMEOUT, Nodes.snapshot)
     sessions = client.call_within(CALL_TIMEOUT, Sessions.every)
     runs = with_progress(client.call_within(CALL_TIMEOUT, Runs.every))
     return Snapshot(
-        overview=overview(facts, glance, sessions, runs),
-        nodes=glance.nodes,
+        overview=overview(facts, seen, sessions, runs),
+        nodes=seen.nodes,
         sessions=sorted(sessions, key=lambda one: -one.created),
         runs=sorted(runs, key=lambda one: -one.record.created),
     )
@@ -239,7 +239,7 @@ def _connected(title: str, programs: Sequence[calls.ConnectedUser], now: float) 
     return table(title, columns, rows)
 
 
-def _nodes(nodes: Sequence[calls.NodeGlance], room: int) -> list[RenderableType]:
+def _nodes(nodes: Sequence[calls.NodeSnapshot], room: int) -> list[RenderableType]:
     """Return a table of those that are not ready, then the busiest; and how many more there are."""
     if not nodes:
         said = "No nodes yet: `sapwood token create` prints a line with which one joins."
@@ -265,15 +265,15 @@ def _nodes(nodes: Sequence[calls.NodeGlance], room: int) -> list[RenderableType]
     return parts
 
 
-def _share(node: calls.NodeGlance) -> float:
+def _share(node: calls.NodeSnapshot) -> float:
     return (node.load or 0.0) / (node.cores or 1)
 
 
-def _bar(node: calls.NodeGlance) -> str:
+def _bar(node: calls.NodeSnapshot) -> str:
     """Return a bar of the load, as a share of the cores.
 
     Example:
-        >>> _bar(calls.NodeGlance(host=1, name="n1", state="ready", load=4.0, cores=8))
+        >>> _bar(calls.NodeSnapshot(host=1, name="n1", state="ready", load=4.0, cores=8))
         '██████······'
     """
     if node.load is None or not node.cores:

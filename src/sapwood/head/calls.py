@@ -306,7 +306,7 @@ class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):
     joined: list[JoinedOf] = []
 
 
-class NodeGlance(msgspec.Struct, frozen=True, kw_only=True):
+class NodeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is in short, with what it said last of what runs there.
 
     Attributes:
@@ -415,7 +415,7 @@ class ConnectedUser(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[ConnectedRun] = []
 
 
-class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is in short.
 
     Attributes:
@@ -429,7 +429,7 @@ class ClusterGlance(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     time: float
-    nodes: list[NodeGlance]
+    nodes: list[NodeSnapshot]
     refusals: list[RefusedMachine] = []
     trouble: list[str] = []
     ready_seconds: float | None = None

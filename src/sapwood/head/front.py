@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from sapwood.head.authorizer import Authorizer
 from sapwood.head.components import FrontEndService
 from sapwood.head.folder import remove_info
-from sapwood.head.gate import Gate
 from sapwood.head.service import ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
 from sapwood.head.web import HttpListen, HttpService
@@ -27,7 +27,7 @@ class HeadFront:
         name: What the user calls the cluster.
         folder: Folder of the head.
         control: The tree of nodes, whose port the head shares.
-        gate: The authorizer of calls.
+        authorizer: The authorizer of calls.
         serves: Returns whether calls are answered.
         http: Where the HTTP server listens besides the head's port.
 
@@ -44,14 +44,14 @@ class HeadFront:
         name: str,
         folder: Path,
         control: ControlTree,
-        gate: Gate,
+        authorizer: Authorizer,
         serves: Callable[[], bool],
         http: HttpListen,
     ) -> None:
         self._folder = folder
         self.thread = LoopThread("sapwood-service")
         self.pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
-        self.server = ServiceServer(self.thread, gate, serves, self.pool)
+        self.server = ServiceServer(self.thread, authorizer, serves, self.pool)
         self.socket = FrontEndService(folder, control.cluster, self.server, self.thread)
         self.http = HttpService(name, folder, control, self.thread, http)
         self._tls = ServiceTlsPort(control, self.thread)

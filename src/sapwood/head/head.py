@@ -23,6 +23,7 @@ from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings, Settings
 from sapwood.environment.supervisor import Supervisor
 from sapwood.head import calls
+from sapwood.head.authorizer import Authorizer
 from sapwood.head.components import (
     REFUSALS,
     HeadAnnouncer,
@@ -30,15 +31,14 @@ from sapwood.head.components import (
     HeadStore,
     NodeTree,
 )
+from sapwood.head.credential_issuer import CredentialIssuer, DenialFeed
 from sapwood.head.front import HeadFront
-from sapwood.head.gate import Gate
 from sapwood.head.kept_cluster import KeptCluster
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import MAX_FOUND, EventQuery, Ledger, nodes_there
 from sapwood.head.node_changes import LostNodes, NodeChanges, NodeNews
 from sapwood.head.node_sessions import NodeSessions
 from sapwood.head.node_table import NodeTable
-from sapwood.head.office import CredentialOffice, DenialFeed
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.credentials import IssuedCredentials
@@ -87,10 +87,10 @@ class Head:
         ended: Set when it is to end.
         ledger: What happened.
         policy: Its automatic actions.
-        office: Its credentials.
+        credentials: The issuer of its credentials.
         control: The tree of nodes.
         front: The ways to the head.
-        gate: The authorizer of calls.
+        authorizer: The authorizer of calls.
         nodes: The nodes as clients see them.
         on_nodes: The sessions that have processes on nodes.
         commands: The commands of clients on nodes.
@@ -133,7 +133,7 @@ class Head:
             )
             self.policy = Policy(lambda: self._store.opened, configuration, note)
             with kept.reading("credentials"):
-                self.office = CredentialOffice(
+                self.credentials = CredentialIssuer(
                     lambda: self._store.opened,
                     kept.authority.cluster,
                     kept.authority.pin,
@@ -160,16 +160,16 @@ class Head:
         def shared() -> bool:
             return self.policy.current.limits.head_machine == "shared"
 
-        self.gate = Gate(
+        self.authorizer = Authorizer(
             kept.authority.cluster,
             kept.authority.certificate,
-            self.office.issuer,
-            self.office.denials,
+            self.credentials.issuer,
+            self.credentials.denials,
             note,
             shared=shared,
         )
         front = self.front = HeadFront(
-            name, folder, self.control, self.gate, self._leads, http or HttpListen()
+            name, folder, self.control, self.authorizer, self._leads, http or HttpListen()
         )
         self._announcer = HeadAnnouncer(name, self.control) if announce else None
         self.sessions = HeadSessions(
@@ -209,13 +209,13 @@ class Head:
             name,
             self.control,
             leadership,
-            self.office.issuer,
+            self.credentials.issuer,
             front.http.urls,
             front.server,
             front.thread,
             self.ended,
         )
-        feed = DenialFeed(self.control.ask, self.office.whole_list)
+        feed = DenialFeed(self.control.ask, self.credentials.whole_list)
         self._changes = NodeChanges(
             self.nodes,
             self.control,
@@ -239,7 +239,7 @@ class Head:
         """
         front = self.front
         credentials = IssuedCredentials(
-            self.office,
+            self.credentials,
             self.policy,
             front.server,
             feed,
@@ -248,10 +248,10 @@ class Head:
         )
         sessions = Sessions(
             self.sessions,
-            self.gate,
+            self.authorizer,
             self.control,
             self.policy,
-            self.office.denials,
+            self.credentials.denials,
             self.nodes.records,
             self.on_nodes.hosts_of,
             self.ledger,
@@ -265,7 +265,7 @@ class Head:
             Nodes(
                 self.nodes,
                 self.control,
-                self.gate,
+                self.authorizer,
                 self.removals,
                 self._components,
                 self.on_nodes,
@@ -273,13 +273,18 @@ class Head:
                 sessions,
             ),
             Orders(
-                self.control, self.gate, self.nodes, self.on_nodes, self.commands, self.sessions
+                self.control,
+                self.authorizer,
+                self.nodes,
+                self.on_nodes,
+                self.commands,
+                self.sessions,
             ),
-            Links(self.control, self.gate, self._kept.generation),
+            Links(self.control, self.authorizer, self._kept.generation),
             Runs(
                 self.runs,
                 self.sessions,
-                self.gate,
+                self.authorizer,
                 self.ledger,
                 self.on_nodes.callers_of,
                 self.on_nodes.names,

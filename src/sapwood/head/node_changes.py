@@ -10,10 +10,10 @@ from typing import Final
 
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.head.calls import NODES_CHANGED, NodesChanged
+from sapwood.head.credential_issuer import DenialFeed
 from sapwood.head.leadership import Leadership
 from sapwood.head.ledger import Ledger
 from sapwood.head.node_table import NodeTable
-from sapwood.head.office import DenialFeed
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.policy import Policy
 from sapwood.head.remote_commands import RemoteCommands

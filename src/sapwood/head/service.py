@@ -19,8 +19,8 @@ from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError, Securi
 from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.logs import logger
+from sapwood.head.authorizer import Authorizer
 from sapwood.head.calls import CUT_OFF, GREET, PRESENT
-from sapwood.head.gate import Gate
 from sapwood.head.protocol.call import CALLER, WRONG, HeadCall, HeadPart
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import (
@@ -60,7 +60,7 @@ class ServiceServer:
 
     Args:
         thread: Its loop watches the connections.
-        gate: Says who may call what; without one, only front ends at a Unix socket may.
+        authorizer: Says who may call what; without one, only front ends at a Unix socket may.
         serves: Whether calls are answered; otherwise peers are disconnected.
         pool: Runs slow calls.
     """
@@ -68,7 +68,7 @@ class ServiceServer:
     def __init__(
         self,
         thread: LoopThread,
-        gate: Gate | None = None,
+        authorizer: Authorizer | None = None,
         serves: Callable[[], bool] = lambda: True,
         pool: Executor | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class ServiceServer:
         self._last: dict[tuple[int, str], Future[Any]] = {}
         self._serves = serves
         self._thread = thread
-        self._gate = gate
+        self._authorizer = authorizer
         self._callers: dict[int, ServiceCaller] = {}
         self._numbers = itertools.count(1)
 
@@ -135,8 +135,8 @@ class ServiceServer:
         _log.warning("front end cut off", number=caller.number, reason=reason)
         if self._callers.pop(caller.number, None) is None:
             return
-        if caller.rights is not None and self._gate is not None:
-            self._gate.note_cut_off(caller, caller.rights, reason)
+        if caller.rights is not None and self._authorizer is not None:
+            self._authorizer.note_cut_off(caller, caller.rights, reason)
         caller.rights = None
         self._notify(caller, Notice(CUT_OFF, reason))
         caller.gone()
@@ -190,13 +190,13 @@ class ServiceServer:
         for caller in self.callers:
             caller.connection.close()
 
-    def _admit(self, caller: ServiceCaller, call: ServiceCall, gate: Gate) -> None:
+    def _admit(self, caller: ServiceCaller, call: ServiceCall, authorizer: Authorizer) -> None:
         """Ask the peer for a credential."""
         if call.name == GREET:
-            self._reply(caller, call.number, gate.greet(caller))
+            self._reply(caller, call.number, authorizer.greet(caller))
             return
         try:
-            rights = gate.admit(caller, typed.unpacker(Shown)(memoryview(call.value)))
+            rights = authorizer.admit(caller, typed.unpacker(Shown)(memoryview(call.value)))
         except (SecurityError, *WRONG) as error:
             problem = error if isinstance(error, SecurityError) else ProtocolError(str(error))
             self._reply(caller, call.number, error=problem)
@@ -207,19 +207,19 @@ class ServiceServer:
             self._refuse(caller)
             return
         caller.reader.max_header = MAX_MESSAGE
-        self._look_at_end(caller, rights, gate)
-        self._reply(caller, call.number, gate.facts_of(rights))
+        self._look_at_end(caller, rights, authorizer)
+        self._reply(caller, call.number, authorizer.facts_of(rights))
 
-    def _look_at_end(self, caller: ServiceCaller, rights: Rights, gate: Gate) -> None:
+    def _look_at_end(self, caller: ServiceCaller, rights: Rights, authorizer: Authorizer) -> None:
         """Cut a front end off when its credential ends."""
         if not caller.there or caller.rights is not rights:
             return
-        left = gate.seconds_left(rights)
+        left = authorizer.seconds_left(rights)
         if left <= 0:
             self._cut_off(caller, "its credential has expired")
         else:
             self._thread.loop.call_later(
-                min(left, LONGEST_TIMER), self._look_at_end, caller, rights, gate
+                min(left, LONGEST_TIMER), self._look_at_end, caller, rights, authorizer
             )
 
     def _serve(self, caller: ServiceCaller, call: ServiceCall) -> None:
@@ -228,8 +228,8 @@ class ServiceServer:
         if not self._serves():
             caller.connection.abort()
             return
-        if call.name in {GREET, PRESENT} and self._gate is not None:
-            self._admit(caller, call, self._gate)
+        if call.name in {GREET, PRESENT} and self._authorizer is not None:
+            self._admit(caller, call, self._authorizer)
             return
         part, declared = self._calls.get(call.name, (None, None))
         if part is None or declared is None:
@@ -260,8 +260,8 @@ class ServiceServer:
         self, caller: ServiceCaller, part: HeadPart, call: HeadCall[..., Any], value: msgspec.Raw
     ) -> Any:
         """Check a call and its right, and have its method answer; on the loop's thread."""
-        if self._gate is not None:
-            self._gate.require(caller, call)
+        if self._authorizer is not None:
+            self._authorizer.require(caller, call)
         else:
             _require_credential(caller)
         given = call.read_values(value)

@@ -27,8 +27,8 @@ from sapwood.environment import background
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
-from sapwood.head.session_book import RootPlan, RootReady, RootWatch, SessionBook
 from sapwood.head.session_notices import SessionNotice, notices, remove_notice
+from sapwood.head.session_registry import RootPlan, RootReady, RootWatch, SessionRegistry
 from sapwood.head.watched import KILL_TIMEOUT, WatchedProcess, started
 from sapwood.nodes.note_event import NoteEvent
 from sapwood.session.folder import PREFIX
@@ -224,7 +224,7 @@ class _WatchedRoot:
             self._over.set_result(None)
 
 
-class HeadSessions(SessionBook):
+class HeadSessions(SessionRegistry):
     """The sessions of a head.
 
     Args:

@@ -188,7 +188,7 @@ class ControlTree:
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
         self._settings = settings
-        self._gate = Semaphore(launcher.concurrency if launcher is not None else 1)
+        self._slots = Semaphore(launcher.concurrency if launcher is not None else 1)
         self._authority = authority or Authority.create(new_cluster_id())
         self._tokens = tokens or Tokens(self._authority.pin, time.time)
         self._generation = generation
@@ -623,7 +623,7 @@ class ControlTree:
         return DaemonStarter(
             self.launcher,
             self.hosts[host - 1],
-            self._gate,
+            self._slots,
             self._order,
             on_report,
             partial(self._note_trouble, host),

@@ -133,7 +133,7 @@ class DaemonStarter:
     Args:
         launcher: What reaches the machine.
         host: The machine, as users name it.
-        gate: Bounds how many machines are on their way at once.
+        slots: Bounds how many machines are on their way at once.
         order: Returns the configuration of the daemon of a place: ``order(rank, incarnation)``.
         on_report: Receives its state changes, on the loop of the control tree.
         on_trouble: Told why it is not there, on any thread; says whether to try again.
@@ -147,7 +147,7 @@ class DaemonStarter:
         self,
         launcher: Launcher,
         host: str,
-        gate: threading.Semaphore,
+        slots: threading.Semaphore,
         order: Callable[[int, int], DaemonOrder],
         on_report: Callable[[orders.Report], None],
         on_trouble: Callable[[NodeTrouble], bool],
@@ -161,7 +161,7 @@ class DaemonStarter:
         self._on_way = on_way
         self._launcher = launcher
         self._host = host
-        self._gate = gate
+        self._slots = slots
         self._order = order
         self._on_report = on_report
         self._on_trouble = on_trouble
@@ -249,7 +249,7 @@ class DaemonStarter:
         """Start a daemon, then wait for its end."""
         said = _Tail()
         try:
-            with self._gate:
+            with self._slots:
                 if self._closed.is_set():
                     return
                 command = shell_command(self._python, self._mark)

@@ -473,16 +473,16 @@ async def events(asked: ApiRequest) -> EventList:
 
 async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
     """Return all that metrics are made of; this asks a bounded number of nodes."""
-    head, glance, sessions, runs, events = await asyncio.gather(
+    head, snapshot, sessions, runs, events = await asyncio.gather(
         line.call(WholeCluster.facts),
-        line.call(Nodes.glance),
+        line.call(Nodes.snapshot),
         line.call(Sessions.every),
         line.call(Runs.every),
         line.call(Events.find, EventQuery(limit=1)),
     )
     return ClusterFigures(
         head=head,
-        glance=glance,
+        snapshot=snapshot,
         sessions=sessions,
         runs=runs,
         events=max((one.number for one in events.events), default=0),

@@ -98,7 +98,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         head: The head.
-        glance: Its nodes.
+        snapshot: Its nodes.
         sessions: Its sessions.
         runs: Its detached runs.
         events: Events that the ledger has numbered.
@@ -107,7 +107,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     head: HeadFacts
-    glance: calls.ClusterGlance
+    snapshot: calls.ClusterSnapshot
     sessions: Sequence[calls.SessionRecord] = ()
     runs: Sequence[calls.RunRecord] = ()
     events: int = 0
@@ -118,7 +118,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
 Series = tuple[str, str, str, list[tuple[Labels, float]]]
 """Name, kind, meaning and values of a metric."""
 
-_OF_NODE: Final[Sequence[tuple[str, str, str, Callable[[calls.NodeGlance], float | None]]]] = (
+_OF_NODE: Final[Sequence[tuple[str, str, str, Callable[[calls.NodeSnapshot], float | None]]]] = (
     ("up", "gauge", "Whether processes can begin on the node.", lambda one: one.state == "ready"),
     ("cores", "gauge", "Processes that may run at once on the node.", lambda one: one.cores),
     ("load1", "gauge", "Processes that run or want to, over a minute.", lambda one: one.load),
@@ -155,7 +155,7 @@ _OF_NODE: Final[Sequence[tuple[str, str, str, Callable[[calls.NodeGlance], float
 
 def series(figures: ClusterFigures) -> list[Series]:
     """Return the metrics of a cluster."""
-    head, nodes = figures.head, figures.glance.nodes
+    head, nodes = figures.head, figures.snapshot.nodes
     info = (("cluster", head.cluster), ("name", head.name), ("version", head.version))
     found: list[Series] = [
         _one("build_info", "gauge", "The cluster and the version of its head.", 1, info),
@@ -167,7 +167,7 @@ def series(figures: ClusterFigures) -> list[Series]:
             "head_components_in_trouble",
             "gauge",
             "Components of the head that do not do what they are for.",
-            len(figures.glance.trouble),
+            len(figures.snapshot.trouble),
         ),
         _counted("nodes", "Nodes by state.", (one.state for one in nodes), NODE_STATES),
         _one(
@@ -196,7 +196,7 @@ def series(figures: ClusterFigures) -> list[Series]:
             (one.state for one in figures.runs),
             RUN_STATES,
         ),
-        *_of_agents(figures.glance.work),
+        *_of_agents(figures.snapshot.work),
         _one("ledger_events_total", "counter", "Events of the ledger.", figures.events),
         _one(
             "ledger_lost_events_total",

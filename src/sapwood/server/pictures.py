@@ -25,9 +25,9 @@ from sapwood.views.live import (
     Live,
     Message,
     first_of,
-    glance_of,
     overview_of,
     run_of,
+    snapshot_of,
     trees_of,
 )
 from sapwood.views.overview import Overview
@@ -61,11 +61,11 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
     """One node.
 
     Attributes:
-        glance: How it is in short.
+        snapshot: How it is in short.
         status: What exactly runs there, asked now.
     """
 
-    glance: calls.NodeGlance
+    snapshot: calls.NodeSnapshot
     status: calls.NodeStatus | None = None
 
 
@@ -73,11 +73,11 @@ class TreePicture(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of a cluster, and the trees of its sessions.
 
     Attributes:
-        glance: The nodes in short.
+        snapshot: The nodes in short.
         trees: The places of each active session, the newest session first.
     """
 
-    glance: calls.ClusterGlance
+    snapshot: calls.ClusterSnapshot
     trees: list[calls.SessionTree]
 
 
@@ -125,15 +125,15 @@ class Pictures:
             ),
             Endpoint(
                 method="GET",
-                path=f"{prefix}/glance",
-                handler=self._glance,
+                path=f"{prefix}/snapshot",
+                handler=self._snapshot,
                 about="The nodes in short, from their last reports, without waiting.",
-                answer=calls.ClusterGlance,
+                answer=calls.ClusterSnapshot,
                 right="observe",
             ),
             Endpoint(
                 method="GET",
-                path=f"{prefix}/glance/{{node}}",
+                path=f"{prefix}/snapshot/{{node}}",
                 handler=self._node,
                 about="One node in short, and what exactly runs there.",
                 answer=NodePicture,
@@ -196,27 +196,27 @@ class Pictures:
         _must_observe(asked.line)
         return await overview_of(self._ask)
 
-    async def _glance(self, asked: ApiRequest) -> calls.ClusterGlance:
+    async def _snapshot(self, asked: ApiRequest) -> calls.ClusterSnapshot:
         """Return the nodes in short."""
         _must_observe(asked.line)
-        return await glance_of(self._ask)
+        return await snapshot_of(self._ask)
 
     async def _node(self, asked: ApiRequest) -> NodePicture:
         """Return one node."""
         _must_observe(asked.line)
         name = asked.path["node"]
-        glance = await glance_of(self._ask)
-        found = next((one for one in glance.nodes if one.name == name), None)
+        snapshot = await snapshot_of(self._ask)
+        found = next((one for one in snapshot.nodes if one.name == name), None)
         if found is None:
             raise HttpError(404, "there is no such node", where=name[:100])
         said = await self._ask(Nodes.status, [found.host])
-        return NodePicture(glance=found, status=said.nodes[0] if said.nodes else None)
+        return NodePicture(snapshot=found, status=said.nodes[0] if said.nodes else None)
 
     async def _tree(self, asked: ApiRequest) -> TreePicture:
         """Return nodes and trees."""
         _must_observe(asked.line)
         trees = await trees_of(self._ask)
-        return TreePicture(glance=await glance_of(self._ask), trees=trees.changed)
+        return TreePicture(snapshot=await snapshot_of(self._ask), trees=trees.changed)
 
     async def _session(self, asked: ApiRequest) -> calls.SessionTree:
         """Return one tree."""

@@ -34,8 +34,8 @@ from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.parts.policy import PolicyRow
 from sapwood.head.process_events import event_of
-from sapwood.head.session_book import RootPlan, RootReady
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
+from sapwood.head.session_registry import RootPlan, RootReady
 from sapwood.head.watched import started
 from sapwood.head_client.access import HeadAccess
 from sapwood.head_client.connection import ServiceClient

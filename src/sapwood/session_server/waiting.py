@@ -10,8 +10,8 @@ from typing import Final
 
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
-from sapwood.head.session_book import RootPlan
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
+from sapwood.head.session_registry import RootPlan
 from sapwood.head.watched import started
 from sapwood.security.denials import Denials
 from sapwood.session.session_life import SessionState

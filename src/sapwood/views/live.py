@@ -102,19 +102,19 @@ class NodesFeed:
 
     def __init__(self, ask: AskHead) -> None:
         self._ask = ask
-        self._known: dict[int, calls.NodeGlance] = {}
+        self._known: dict[int, calls.NodeSnapshot] = {}
         self._time = 0.0
 
     async def look(self) -> list[Message]:
         """Look at all nodes."""
-        glance = await glance_of(self._ask)
-        changed = [one for one in glance.nodes if self._known.get(one.host) != one]
-        there = {one.host: one for one in glance.nodes}
+        snapshot = await snapshot_of(self._ask)
+        changed = [one for one in snapshot.nodes if self._known.get(one.host) != one]
+        there = {one.host: one for one in snapshot.nodes}
         gone = [host for host in self._known if host not in there]
-        first, self._known, self._time = not self._time, there, glance.time
+        first, self._known, self._time = not self._time, there, snapshot.time
         if not (changed or gone or first):
             return []
-        return [_message("nodes", {"time": glance.time, "nodes": changed, "gone": gone})]
+        return [_message("nodes", {"time": snapshot.time, "nodes": changed, "gone": gone})]
 
     def whole(self) -> list[Message]:
         """Return all nodes."""
@@ -394,9 +394,9 @@ class _Followed:
 # --- what is looked at ----------------------------------------------------------------------------
 
 
-async def glance_of(ask: AskHead) -> calls.ClusterGlance:
+async def snapshot_of(ask: AskHead) -> calls.ClusterSnapshot:
     """Return how the nodes of a head are in short."""
-    return await ask(Nodes.glance)
+    return await ask(Nodes.snapshot)
 
 
 async def sessions_of(ask: AskHead) -> list[calls.SessionRecord]:
@@ -459,16 +459,16 @@ async def overview_of(ask: AskHead) -> Overview:
     return (await _looked_at(ask))[0]
 
 
-async def _looked_at(ask: AskHead) -> tuple[Overview, HeadFacts, calls.ClusterGlance]:
+async def _looked_at(ask: AskHead) -> tuple[Overview, HeadFacts, calls.ClusterSnapshot]:
     facts = await ask(WholeCluster.facts)
-    glance = await glance_of(ask)
-    return overview(facts, glance, await sessions_of(ask), await runs_of(ask)), facts, glance
+    snapshot = await snapshot_of(ask)
+    return overview(facts, snapshot, await sessions_of(ask), await runs_of(ask)), facts, snapshot
 
 
 async def first_of(ask: AskHead) -> dict[str, Any]:
     """Return what pages show first: a message of each kind that a head answers at once."""
-    found, facts, glance = await _looked_at(ask)
-    nodes = {"time": glance.time, "nodes": glance.nodes, "gone": [], "whole": True}
+    found, facts, snapshot = await _looked_at(ask)
+    nodes = {"time": snapshot.time, "nodes": snapshot.nodes, "gone": [], "whole": True}
     cluster = {"name": facts.name, "version": facts.version}
     return {"cluster": cluster, "overview": found, "nodes": nodes}
 
@@ -497,8 +497,8 @@ class _NodeLook:
         self._status: calls.NodeStatus | None = None
 
     async def look(self) -> list[Message]:
-        glance = await glance_of(self._ask)
-        found = next((one for one in glance.nodes if one.name == self._name), None)
+        snapshot = await snapshot_of(self._ask)
+        found = next((one for one in snapshot.nodes if one.name == self._name), None)
         if found is None:
             raise ConfigurationError(f"node {shown(self._name)} does not exist")
         if self._looks % STATUS_EVERY == 0:
@@ -506,7 +506,7 @@ class _NodeLook:
                 nodes = (await self._ask(Nodes.status, [found.host])).nodes
                 self._status = next((n for n in nodes if n.record.host == found.host), None)
         self._looks += 1
-        about = {"time": glance.time, "glance": found, "status": self._status}
+        about = {"time": snapshot.time, "snapshot": found, "status": self._status}
         return [_message("node", about)]
 
 

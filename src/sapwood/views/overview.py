@@ -108,63 +108,63 @@ class RunAndProgress(msgspec.Struct, frozen=True):
 
 def overview(
     head: HeadFacts,
-    glance: calls.ClusterGlance,
+    snapshot: calls.ClusterSnapshot,
     sessions: Sequence[calls.SessionRecord],
     runs: Sequence[RunAndProgress],
 ) -> Overview:
     """Return how a cluster is."""
-    alerts = sorted(_alerts(glance, sessions, runs), key=lambda one: one.level != Level.BAD)
+    alerts = sorted(_alerts(snapshot, sessions, runs), key=lambda one: one.level != Level.BAD)
     if len(alerts) > MAX_ALERTS:
         more = Alert(level=Level.POOR, text=f"{len(alerts) - MAX_ALERTS} more things are wrong")
         alerts = [*alerts[:MAX_ALERTS], more]
     live = [one for one in sessions if not SessionState(one.state).is_over]
-    others = ["running" for one in glance.connected for _ in one.runs]
-    reached = [one for one in glance.nodes if one.state not in UNREACHED]
+    others = ["running" for one in snapshot.connected for _ in one.runs]
+    reached = [one for one in snapshot.nodes if one.state not in UNREACHED]
     going = [one.progress for one in runs if one.record.state == "running" and one.progress]
     return Overview(
-        time=glance.time,
+        time=snapshot.time,
         name=head.name,
         version=head.version,
         started=head.started,
         health=str(alerts[0].level) if alerts else "good",
-        sentence=_sentence(alerts, glance),
+        sentence=_sentence(alerts, snapshot),
         alerts=alerts,
-        nodes=dict(Counter(one.state for one in glance.nodes)),
+        nodes=dict(Counter(one.state for one in snapshot.nodes)),
         cores=sum(one.cores for one in reached),
         load=round(math.fsum(one.load or 0.0 for one in reached), 2),
         free_memory=sum(one.free_memory for one in reached),
         sessions=dict(Counter(one.state for one in live)),
         agents=sum(one.report.agents for one in live if one.report)
-        + sum(one.agents or 0 for one in glance.connected),
+        + sum(one.agents or 0 for one in snapshot.connected),
         runs=dict(Counter([*(one.record.state for one in runs), *others])),
         items_per_second=math.fsum(one.items_per_second for one in going),
-        connected=glance.connected,
+        connected=snapshot.connected,
     )
 
 
-def _sentence(alerts: Sequence[Alert], glance: calls.ClusterGlance) -> str:
+def _sentence(alerts: Sequence[Alert], snapshot: calls.ClusterSnapshot) -> str:
     if alerts:
         bad = sum(one.level == Level.BAD for one in alerts)
         if not bad:
             return "Everything works, but something may go wrong."
         return "One thing is wrong." if bad == 1 else f"{bad} things are wrong."
-    count = len(glance.nodes)
+    count = len(snapshot.nodes)
     if not count:
         return "The head works. No nodes have joined yet."
     return f"Everything works: {count} node{'s are' if count > 1 else ' is'} ready."
 
 
 def _alerts(
-    glance: calls.ClusterGlance,
+    snapshot: calls.ClusterSnapshot,
     sessions: Sequence[calls.SessionRecord],
     runs: Sequence[RunAndProgress],
 ) -> Iterable[Alert]:
-    yield from (Alert(level=Level.BAD, text=f"head: {one}") for one in glance.trouble)
-    yield from _of_nodes(glance.nodes, glance.time)
+    yield from (Alert(level=Level.BAD, text=f"head: {one}") for one in snapshot.trouble)
+    yield from _of_nodes(snapshot.nodes, snapshot.time)
     for session in sessions:
         report = session.report
         failed = session.state == SessionState.FAILED.value
-        if failed and report and report.since > glance.time - RECENT:
+        if failed and report and report.since > snapshot.time - RECENT:
             text = f"the session {session.name} has failed"
             why = f": {session.reason}" if session.reason else ""
             yield Alert(level=Level.BAD, text=text + why, page=f"sessions/{session.id}")
@@ -177,20 +177,20 @@ def _alerts(
             )
     for run in runs:
         record = run.record
-        if record.state == "failed" and record.ended > glance.time - RECENT:
-            at = moment_shown(record.ended, glance.time)
+        if record.state == "failed" and record.ended > snapshot.time - RECENT:
+            at = moment_shown(record.ended, snapshot.time)
             text = f"the run {record.id} of {record.program} failed at {at}"
             why = f": {run.error}" if run.error else ""
             yield Alert(level=Level.BAD, text=text + why, page=f"runs/{record.id}")
-    for refusal in glance.refusals:
-        if glance.time - refusal.time < RECENT:
-            text = of_refusal(refusal, glance.time)
+    for refusal in snapshot.refusals:
+        if snapshot.time - refusal.time < RECENT:
+            text = of_refusal(refusal, snapshot.time)
             yield Alert(level=Level.POOR, text=text, page="events")
 
 
-def _of_nodes(nodes: Sequence[calls.NodeGlance], now: float) -> Iterable[Alert]:
+def _of_nodes(nodes: Sequence[calls.NodeSnapshot], now: float) -> Iterable[Alert]:
     """Return what is wrong with nodes; those with the same cause share a sentence."""
-    found: dict[tuple[Level, str, str], list[calls.NodeGlance]] = {}
+    found: dict[tuple[Level, str, str], list[calls.NodeSnapshot]] = {}
     for node in nodes:
         for level, state, reason in _of_node(node, now):
             found.setdefault((level, state, reason), []).append(node)
@@ -201,7 +201,7 @@ def _of_nodes(nodes: Sequence[calls.NodeGlance], now: float) -> Iterable[Alert]:
         yield Alert(level=level, text=of_node(names, state, since, reason, now), page=page)
 
 
-def _of_node(node: calls.NodeGlance, now: float) -> Iterable[tuple[Level, str, str]]:
+def _of_node(node: calls.NodeSnapshot, now: float) -> Iterable[tuple[Level, str, str]]:
     if node.state in {"lost", "disconnected"}:
         yield Level.BAD, node.state, node.reason
         return  # the rest follows from that, or is old

@@ -41,7 +41,7 @@ CHOSEN = {
     "data/checks.py": {"PROGRAM"},
     "data/row_reader.py": {"PROGRAM"},
     "head/components.py": {"NODE"},
-    "head/gate.py": {"COMMAND"},
+    "head/authorizer.py": {"COMMAND"},
     "head_client/remote.py": {"NAME"},
     "nodes/stage.py": {"COMMAND"},
     "nodes/stage_store.py": {"NAME"},

@@ -117,7 +117,7 @@ class UpHead:
 
     def issue(self, *rights: str, **more: Any) -> Capability:
         wanted = calls.IssueCredential(rights=list(rights), **more)
-        made = self.head.office.issue(wanted, ALL_RIGHTS, [], 1e9)
+        made = self.head.credentials.issue(wanted, ALL_RIGHTS, [], 1e9)
         return Capability.parse(made.text)
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     gate = tmp_path / "gate"
 
     def programs() -> list[calls.ConnectedUser]:
-        return up.head.part(Nodes).glance().connected
+        return up.head.part(Nodes).snapshot().connected
 
     file.touch(mode=0o600)
     file.write_text(up.issue(*rights, nodes="n[1-2]", subject="bob").text)
@@ -692,10 +692,10 @@ def test_who_runs_as_a_user_lets_nobody_run_as_another(up: UpHead) -> None:
     rights = Rights(names=frozenset(RIGHTS), user="ann", subject="ann", not_after=2e9)
     for user, expected in (("", "ann"), ("ann", "ann")):
         wanted = calls.IssueCredential(rights=["connect"], user=user, lifetime=60.0)
-        made = up.head.office.issue(wanted, rights, [], 1e9)
+        made = up.head.credentials.issue(wanted, rights, [], 1e9)
         assert made.facts.user == Capability.parse(made.text).claims.user == expected
     with pytest.raises(SecurityError, match="for processes of the user 'ann'"):
-        up.head.office.issue(
+        up.head.credentials.issue(
             calls.IssueCredential(rights=["connect"], user="root"), rights, [], 1e9
         )
 
@@ -760,7 +760,7 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
 def test_what_is_wrong_with_a_credential_is_said_and_noted(up: UpHead) -> None:
     cluster, pin = up.head.control.cluster, bytes.fromhex(up.head.control.pin)
     key, stranger = HolderKey.create(), HolderKey.create()
-    own = Issuer(up.head.office._issuer.key)
+    own = Issuer(up.head.credentials._issuer.key)
     good: dict[str, Any] = {"not_after": time.time() + 100, "authority": pin}
     bound = own.issue(cluster, ["connect"], holder=key.public, **good)
     for credential, cause in (
@@ -888,7 +888,7 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
         up.head.control.ask(1, messages.OPEN, messages.to_value(order)).result(PATIENCE)
     until(lambda: not up.head.commands.are_on(1))  # and what it had begun has ended
     assert up.events("credential.revoked")[-1].facts["by"] == "me"
-    assert next(one for one in up.head.office.list() if one.id == root.id).revoked
+    assert next(one for one in up.head.credentials.list() if one.id == root.id).revoked
 
 
 def test_a_block_that_the_head_never_saw_is_revoked_alone(up: UpHead) -> None:

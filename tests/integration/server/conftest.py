@@ -80,7 +80,7 @@ class WebHead:
     def issue(self, *rights: str, **more: Any) -> str:
         """Return the text of a new credential."""
         wanted = calls.IssueCredential(rights=list(rights), **more)
-        return self.head.office.issue(wanted, ALL_RIGHTS, [], 1e9).text
+        return self.head.credentials.issue(wanted, ALL_RIGHTS, [], 1e9).text
 
     def ticket(self) -> str:
         """Return a ticket, as `sapwood dashboard` gets one."""

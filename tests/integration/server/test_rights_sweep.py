@@ -24,10 +24,10 @@ MALFORMED = "after=-5&limit=-5&limit=x&since=nan&nodes=%1B&unknown=1&kinds=%00"
 @pytest.fixture
 def sessions(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebHead]:
     """A head that knows a session of each of two owners, which have no processes."""
-    book = web.head.sessions
+    registry = web.head.sessions
     for owner, number in IDS.items():
         creator = calls.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
-        book._records[number] = calls.SessionRecord(
+        registry._records[number] = calls.SessionRecord(
             id=number, name=owner, state="ready", on="head", created=1.0, creator=creator
         )
     nodes = [
@@ -41,11 +41,11 @@ def sessions(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebHead]
     monkeypatch.setattr(web.head.nodes, "records", lambda: nodes)
     monkeypatch.setattr(web.head.runs, "find", runs.__getitem__)
     monkeypatch.setattr(web.head.runs, "records", lambda: list(runs.values()))
-    deleted = book.records()[0]
-    monkeypatch.setattr(book, "end", lambda _: web.head.front.pool.submit(lambda: deleted))
+    deleted = registry.records()[0]
+    monkeypatch.setattr(registry, "end", lambda _: web.head.front.pool.submit(lambda: deleted))
     yield web
     for number in IDS.values():
-        del book._records[number]
+        del registry._records[number]
 
 
 def status_of(client: httpx.Client, one: Endpoint, part: str, query: str = "") -> int:

@@ -165,7 +165,7 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
 
     def requested(rights: tuple[str, ...], on: str, user: str = "") -> calls.SessionRecord:
         wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", user=user)
-        shown = Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 1e9).text)
+        shown = Capability.parse(head.credentials.issue(wanted, ALL_RIGHTS, [], 1e9).text)
         with closing(HeadAccess("default", shown)) as access:
             return access.client.call_within(
                 PATIENCE, Sessions.create, calls.CreateSession(name="hers", on=on)

@@ -97,7 +97,7 @@ def credential(head: Head, file: Path, rights: str, **more: Any) -> calls.Issued
     """Write a credential that the owner of a session gives to another user."""
     more = {"lifetime": 3600.0, **more}
     wanted = calls.IssueCredential(rights=rights.split(), **more)
-    made = head.office.issue(wanted, ALL_RIGHTS, [], 86_400.0)
+    made = head.credentials.issue(wanted, ALL_RIGHTS, [], 86_400.0)
     file.touch(mode=0o600)
     file.write_text(made.text)
     return made

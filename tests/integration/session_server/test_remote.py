@@ -155,7 +155,7 @@ def issued(head: Head, *rights: str) -> Capability:
     wanted = calls.IssueCredential(
         rights=["connect", "attach", *rights], session="far", lifetime=60.0
     )
-    return Capability.parse(head.office.issue(wanted, ALL_RIGHTS, [], 60.0).text)
+    return Capability.parse(head.credentials.issue(wanted, ALL_RIGHTS, [], 60.0).text)
 
 
 def test_a_credential_gives_no_more_of_a_session_than_it_says(

@@ -25,7 +25,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreFullError,
 )
-from sapwood.head import calls, session_book
+from sapwood.head import calls, session_registry
 from sapwood.head.head import Head
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.sessions import HeadSessions
@@ -380,7 +380,7 @@ def test_a_root_that_is_killed_while_the_disk_is_full_begins_again_later(
         refused.set()
         raise StoreFullError("no room")
 
-    monkeypatch.setattr(session_book, "STORE_RETRY", 0.01)
+    monkeypatch.setattr(session_registry, "STORE_RETRY", 0.01)
     with monkeypatch.context() as patch:
         patch.setattr(store, "put", full)
         os.kill(record.pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ NOW = 1_800_000_000.0
 
 def snapshot(nodes: int) -> Snapshot:
     found = [
-        calls.NodeGlance(
+        calls.NodeSnapshot(
             host=host,
             name=f"n{host}",
             state="lost" if host == 2 else "ready",
@@ -43,8 +43,10 @@ def snapshot(nodes: int) -> Snapshot:
         name="connection-4", user="ann", address="", since=NOW, nodes=["n3", "n1"], agents=6
     )
     connected.runs.append(calls.ConnectedRun("pi-1", NOW - 20))
-    glance = calls.ClusterGlance(time=NOW, nodes=found, connected=[connected] if found else [])
-    return Snapshot(overview=overview(head, glance, [], runs), nodes=found, sessions=[], runs=runs)
+    snapshot = calls.ClusterSnapshot(time=NOW, nodes=found, connected=[connected] if found else [])
+    return Snapshot(
+        overview=overview(head, snapshot, [], runs), nodes=found, sessions=[], runs=runs
+    )
 
 
 def lines(shown: Snapshot, room: int, width: int = 80) -> list[str]:

@@ -373,11 +373,11 @@ class Started:
         self.reports: list[orders.Report] = []
         self.ways: list[str] = []
         self.trouble: list[NodeTrouble] = []
-        self.gate = threading.Semaphore(1)
+        self.slots = threading.Semaphore(1)
         self.starter = DaemonStarter(
             launcher,
             "local1",
-            self.gate,
+            self.slots,
             lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", list(places)),
             self.reports.append,
             self.noted,
@@ -553,7 +553,7 @@ def test_why_a_machine_does_not_come_is_told(start: Start, before: str, reason: 
     assert reason in report.reason
     (trouble,) = one.trouble
     assert trouble.reason == report.reason
-    assert one.gate.acquire(timeout=PATIENCE), "others can start no more"
+    assert one.slots.acquire(timeout=PATIENCE), "others can start no more"
 
 
 def test_a_machine_without_python_is_told(start: Start) -> None:
@@ -617,7 +617,7 @@ def test_a_new_attempt_cuts_the_one_before(start: Start, tmp_path: Path) -> None
 
 def test_what_waits_for_its_turn_is_not_started_after_the_end(start: Start, tmp_path: Path) -> None:
     one = start(f"touch {tmp_path}/begun")
-    with one.gate:
+    with one.slots:
         one.spawn()
         one.starter.detach()
     one.starter.close()

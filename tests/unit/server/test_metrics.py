@@ -24,8 +24,8 @@ NAME = re.compile(r"sapwood_[a-z0-9_]+")
 
 
 def figures(nodes: int, **of_first: object) -> ClusterFigures:
-    glances = [
-        calls.NodeGlance(
+    snapshots = [
+        calls.NodeSnapshot(
             host=number,
             name=f"gpu-node-{number:04}.cluster",
             state="ready",
@@ -49,7 +49,7 @@ def figures(nodes: int, **of_first: object) -> ClusterFigures:
     )
     return ClusterFigures(
         head=head,
-        glance=calls.ClusterGlance(time=1.0, nodes=glances),
+        snapshot=calls.ClusterSnapshot(time=1.0, nodes=snapshots),
         runs=[calls.RunRecord(id="a", program="p", session="", state="done", created=1.0)],
         events=17,
         server=ServerFigures(requests={200: 5, 401: 1}, connections=2),
@@ -86,8 +86,8 @@ def test_says_what_agents_have_done() -> None:
         agents=64, busy=3, memory=2**30, calls=10, errors=1, seconds=4.5, bytes_in=5, bytes_out=6,
         buckets=[0, 2, 0, 6, 0, 0, 1],
     )  # fmt: skip
-    glance = msgspec.structs.replace(made.glance, work=work)
-    found = values(as_text(series(msgspec.structs.replace(made, glance=glance))))
+    snapshot = msgspec.structs.replace(made.snapshot, work=work)
+    found = values(as_text(series(msgspec.structs.replace(made, snapshot=snapshot))))
     assert found['sapwood_calls_total{result="ok"}'] == 9
     assert found['sapwood_calls_total{result="error"}'] == 1
     assert found['sapwood_call_bytes_total{direction="out"}'] == 6
@@ -120,9 +120,9 @@ def test_of_very_many_nodes_there_are_sums_only() -> None:
 
 def test_what_is_not_known_has_no_value() -> None:
     made = figures(1)
-    unknown = calls.NodeGlance(host=1, name='a"\\\n', state="lost")
-    glance = calls.ClusterGlance(time=1.0, nodes=[unknown])
-    text = as_text(series(ClusterFigures(head=made.head, glance=glance)))
+    unknown = calls.NodeSnapshot(host=1, name='a"\\\n', state="lost")
+    snapshot = calls.ClusterSnapshot(time=1.0, nodes=[unknown])
+    text = as_text(series(ClusterFigures(head=made.head, snapshot=snapshot)))
     assert b'sapwood_node_up{node="a\\"\\\\\\n"} 0\n' in text
     assert b"load1" not in text
     assert b"round_trip" not in text

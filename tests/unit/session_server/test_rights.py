@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sapwood.core.errors import SecurityError
-from sapwood.head.gate import secret_for
+from sapwood.head.authorizer import secret_for
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.security.session_secrets import limited_secret

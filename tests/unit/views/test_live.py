@@ -16,7 +16,7 @@ from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
-from sapwood.head.tree_book import TreeBook
+from sapwood.head.tree_registry import TreeRegistry
 from sapwood.views import live
 from sapwood.views.live import Live, NodesFeed, SnapshotFeed, TreesFeed
 
@@ -26,7 +26,7 @@ class Head:
 
     def __init__(self) -> None:
         self.loads = {1: 0.5, 2: 1.0}
-        self.book = TreeBook()
+        self.registry = TreeRegistry()
         self.sessions: list[calls.SessionRecord] = []
         self.asked: list[str] = []
 
@@ -36,14 +36,14 @@ class Head:
             return HeadFacts(
                 name="lab", cluster="c", version="1", pid=1, started=0, places=[], front_ends=0
             )
-        if call is Nodes.glance:
+        if call is Nodes.snapshot:
             nodes = [
-                calls.NodeGlance(host=host, name=f"n{host}", state="ready", load=load)
+                calls.NodeSnapshot(host=host, name=f"n{host}", state="ready", load=load)
                 for host, load in self.loads.items()
             ]
-            return calls.ClusterGlance(time=1.0, nodes=nodes)
+            return calls.ClusterSnapshot(time=1.0, nodes=nodes)
         if call is Sessions.changed_trees:
-            return self.book.changed(args[0], self.sessions)
+            return self.registry.changed(args[0], self.sessions)
         raise ConfigurationError(f"there is no {args[0]}")
 
     def session(self, name: str, state: str = "ready") -> None:
@@ -53,7 +53,7 @@ class Head:
             self.sessions.append(record)
         root = calls.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
         agent = calls.SessionPlace(rank=1, parent=0, kind="agent", state=state)
-        self.book.note(calls.SessionTree(id=record.id, places=[root, agent]))
+        self.registry.note(calls.SessionTree(id=record.id, places=[root, agent]))
 
 
 async def following(told: AsyncIterator[tuple[str, bytes]]) -> tuple[str, Any]:

@@ -19,19 +19,19 @@ def head() -> HeadFacts:
     )
 
 
-def ready(host: int, **others: object) -> calls.NodeGlance:
+def ready(host: int, **others: object) -> calls.NodeSnapshot:
     facts = {"load": 1.5, "cores": 8, "free_memory": 2**33, "state": "ready", **others}
-    return calls.NodeGlance(host=host, name=f"n{host}", **facts)  # type: ignore[arg-type]  # by name
+    return calls.NodeSnapshot(host=host, name=f"n{host}", **facts)  # type: ignore[arg-type]  # by name
 
 
 def seen(
-    nodes: list[calls.NodeGlance],
+    nodes: list[calls.NodeSnapshot],
     sessions: list[calls.SessionRecord] | None = None,
     runs: list[RunAndProgress] | None = None,
     **others: object,
 ) -> Overview:
-    glance = calls.ClusterGlance(time=NOW, nodes=nodes, **others)  # type: ignore[arg-type]  # by name
-    return overview(head(), glance, sessions or [], runs or [])
+    snapshot = calls.ClusterSnapshot(time=NOW, nodes=nodes, **others)  # type: ignore[arg-type]  # by name
+    return overview(head(), snapshot, sessions or [], runs or [])
 
 
 def run(state: str, ended: float = 0.0) -> calls.RunRecord:

@@ -16,7 +16,7 @@ from sapwood.head.calls import (
     IssuedCredential,
     NodeRecord,
 )
-from sapwood.head.office import CredentialOffice, DenialFeed, longest_of
+from sapwood.head.credential_issuer import CredentialIssuer, DenialFeed, longest_of
 from sapwood.head.parts.policy import Policy
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
@@ -53,7 +53,7 @@ class IssuedCredentials(HeadPart):
     """The credentials of a cluster.
 
     Args:
-        office: It issues and revokes them.
+        issuer: It issues and revokes them.
         policy: It has the roles, and how long credentials may live.
         server: It cuts off those whose credential is revoked.
         feed: It tells the nodes what was revoked.
@@ -63,14 +63,14 @@ class IssuedCredentials(HeadPart):
 
     def __init__(
         self,
-        office: CredentialOffice,
+        issuer: CredentialIssuer,
         policy: Policy,
         server: ServiceServer,
         feed: DenialFeed,
         nodes: Callable[[], list[NodeRecord]],
         places: Callable[[], list[str]],
     ) -> None:
-        self._office = office
+        self._issuer = issuer
         self._policy = policy
         self._server = server
         self._feed = feed
@@ -103,7 +103,7 @@ class IssuedCredentials(HeadPart):
             by: The rights of the requester, which bound the new ones.
             wanted: The credential.
         """
-        return self._office.issue(wanted, by, self._places(), self.longest)
+        return self._issuer.issue(wanted, by, self._places(), self.longest)
 
     @property
     def longest(self) -> float:
@@ -113,12 +113,12 @@ class IssuedCredentials(HeadPart):
     @call("credential.list", right=ADMIN, slow=True)
     def known(self) -> list[CredentialFacts]:
         """Return the credentials that have not ended, also those that were revoked."""
-        return self._office.list()
+        return self._issuer.list()
 
     @call("credential.denials", right=CONNECT)
     def denials(self) -> DenialUpdate:
         """Return all that was revoked and could still be used."""
-        return self._office.whole_list()
+        return self._issuer.whole_list()
 
     @call("credential.revoke", right=ADMIN, slow=True)
     def revoke(self, caller: ServiceCaller, block: str) -> Revoked:
@@ -141,7 +141,7 @@ class IssuedCredentials(HeadPart):
             SecurityError: It is not an id of a credential.
             StoreError: It cannot be kept; then nothing is revoked.
         """
-        update, known = self._office.revoke(block, by)
+        update, known = self._issuer.revoke(block, by)
         cut_off = self._server.deny(frozenset(update.ids))
         self._server.tell_all(DENIED, update)
         told = {

@@ -17,7 +17,7 @@ from sapwood.security.rights import ALLOCATE, CONNECT
 from sapwood.session.folder import PREFIX
 
 if TYPE_CHECKING:
-    from sapwood.head.gate import Gate
+    from sapwood.head.authorizer import Authorizer
     from sapwood.nodes.control import ControlTree
 
 
@@ -26,13 +26,13 @@ class Links(HeadPart):
 
     Args:
         control: The tree of nodes, whose port hands connections over.
-        gate: It knows how long a credential is valid.
+        authorizer: It knows how long a credential is valid.
         generation: Counts the heads of the cluster.
     """
 
-    def __init__(self, control: ControlTree, gate: Gate, generation: int) -> None:
+    def __init__(self, control: ControlTree, authorizer: Authorizer, generation: int) -> None:
         self._control = control
-        self._gate = gate
+        self._authorizer = authorizer
         self._generation = generation  # processes that a former head certified may still run
         self._numbers = itertools.count(1)
         self._delegated: dict[tuple[str, bool], tuple[int, Callable[[], None]]] = {}
@@ -46,7 +46,7 @@ class Links(HeadPart):
             request: Its request, PEM.
         """
         name = f"f{self._generation}-{caller.number}-{next(self._numbers)}"
-        left = self._gate.seconds_left(caller.granted)
+        left = self._authorizer.seconds_left(caller.granted)
         made = self._control.certify(request, name, left)
         return FrontEndCertificate(made.node, made.certificate, made.authority)
 

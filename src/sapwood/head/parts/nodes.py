@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.head.calls import ClusterGlance, NodeRecord, TreeStatus
-from sapwood.head.glance import NodeGlances, cluster_glance, troubles
+from sapwood.head.calls import ClusterSnapshot, NodeRecord, TreeStatus
 from sapwood.head.protocol.call import HeadPart, Http, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.head.snapshot import NodeSnapshots, cluster_snapshot, troubles
 from sapwood.head.status import ANSWER_TIMEOUT, tree_status, with_session_names
 from sapwood.nodes import messages
 from sapwood.security.rights import ADMIN, CONNECT, OBSERVE
 
 if TYPE_CHECKING:
-    from sapwood.head.gate import Gate
+    from sapwood.head.authorizer import Authorizer
     from sapwood.head.node_sessions import NodeSessions
     from sapwood.head.node_table import NodeTable
     from sapwood.head.parts.components import Components
@@ -33,11 +33,11 @@ class Nodes(HeadPart):
     Args:
         table: The nodes.
         control: The tree of nodes.
-        gate: The authorizer.
+        authorizer: The authorizer.
         removals: They remove nodes.
         components: The components of the head.
         on_nodes: The sessions that have processes on nodes.
-        book: The sessions with session servers.
+        registry: The sessions with session servers.
         sessions: What these sessions do.
     """
 
@@ -45,22 +45,22 @@ class Nodes(HeadPart):
         self,
         table: NodeTable,
         control: ControlTree,
-        gate: Gate,
+        authorizer: Authorizer,
         removals: Removals,
         components: Components,
         on_nodes: NodeSessions,
-        book: HeadSessions,
+        registry: HeadSessions,
         sessions: Sessions,
     ) -> None:
         self._table = table
         self._control = control
-        self._gate = gate
+        self._authorizer = authorizer
         self._removals = removals
         self._components = components
         self._on_nodes = on_nodes
-        self._book = book
+        self._registry = registry
         self._sessions = sessions
-        self._glances = NodeGlances(lambda host: control.ask(host, messages.STATUS, None))
+        self._snapshots = NodeSnapshots(lambda host: control.ask(host, messages.STATUS, None))
 
     @call("nodes", right=CONNECT, http=Http("GET", "/nodes", key="nodes"))
     def every(self) -> list[NodeRecord]:
@@ -81,16 +81,16 @@ class Nodes(HeadPart):
             self._components.ready_seconds,
         )
         named = with_session_names(found, self._on_nodes.names())
-        return msgspec.structs.replace(named, joined=self._book.joined())
+        return msgspec.structs.replace(named, joined=self._registry.joined())
 
-    @call("glance", right=OBSERVE, slow=True)
-    def glance(self) -> ClusterGlance:
+    @call("snapshot", right=OBSERVE, slow=True)
+    def snapshot(self) -> ClusterSnapshot:
         """Return how the nodes are, as far as that is known without waiting."""
         views = {view.host: view for view in self._control.nodes}
         links = self._control.links().result(ANSWER_TIMEOUT)
-        return ClusterGlance(
+        return ClusterSnapshot(
             time=time.time(),
-            nodes=cluster_glance(self._table.records(), views, links, self._glances),
+            nodes=cluster_snapshot(self._table.records(), views, links, self._snapshots),
             refusals=self._control.refusals,
             trouble=troubles(self._components.views()),
             ready_seconds=self._components.ready_seconds,
@@ -107,5 +107,5 @@ class Nodes(HeadPart):
             name: What users call it.
             drain: Seconds that it gets to finish what it does.
         """
-        self._gate.require_right(caller, ADMIN, node=name, what=Nodes.remove.name)
+        self._authorizer.require_right(caller, ADMIN, node=name, what=Nodes.remove.name)
         return self._removals.remove(name, drain)

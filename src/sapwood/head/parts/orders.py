@@ -12,8 +12,8 @@ from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import ConfigurationError, ProtocolError
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hints import command
+from sapwood.head.authorizer import Authorizer, refuse_staging
 from sapwood.head.calls import NodeOrder
-from sapwood.head.gate import Gate, refuse_staging
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import is_reserved, refused
@@ -97,28 +97,28 @@ class Orders(HeadPart):
 
     Args:
         control: The tree of nodes.
-        gate: The authorizer.
+        authorizer: The authorizer.
         table: The nodes.
         on_nodes: The sessions that have processes on nodes.
         commands: The commands of clients on nodes.
-        book: The sessions with session servers.
+        registry: The sessions with session servers.
     """
 
     def __init__(
         self,
         control: ControlTree,
-        gate: Gate,
+        authorizer: Authorizer,
         table: NodeTable,
         on_nodes: NodeSessions,
         commands: RemoteCommands,
-        book: HeadSessions,
+        registry: HeadSessions,
     ) -> None:
         self._control = control
-        self._gate = gate
+        self._authorizer = authorizer
         self._table = table
         self._on_nodes = on_nodes
         self._commands = commands
-        self._book = book
+        self._registry = registry
 
     @call("taken", right=r.CONNECT, reach=Reach.CALLER)
     def taken(self, caller: ServiceCaller, number: int) -> None:
@@ -166,7 +166,7 @@ class Orders(HeadPart):
             starting = messages.from_value(order.value, messages.StartCommand)
             user = rights.user
             if not user and order.session:  # as the processes of that session
-                creator = self._book.find(order.session).creator
+                creator = self._registry.find(order.session).creator
                 user = "" if creator is None else creator.user
             return self._commands.start(caller, _with(order, starting, user=user))
         elif order.handler in SHARED_STAGE_ORDERS:
@@ -207,7 +207,7 @@ class Orders(HeadPart):
         right = RIGHT_OF_ORDER[order.handler]
         begun = _session_of(order)
         node = self._control.name_of(order.host) if right != r.CONNECT else ""
-        self._gate.require_right(caller, right, session=begun, node=node, what=order.handler)
+        self._authorizer.require_right(caller, right, session=begun, node=node, what=order.handler)
         if order.handler in OF_OPEN_SESSION:
             known = self._on_nodes.of(begun, order.host)
             if known is None or known.caller is not caller:
@@ -232,8 +232,8 @@ class Orders(HeadPart):
             return
         node = self._control.name_of(order.host)
         what = f"'{order.handler}' on this node"
-        self._gate.require_reserved(caller, what, where=f"node {node}", wanted=order.handler)
-        if caller.session and self._book.find(caller.session).shared:
+        self._authorizer.require_reserved(caller, what, where=f"node {node}", wanted=order.handler)
+        if caller.session and self._registry.find(caller.session).shared:
             raise refused("code of credentials that use this session", f"node {node}")
 
     def _check_command_of_session(self, caller: ServiceCaller, order: NodeOrder) -> None:
@@ -243,10 +243,12 @@ class Orders(HeadPart):
             SecurityError: It has no right for that.
             ConfigurationError: There is no such session, or it is not on that node.
         """
-        record = self._book.find(order.session)
+        record = self._registry.find(order.session)
         node = self._control.name_of(order.host)
-        self._gate.require_session(caller, r.RUN, record, what=order.handler)
-        self._gate.require_right(caller, r.RUN, session=record.name, node=node, what=order.handler)
+        self._authorizer.require_session(caller, r.RUN, record, what=order.handler)
+        self._authorizer.require_right(
+            caller, r.RUN, session=record.name, node=node, what=order.handler
+        )
         own_machines = is_launched(record.on)  # the names of those may be the same
         if own_machines or record.report is None or node not in record.report.nodes:
             raise ConfigurationError(

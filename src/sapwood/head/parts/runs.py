@@ -11,8 +11,8 @@ import msgspec
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.typed import Natural
+from sapwood.head.authorizer import Authorizer, refuse_others
 from sapwood.head.calls import CreateRun, RunRecord
-from sapwood.head.gate import Gate, refuse_others
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.security.rights import ADMIN, OBSERVE, RUN
@@ -54,9 +54,9 @@ class Runs(HeadPart):
     """The runs of a cluster.
 
     Args:
-        book: It starts, finds and cancels detached runs.
+        registry: It starts, finds and cancels detached runs.
         sessions: The sessions that runs are in.
-        gate: The authorizer.
+        authorizer: The authorizer.
         ledger: It records the ends of runs.
         callers_of: Returns the callers that have processes of a session on nodes.
         names: Returns what users call the sessions that have processes on nodes.
@@ -64,16 +64,16 @@ class Runs(HeadPart):
 
     def __init__(
         self,
-        book: HeadRuns,
+        registry: HeadRuns,
         sessions: HeadSessions,
-        gate: Gate,
+        authorizer: Authorizer,
         ledger: Ledger,
         callers_of: Callable[[str], list[ServiceCaller]],
         names: Callable[[], dict[str, str]],
     ) -> None:
-        self._book = book
+        self._registry = registry
         self._sessions = sessions
-        self._gate = gate
+        self._authorizer = authorizer
         self._ledger = ledger
         self._callers_of = callers_of
         self._names = names
@@ -93,12 +93,12 @@ class Runs(HeadPart):
             wanted: The run.
         """
         refuse_others(caller.granted, "a detached run")
-        return self._book.create(wanted)
+        return self._registry.create(wanted)
 
     @call("run.list", right=OBSERVE)
     def every(self) -> list[RunRecord]:
         """Return the detached runs, including those that are over."""
-        return self._book.records()
+        return self._registry.records()
 
     @call("run.find", right=OBSERVE)
     def find(self, run: str) -> RunRecord:
@@ -107,7 +107,7 @@ class Runs(HeadPart):
         Args:
             run: The id of a run, or the start of it.
         """
-        return self._book.find(run)
+        return self._registry.find(run)
 
     @call("run.cancel", right=ADMIN, slow=True)
     def cancel(self, run: str) -> Future[RunRecord]:
@@ -116,7 +116,7 @@ class Runs(HeadPart):
         Args:
             run: The id of a run, or the start of it.
         """
-        return self._book.cancel(run)
+        return self._registry.cancel(run)
 
     @call("run.ended", right=RUN, reach=Reach.OWNED)
     def report(self, caller: ServiceCaller, run: RunEnded) -> None:
@@ -153,11 +153,11 @@ class Runs(HeadPart):
         """
         what = Runs.report.name
         if not session or caller in self._callers_of(session):
-            self._gate.require_right(caller, RUN, session=session, what=what)
+            self._authorizer.require_right(caller, RUN, session=session, what=what)
             return
         try:
             record = self._sessions.find(session)
         except ConfigurationError:
-            self._gate.require_right(caller, ADMIN, session=session, what=what)
+            self._authorizer.require_right(caller, ADMIN, session=session, what=what)
         else:
-            self._gate.require_session(caller, RUN, record, what=what)
+            self._authorizer.require_session(caller, RUN, record, what=what)

@@ -11,6 +11,7 @@ import msgspec
 
 from sapwood.contexts.launchers.specs import is_launched, names_machines
 from sapwood.core.errors import SecurityError
+from sapwood.head.authorizer import Authorizer, merge_secret_for, refuse_others, secret_for
 from sapwood.head.calls import (
     CreateSession,
     FrontEndCertificate,
@@ -28,14 +29,13 @@ from sapwood.head.calls import (
     SessionTrees,
     WorkFigures,
 )
-from sapwood.head.figure_book import FigureBook
-from sapwood.head.gate import Gate, merge_secret_for, refuse_others, secret_for
 from sapwood.head.process_events import event_of
 from sapwood.head.protocol.call import HeadPart, Http, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import runs_as_head_user
 from sapwood.head.session_settings import allowed_settings
-from sapwood.head.tree_book import TreeBook
+from sapwood.head.tree_registry import TreeRegistry
+from sapwood.head.work_totals import WorkTotals
 from sapwood.security.rights import (
     ADMIN,
     ALL_RIGHTS,
@@ -63,8 +63,8 @@ class Sessions(HeadPart):
     """The sessions of a cluster.
 
     Args:
-        book: It starts, finds and ends them.
-        gate: The authorizer.
+        registry: It starts, finds and ends them.
+        authorizer: The authorizer.
         control: The tree of nodes, with the authority of the cluster.
         policy: The settings that sessions of other users may have.
         denials: The credentials that were revoked.
@@ -78,8 +78,8 @@ class Sessions(HeadPart):
 
     def __init__(
         self,
-        book: HeadSessions,
-        gate: Gate,
+        registry: HeadSessions,
+        authorizer: Authorizer,
         control: ControlTree,
         policy: Policy,
         denials: Denials,
@@ -87,17 +87,17 @@ class Sessions(HeadPart):
         hosts_of: Callable[[str], set[int]],
         ledger: Ledger,
     ) -> None:
-        self._book = book
+        self._registry = registry
         self._ledger = ledger
-        self._gate = gate
+        self._authorizer = authorizer
         self._control = control
         self._policy = policy
         self._denials = denials
         self._nodes = nodes
         self._hosts_of = hosts_of
         self._lock = threading.Lock()  # of the figures
-        self._figures = FigureBook()
-        self.trees = TreeBook()
+        self._figures = WorkTotals()
+        self.trees = TreeRegistry()
 
     # --- for clients -----------------------------------------------------------------------------
 
@@ -122,11 +122,11 @@ class Sessions(HeadPart):
             refuse_others(rights, "a session that brings machines along")
         what = Sessions.create.name
         for right in needed:
-            self._gate.require_right(caller, right, session=wanted.name, what=what)
+            self._authorizer.require_right(caller, right, session=wanted.name, what=what)
         there = [one for one in self._nodes() if one.is_ready]
         only_reserved = wanted.on == "head" and there and all(one.reserved for one in there)
         if only_reserved or runs_as_head_user(wanted.on):
-            self._gate.require_reserved(
+            self._authorizer.require_reserved(
                 caller, "this session", where=f"--on {wanted.on}", wanted=what
             )
         if rights.nodes is not None:
@@ -137,12 +137,12 @@ class Sessions(HeadPart):
         if rights is not ALL_RIGHTS:
             settings = allowed_settings(wanted.settings, self._policy.settings)
             wanted = msgspec.structs.replace(wanted, settings=settings)
-        return self._book.create(wanted, SessionCreator.of(rights))
+        return self._registry.create(wanted, SessionCreator.of(rights))
 
     @call("session.list", right=CONNECT, http=Http("GET", "/sessions", key="sessions"))
     def every(self) -> list[SessionRecord]:
         """Return the sessions, including those that ended lately."""
-        return self._book.records()
+        return self._registry.records()
 
     @call("session.find", right=CONNECT, http=Http("GET", "/sessions/{session}"))
     def find(self, session: str) -> SessionRecord:
@@ -151,7 +151,7 @@ class Sessions(HeadPart):
         Args:
             session: The name of a session, its id, or NAME#ID, written NAME%23ID in a URL.
         """
-        return self._book.find(session)
+        return self._registry.find(session)
 
     @call(
         "session.end",
@@ -167,9 +167,9 @@ class Sessions(HeadPart):
             caller: The caller.
             session: The name of a session, its id, or NAME#ID, written NAME%23ID in a URL.
         """
-        record = self._book.find(session)
-        self._gate.require_session(caller, DELETE, record, what=Sessions.end.name)
-        return self._book.end(record.handle)
+        record = self._registry.find(session)
+        self._authorizer.require_session(caller, DELETE, record, what=Sessions.end.name)
+        return self._registry.end(record.handle)
 
     @call("session.credential", right=ATTACH, reach=Reach.OWNED, slow=True)
     def credential(self, caller: ServiceCaller, session: str) -> SessionCredential:
@@ -179,12 +179,12 @@ class Sessions(HeadPart):
             caller: It gets no more than its own rights.
             session: The session, as for :meth:`find`.
         """
-        record = self._book.find(session)
+        record = self._registry.find(session)
         what = Sessions.credential.name
-        rights = self._gate.require_session(caller, ATTACH, record, what=what)
+        rights = self._authorizer.require_session(caller, ATTACH, record, what=what)
         if RUN in rights.names:
             self._check_work(caller, record, what)
-        secret = secret_for(rights, self._book.secret_of(record), record.id)
+        secret = secret_for(rights, self._registry.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
     @call("session.merge-credential", right=MERGE, reach=Reach.OWNED, slow=True)
@@ -195,11 +195,11 @@ class Sessions(HeadPart):
             caller: It gets no more than its own rights.
             session: The session, as for :meth:`find`.
         """
-        record = self._book.find(session)
+        record = self._registry.find(session)
         what = Sessions.merge_credential.name
-        rights = self._gate.require_session(caller, MERGE, record, what=what)
+        rights = self._authorizer.require_session(caller, MERGE, record, what=what)
         self._check_work(caller, record, what)
-        secret = merge_secret_for(rights, self._book.secret_of(record), record.id)
+        secret = merge_secret_for(rights, self._registry.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
     @call("session.trees", right=OBSERVE)
@@ -209,11 +209,11 @@ class Sessions(HeadPart):
         Args:
             known: Those that the client has.
         """
-        return self.trees.changed(known, self._book.records())
+        return self.trees.changed(known, self._registry.records())
 
     def work(self) -> WorkFigures:
         """Return what the agents of all sessions have done."""
-        records = self._book.records()
+        records = self._registry.records()
         live = [one.id for one in records if not SessionState(one.state).is_over]
         with self._lock:
             return self._figures.total(live)
@@ -227,7 +227,7 @@ class Sessions(HeadPart):
             f"s-{record.id}.{self._control.cluster}",
             self._control.authority,
             list(self._control.places),
-            self._book.cluster,
+            self._registry.cluster,
         )
 
     def _check_work(self, caller: ServiceCaller, record: SessionRecord, what: str) -> None:
@@ -240,14 +240,16 @@ class Sessions(HeadPart):
             SecurityError: The session has such agents, and the credential may not use such nodes.
         """
         made_by = ALL_RIGHTS if record.creator is None else record.creator.rights
-        if self._gate.may_use_reserved(caller.granted) or (
-            not self._gate.may_use_reserved(made_by) and not runs_as_head_user(record.on)
+        if self._authorizer.may_use_reserved(caller.granted) or (
+            not self._authorizer.may_use_reserved(made_by) and not runs_as_head_user(record.on)
         ):
             return
         if self._is_on_reserved(record):
             where = f"session {record.handle}"
-            self._gate.require_reserved(caller, "code in this session", where=where, wanted=what)
-        self._book.share(record)
+            self._authorizer.require_reserved(
+                caller, "code in this session", where=where, wanted=what
+            )
+        self._registry.share(record)
 
     def _is_on_reserved(self, record: SessionRecord) -> bool:
         """Whether agents of a session are on reserved nodes."""
@@ -272,7 +274,7 @@ class Sessions(HeadPart):
         Returns:
             The rights; None if the head's user created the session.
         """
-        record = self._book.find(session)
+        record = self._registry.find(session)
         caller.session, caller.session_name = record.id, record.name
         creator = record.creator
         if creator is None:
@@ -281,7 +283,7 @@ class Sessions(HeadPart):
         if denied:
             raise SecurityError("the credential that made the session was revoked", where=denied)
         caller.rights = creator.rights
-        return self._gate.facts_of(creator.rights)
+        return self._authorizer.facts_of(creator.rights)
 
     @call("session.certify", right=ADMIN)
     def certify(self, session: str, request: bytes) -> FrontEndCertificate:
@@ -291,7 +293,7 @@ class Sessions(HeadPart):
             session: The id of the session.
             request: Its request, PEM.
         """
-        made = self._control.certify(request, f"s-{self._book.find(session).id}")
+        made = self._control.certify(request, f"s-{self._registry.find(session).id}")
         return FrontEndCertificate(made.node, made.certificate, made.authority)
 
     @call("session.report", right=ADMIN, slow=True, in_order=True)
@@ -301,7 +303,7 @@ class Sessions(HeadPart):
         Args:
             report: What the server says.
         """
-        return self._book.report(report)
+        return self._registry.report(report)
 
     @call("session.tree", right=ADMIN)
     def report_tree(self, tree: SessionTree) -> None:
@@ -329,7 +331,7 @@ class Sessions(HeadPart):
         Args:
             refused: What the server says.
         """
-        self._gate.note_refused(self._book.find(refused.session).name, refused)
+        self._authorizer.note_refused(self._registry.find(refused.session).name, refused)
 
     @call("session.process", right=ADMIN)
     def report_process(self, process: SessionProcess) -> None:
@@ -338,7 +340,7 @@ class Sessions(HeadPart):
         Args:
             process: What the server says; of its nodes in the cluster, the head knows already.
         """
-        record = self._book.find(process.session)
+        record = self._registry.find(process.session)
         event = event_of(process.report)
         if event is not None:
             by = "" if record.creator is None else record.creator.owner

@@ -260,26 +260,26 @@ function oneNode(main, name) {
   return {
     live: {
       topics: "node,events",
-      node: ({ time, glance, status }) => {
+      node: ({ time, snapshot, status }) => {
         const facts = status?.record.facts;
         figures(list, [
-          ["State", badge(glance.state)],
-          ["Load", glance.load === null ? "not said yet" : glance.load.toFixed(2)],
-          ["Cores", String(glance.cores || "unknown")],
-          ["Free memory", glance.free_memory ? size(glance.free_memory) : "not said yet"],
-          ["Round trip", glance.round_trip === null ? "unknown" : seconds(glance.round_trip)],
-          ["Clock", `${glance.skew >= 0 ? "+" : "−"}${seconds(Math.abs(glance.skew))}`],
-          ["Since", moment(glance.since)],
-          ["Certificate ends", moment(glance.certificate_end)],
+          ["State", badge(snapshot.state)],
+          ["Load", snapshot.load === null ? "not reported yet" : snapshot.load.toFixed(2)],
+          ["Cores", String(snapshot.cores || "unknown")],
+          ["Free memory", snapshot.free_memory ? size(snapshot.free_memory) : "not reported yet"],
+          ["Round trip", snapshot.round_trip === null ? "unknown" : seconds(snapshot.round_trip)],
+          ["Clock", `${snapshot.skew >= 0 ? "+" : "−"}${seconds(Math.abs(snapshot.skew))}`],
+          ["Since", moment(snapshot.since)],
+          ["Certificate ends", moment(snapshot.certificate_end)],
           ["Processor", facts ? facts.architecture : "unknown"],
         ]);
-        why.textContent = [glance.reason, ...glance.trouble, status?.unanswered].filter(Boolean).join("; ");
-        if (glance.load !== null) points.load.push([time, glance.load]);
+        why.textContent = [snapshot.reason, ...snapshot.trouble, status?.unanswered].filter(Boolean).join("; ");
+        if (snapshot.load !== null) points.load.push([time, snapshot.load]);
         if (last && time > last.time) {
-          points.sent.push([time, Math.max(0, glance.sent - last.sent) / (time - last.time)]);
-          points.received.push([time, Math.max(0, glance.received - last.received) / (time - last.time)]);
+          points.sent.push([time, Math.max(0, snapshot.sent - last.sent) / (time - last.time)]);
+          points.received.push([time, Math.max(0, snapshot.received - last.received) / (time - last.time)]);
         }
-        last = { time, sent: glance.sent, received: glance.received };
+        last = { time, sent: snapshot.sent, received: snapshot.received };
         for (const kept of Object.values(points)) if (kept.length > KEPT_POINTS) kept.shift();
         load.show([{ name: "load", points: points.load }], moment);
         bytes.show([{ name: "to the node", points: points.sent }, { name: "from the node", points: points.received }], moment);
@@ -579,7 +579,7 @@ export const PAGES = {
   sessions: { title: "Sessions", heading: () => "Sessions", twin: () => "/sessions", draw: sessions, one: "session" },
   events: { title: "Events", heading: () => "Events", twin: () => "/events", draw: events },
   logs: { title: "Logs", heading: () => "Logs", twin: () => "/logs", draw: logs },
-  node: { heading: (name) => `Node ${name}`, twin: (name) => `/glance/${name}`, draw: oneNode },
+  node: { heading: (name) => `Node ${name}`, twin: (name) => `/snapshot/${name}`, draw: oneNode },
   session: { heading: (id) => `Session ${id}`, twin: (id) => `/sessions/${id}`, draw: oneSession },
   run: { heading: (id) => `Run ${id}`, twin: (id) => `/runs/${id}/picture`, draw: oneRun },
 };

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sapwood.core.errors import ConfigurationError, SecurityError, StoreFullError
-from sapwood.head import calls, office
-from sapwood.head.office import CredentialOffice, longest_of
+from sapwood.head import calls, credential_issuer
+from sapwood.head.credential_issuer import CredentialIssuer, longest_of
 from sapwood.security.capabilities import Capability, new_challenge, verify
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.store.sqlite import SqliteStore
@@ -35,9 +35,9 @@ class Kept:
         self.noted: list[str] = []
         self.generation = 0
 
-    def open(self) -> CredentialOffice:
+    def open(self) -> CredentialIssuer:
         self.generation += 1
-        return CredentialOffice(
+        return CredentialIssuer(
             lambda: self.store, "demo", PIN, self.generation, self.note, clock=self.clock
         )
 
@@ -52,7 +52,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     made.store.close()
 
 
-def issue(made: CredentialOffice, by: Rights = ALL_RIGHTS, **more: Any) -> calls.IssuedCredential:
+def issue(made: CredentialIssuer, by: Rights = ALL_RIGHTS, **more: Any) -> calls.IssuedCredential:
     wanted = {"rights": ["run"], "lifetime": 100.0, **more}
     return made.issue(calls.IssueCredential(**wanted), by, ["h:1"], 1000.0)
 
@@ -106,7 +106,7 @@ def test_what_has_ended_is_forgotten(kept: Kept) -> None:
     issue(made)
     assert len(made.list()) == 1
     assert made.whole_list().ids == [stranger.id], "its expiry is unknown"
-    kept.clock.now += office.UNKNOWN_LIFE
+    kept.clock.now += credential_issuer.UNKNOWN_LIFE
     made.list()
     assert made.whole_list().ids == []
     assert made.whole_list().epoch == 2, "epochs are never used again"
@@ -162,8 +162,8 @@ def test_nobody_gives_more_than_they_have(kept: Kept) -> None:
 
 
 def test_there_is_a_bound_to_what_is_kept(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(office, "MAX_ISSUED", 2)
-    monkeypatch.setattr(office, "MAX_DENIED", 1)
+    monkeypatch.setattr(credential_issuer, "MAX_ISSUED", 2)
+    monkeypatch.setattr(credential_issuer, "MAX_DENIED", 1)
     made = kept.open()
     one, two = issue(made), issue(made)
     with pytest.raises(SecurityError, match="good at once"):
@@ -174,6 +174,6 @@ def test_there_is_a_bound_to_what_is_kept(kept: Kept, monkeypatch: pytest.Monkey
 
 
 def test_without_a_limit_credentials_live_a_year() -> None:
-    assert longest_of(0.0) == office.UNKNOWN_LIFE
+    assert longest_of(0.0) == credential_issuer.UNKNOWN_LIFE
     assert longest_of(10.0) == 10.0
-    assert longest_of(1e12) == office.UNKNOWN_LIFE
+    assert longest_of(1e12) == credential_issuer.UNKNOWN_LIFE

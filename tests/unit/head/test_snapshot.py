@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from sapwood.core.errors import NodeLostError
-from sapwood.head.glance import LEAST_AGE, MAX_ASKED, PATIENCE, NodeGlances
+from sapwood.head.snapshot import LEAST_AGE, MAX_ASKED, PATIENCE, NodeSnapshots
 from sapwood.nodes import messages
 
 
@@ -23,7 +23,7 @@ class Nodes:
     def __init__(self) -> None:
         self.now = 100.0
         self.open: dict[int, Future[Any]] = {}
-        self.glances = NodeGlances(self.ask, lambda: self.now)
+        self.snapshots = NodeSnapshots(self.ask, lambda: self.now)
 
     def ask(self, host: int) -> Future[Any]:
         if host == 13:
@@ -40,34 +40,34 @@ def test_all_nodes_have_their_turn_a_bounded_number_at_a_time() -> None:
     hosts = list(range(100, 100 + 3 * MAX_ASKED))
     asked: list[int] = []
     for _ in range(3):
-        found = nodes.glances.look(hosts)
+        found = nodes.snapshots.look(hosts)
         assert len(found) == MAX_ASKED
         asked += found
     assert sorted(asked) == hosts
-    assert nodes.glances.look(hosts) == []  # all of them have been asked
+    assert nodes.snapshots.look(hosts) == []  # all of them have been asked
 
 
 def test_who_has_answered_is_asked_again_when_that_is_old() -> None:
     nodes = Nodes()
-    nodes.glances.look([1, 2])
+    nodes.snapshots.look([1, 2])
     nodes.answer(1, 0.7)
-    said = nodes.glances.said(1)
+    said = nodes.snapshots.said(1)
     assert said is not None
     assert said.load == 0.7
-    assert nodes.glances.said(2) is None
-    assert nodes.glances.look([1, 2]) == []
+    assert nodes.snapshots.said(2) is None
+    assert nodes.snapshots.look([1, 2]) == []
     nodes.now += LEAST_AGE
-    assert nodes.glances.look([1, 2]) == [1]
+    assert nodes.snapshots.look([1, 2]) == [1]
     nodes.now += PATIENCE
-    assert nodes.glances.look([1, 2]) == [2, 1]
+    assert nodes.snapshots.look([1, 2]) == [2, 1]
 
 
 def test_nodes_that_are_gone_are_forgotten_and_late_answers_with_them() -> None:
     nodes = Nodes()
-    nodes.glances.look([1, 13])
-    nodes.glances.look([13])
+    nodes.snapshots.look([1, 13])
+    nodes.snapshots.look([13])
     nodes.answer(1, 0.5)
-    assert nodes.glances.said(1) is None
-    assert nodes.glances.said(13) is None
+    assert nodes.snapshots.said(1) is None
+    assert nodes.snapshots.said(13) is None
     nodes.now += LEAST_AGE
-    assert nodes.glances.look([13]) == [13]
+    assert nodes.snapshots.look([13]) == [13]

@@ -164,7 +164,7 @@ _read_plan: Callable[[bytes], RootPlan] = typed.unpacker(RootPlan)
 _read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
 
 
-class SessionBook:
+class SessionRegistry:
     """The sessions of a head.
 
     Args:

@@ -1,4 +1,4 @@
-"""A glance at all nodes: what many viewers may ask for twice a second, with a thousand nodes.
+"""A snapshot at all nodes: what many viewers may ask for twice a second, with a thousand nodes.
 
 A status polls every node, and waits. A snapshot does not wait: it contains what nodes reported
 last, and asks those again whose word is the oldest, a bounded number at a time.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sapwood.nodes.control import NodeView
 
 MAX_ASKED: Final = 32
-"""Nodes that are asked at most for one glance."""
+"""Nodes that are asked at most for one snapshot."""
 
 LEAST_AGE: Final = 2.0
 """Seconds for which what a node said is new enough."""
@@ -37,7 +37,7 @@ ROUNDED: Final = 3
 """
 
 
-class NodeGlances:
+class NodeSnapshots:
     """What nodes said last, and whom to ask next; from any thread.
 
     Args:
@@ -97,12 +97,12 @@ class NodeGlances:
                 self._said[host] = said
 
 
-def node_glance(
+def node_snapshot(
     record: calls.NodeRecord,
     view: NodeView | None,
     link: LinkFigures | None,
     said: messages.NodeActivity | None,
-) -> calls.NodeGlance:
+) -> calls.NodeSnapshot:
     """Return how a node is in short.
 
     Args:
@@ -132,7 +132,7 @@ def node_glance(
             "processes": sum(len(one.processes) for one in said.sessions),
             "commands": len(said.commands),
         }
-    return calls.NodeGlance(
+    return calls.NodeSnapshot(
         host=record.host,
         name=record.name,
         state=record.state,
@@ -160,16 +160,16 @@ def troubles(components: Sequence[ComponentView]) -> list[str]:
     ]
 
 
-def cluster_glance(
+def cluster_snapshot(
     records: Sequence[calls.NodeRecord],
     views: Mapping[int, NodeView],
     links: Mapping[int, LinkFigures],
-    glances: NodeGlances,
-) -> list[calls.NodeGlance]:
+    snapshots: NodeSnapshots,
+) -> list[calls.NodeSnapshot]:
     """Return how all nodes are in short, having asked some of them."""
-    glances.look([one.host for one in records if one.can_be_asked])
+    snapshots.look([one.host for one in records if one.can_be_asked])
     return [
-        node_glance(one, views.get(one.host), links.get(one.host), glances.said(one.host))
+        node_snapshot(one, views.get(one.host), links.get(one.host), snapshots.said(one.host))
         for one in records
         if one.state != "removed"
     ]

@@ -28,8 +28,8 @@ from sapwood.security.session_secrets import limited_secret
 _log = logger("head")
 
 
-class Gate:
-    """Lets front ends call what their credentials allow.
+class Authorizer:
+    """Decides what a client may call by its credential.
 
     Args:
         cluster: Name of the cluster in certificates.

@@ -22,7 +22,7 @@ from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.head import calls
-from sapwood.head.gate import limited
+from sapwood.head.authorizer import limited
 from sapwood.nodes import messages
 from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.security.capabilities import Issuer, check_id
@@ -48,7 +48,7 @@ _REVOKED = "credentials/revoked/"
 _EPOCH = "credentials/epoch"
 
 
-class CredentialOffice:
+class CredentialIssuer:
     """Issues and revokes the credentials of a cluster; for any thread.
 
     Args:

@@ -12,16 +12,16 @@ _COUNTERS = ("calls", "errors", "seconds", "bytes_in", "bytes_out")
 _GAUGES = ("agents", "busy", "memory")
 
 
-class FigureBook:
+class WorkTotals:
     """Adds up what sessions do. Sums never fall when sessions go; a new head begins at zero.
 
     Example:
-        >>> book = FigureBook()
-        >>> book.note(calls.SessionFigures("a", calls.WorkFigures()))
-        >>> book.note(calls.SessionFigures("a", calls.WorkFigures(calls=3, agents=2)))
-        >>> book.total(["a"]).calls, book.total(["a"]).agents
+        >>> totals = WorkTotals()
+        >>> totals.note(calls.SessionFigures("a", calls.WorkFigures()))
+        >>> totals.note(calls.SessionFigures("a", calls.WorkFigures(calls=3, agents=2)))
+        >>> totals.total(["a"]).calls, totals.total(["a"]).agents
         (3, 2)
-        >>> book.total([]).calls, book.total([]).agents
+        >>> totals.total([]).calls, totals.total([]).agents
         (3, 0)
     """
 

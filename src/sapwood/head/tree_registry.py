@@ -12,7 +12,7 @@ from sapwood.head import calls
 from sapwood.session.session_life import SessionState
 
 
-class TreeBook:
+class TreeRegistry:
     """What a head knows of trees; roots tell each head anew, so nothing is written down.
 
     Example:
@@ -20,12 +20,12 @@ class TreeBook:
         ...     id="5b", name="day", state="detached", on="head", created=1.0
         ... )
         >>> root = calls.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
-        >>> book = TreeBook()
-        >>> book.note(calls.SessionTree(id="5b", places=[root]))
-        >>> (tree,) = book.changed(calls.KnownTrees(), [record]).changed
+        >>> registry = TreeRegistry()
+        >>> registry.note(calls.SessionTree(id="5b", places=[root]))
+        >>> (tree,) = registry.changed(calls.KnownTrees(), [record]).changed
         >>> tree.name, len(tree.places)
         ('day', 1)
-        >>> book.changed(calls.KnownTrees(versions={"5b": tree.version}), [record]).changed
+        >>> registry.changed(calls.KnownTrees(versions={"5b": tree.version}), [record]).changed
         []
     """
 

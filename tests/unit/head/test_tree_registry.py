@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 
 from sapwood.head import calls
-from sapwood.head.tree_book import TreeBook
+from sapwood.head.tree_registry import TreeRegistry
 from sapwood.session.session_life import SessionState
 
 DAY = calls.SessionRecord(id="aa", name="day", state="ready", on="head", created=1.0)
@@ -16,31 +16,33 @@ def tree(session: str) -> calls.SessionTree:
 
 
 def test_one_session_is_found_by_any_of_its_names() -> None:
-    book = TreeBook()
-    book.note(tree("aa"))
-    book.note(tree("bb"))
+    registry = TreeRegistry()
+    registry.note(tree("aa"))
+    registry.note(tree("bb"))
     for name in ("day", "aa", "day#aa"):
-        assert book.changed(calls.KnownTrees(session=name), [DAY, NIGHT]).ids == ["aa"]
-    assert book.changed(calls.KnownTrees(session="d"), [DAY, NIGHT]).ids == []
-    assert book.changed(calls.KnownTrees(), [DAY, NIGHT]).ids == ["bb", "aa"], "the newest first"
+        assert registry.changed(calls.KnownTrees(session=name), [DAY, NIGHT]).ids == ["aa"]
+    assert registry.changed(calls.KnownTrees(session="d"), [DAY, NIGHT]).ids == []
+    assert registry.changed(calls.KnownTrees(), [DAY, NIGHT]).ids == ["bb", "aa"], (
+        "the newest first"
+    )
 
 
 def test_what_is_known_is_not_told_again_also_by_the_next_head() -> None:
-    book = TreeBook()
-    book.note(tree("aa"))
-    (found,) = book.changed(calls.KnownTrees(), [DAY]).changed
+    registry = TreeRegistry()
+    registry.note(tree("aa"))
+    (found,) = registry.changed(calls.KnownTrees(), [DAY]).changed
     known = calls.KnownTrees(versions={"aa": found.version})
-    assert book.changed(known, [DAY]).changed == []
-    book.note(tree("aa"))
-    assert len(book.changed(known, [DAY]).changed) == 1
-    following = TreeBook()
+    assert registry.changed(known, [DAY]).changed == []
+    registry.note(tree("aa"))
+    assert len(registry.changed(known, [DAY]).changed) == 1
+    following = TreeRegistry()
     following.note(tree("aa"))
     assert len(following.changed(known, [DAY]).changed) == 1
 
 
 def test_the_tree_of_a_session_that_is_over_is_forgotten() -> None:
-    book = TreeBook()
-    book.note(tree("aa"))
+    registry = TreeRegistry()
+    registry.note(tree("aa"))
     over = msgspec.structs.replace(DAY, state=SessionState.FAILED.value)
-    assert book.changed(calls.KnownTrees(), [over]).ids == []
-    assert book.changed(calls.KnownTrees(), [DAY]).ids == []
+    assert registry.changed(calls.KnownTrees(), [over]).ids == []
+    assert registry.changed(calls.KnownTrees(), [DAY]).ids == []
