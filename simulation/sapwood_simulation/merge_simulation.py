@@ -2,7 +2,8 @@
 
 Three sessions have some agents each, whose core is a stand-in: it answers each wave after a while,
 with what a junction would pass on. All else is production code: heads with their sessions and
-credentials, servers of roots, merges, lines between roots, streams over both, and the sessions of front ends.
+credentials, session servers, merges, connections between session servers, streams over both, and
+the sessions of clients.
 
 The checks: a wave over two sessions ends once, with each agent of both exactly once, or with
 an error that names what is lost. A session's own waves never notice a merge. No session has others

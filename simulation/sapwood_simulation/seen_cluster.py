@@ -31,7 +31,7 @@ from sapwood.head.tree_registry import TreeRegistry
 from sapwood.nodes import messages
 from sapwood.server.application import WebApplication
 from sapwood.server.browser_sessions import SessionCookie
-from sapwood.server.lines import Line, Lines
+from sapwood.server.head_connections import ConnectionPool, HeadConnection
 from sapwood.session.session_life import SessionState
 
 CORES = 16
@@ -208,8 +208,8 @@ class SimulatedHead:
         return EventPage(events=found, state=LedgerState())
 
 
-class SimulatedLine(Line):
-    """The server's own line, to a simulated head."""
+class SimulatedConnection(HeadConnection):
+    """The server's own connection, to a simulated head."""
 
     def __init__(self, head: SimulatedHead) -> None:
         self.rights = None
@@ -233,17 +233,17 @@ class _Application(WebApplication):
 
     def __init__(self, head: SimulatedHead) -> None:
         self._head = head
-        lines = Lines("lab", SimulatedLine(head))
-        super().__init__(lines, SessionCookie("lab"), no_token=True)
+        pool = ConnectionPool("lab", SimulatedConnection(head))
+        super().__init__(pool, SessionCookie("lab"), no_token=True)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
         """Do nothing, because this head has no ledger."""
 
     @contextlib.asynccontextmanager
-    async def _line(self, request: Request, credential: str) -> AsyncIterator[Any]:
+    async def _connection(self, request: Request, credential: str) -> AsyncIterator[Any]:
         self._no_token = not self._head.expired
-        async with super()._line(request, credential) as line:
-            yield line
+        async with super()._connection(request, credential) as connection:
+            yield connection
 
 
 class Served:
@@ -259,7 +259,7 @@ class Served:
     @property
     def followed(self) -> int:
         """How many things the server looks at for viewers."""
-        return self._application.pictures.followed
+        return self._application.dashboard.followed
 
     @property
     def url(self) -> str:

@@ -34,8 +34,8 @@ def added() -> HeadCall[..., Any]:
     return found
 
 
-class Line:
-    """The way of the HTTP server to a head with two nodes."""
+class HeadConnection:
+    """The connection of the HTTP server to a head with two nodes."""
 
     def __init__(self) -> None:
         self.nodes = [
@@ -64,7 +64,9 @@ def test_message_and_right_follow(added: HeadCall[..., Any]) -> None:
 def test_the_endpoint_follows(added: HeadCall[..., Any]) -> None:
     assert added.http is not None
     endpoint = declared_endpoint("/api/v1", added, added.http)
-    asked: Any = SimpleNamespace(line=Line(), path={}, query=endpoint.query(state="lost"))
+    asked: Any = SimpleNamespace(
+        connection=HeadConnection(), path={}, query=endpoint.query(state="lost")
+    )
 
     async def answer() -> bytes:
         return msgspec.json.encode(await endpoint.handler(asked))

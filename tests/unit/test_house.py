@@ -150,7 +150,7 @@ PLAIN_FUTURES = {
 }
 CALLBACKS = {
     "core/futures.py": "has them called on the dispatcher",
-    "server/lines.py": "a task of asyncio: its callbacks are called by its loop",
+    "server/head_connections.py": "a task of asyncio: its callbacks are called by its loop",
     "server/connections.py": "a task of asyncio",
     "contexts/launchers/ray_holder.py": "a task of asyncio",
     "activity/run.py": "of a run, for callers; it passes them to its CallerFuture",

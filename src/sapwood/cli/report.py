@@ -21,7 +21,7 @@ from sapwood.core.errors import InputError, SapwoodError
 from sapwood.environment.units import describe_size
 from sapwood.head.parts.runs import Runs
 from sapwood.views import page
-from sapwood.views.run_picture import RunPicture, of_detached
+from sapwood.views.run_page import RunPage, of_detached
 
 STDOUT = Path("-")
 
@@ -74,7 +74,7 @@ def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
     """
     error = run.exception() if run.done() else None
     record = run.record
-    view = RunPicture(
+    view = RunPage(
         program=run.program.name,
         state=run.progress.state.value,
         created=record.began,
@@ -94,7 +94,7 @@ def _plain(answer: RunAnswer) -> Any:
     return msgspec.json.decode(json_bytes(answer))
 
 
-def write_report(view: RunPicture, file: Path) -> int:
+def write_report(view: RunPage, file: Path) -> int:
     """Write a report, and return how many bytes it has.
 
     Raises:

@@ -32,7 +32,7 @@ from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
 from sapwood.nodes.messages import ReadLogs
 from sapwood.server.declared import declared_endpoint
 from sapwood.server.endpoints import ApiRequest, Endpoint
-from sapwood.server.lines import Line
+from sapwood.server.head_connections import HeadConnection
 from sapwood.server.live import MEDIA_TYPE, EventStreams, resumed_after
 from sapwood.server.metrics import (
     MEDIA_TYPE as METRICS,
@@ -281,28 +281,28 @@ class LiveFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def cluster(asked: ApiRequest) -> ClusterView:
     """The cluster at a glance."""
-    line = asked.line
-    head = await line.call(WholeCluster.facts)
+    connection = asked.connection
+    head = await connection.call(WholeCluster.facts)
     runs: Counts | None = None
-    if may_observe(line):
-        runs = Counts.of(one.state for one in await _runs(line))
+    if may_observe(connection):
+        runs = Counts.of(one.state for one in await _runs(connection))
     return ClusterView(
         head=head,
-        rights=line.rights,
-        nodes=Counts.of(one.state for one in await line.call(Nodes.every)),
-        sessions=Counts.of(one.state for one in await line.call(Sessions.every)),
+        rights=connection.rights,
+        nodes=Counts.of(one.state for one in await connection.call(Nodes.every)),
+        sessions=Counts.of(one.state for one in await connection.call(Sessions.every)),
         runs=runs,
     )
 
 
-def may_observe(line: Line) -> bool:
+def may_observe(connection: HeadConnection) -> bool:
     """Say whether a client can expect to see what needs the right ``observe``; the head decides."""
-    return line.rights is None or bool({"observe", "admin"} & set(line.rights.names))
+    return connection.rights is None or bool({"observe", "admin"} & set(connection.rights.names))
 
 
 async def _node(asked: ApiRequest) -> calls.NodeRecord:
     name = asked.path["node"]
-    found = [one for one in await asked.line.call(Nodes.every) if one.name == name]
+    found = [one for one in await asked.connection.call(Nodes.every) if one.name == name]
     if not found:
         raise HttpError(404, "there is no such node", where=name, hint=f"see {PREFIX}/nodes")
     return found[-1]  # one that is leaving may have the same name
@@ -330,7 +330,7 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
             400, f"unknown level {shown(wanted.level)}", hint=f"levels are {', '.join(LEVELS)}"
         )
     level = 10 * (LEVELS.index(wanted.level) + 1)
-    page = await asked.line.call(Components.logs, host, ReadLogs(wanted.after, level))
+    page = await asked.connection.call(Components.logs, host, ReadLogs(wanted.after, level))
     return LogView(
         ring=page.ring,
         lines=[msgspec.Raw(one) for one in page.lines],
@@ -343,14 +343,14 @@ async def _logs(asked: ApiRequest, host: int) -> LogView:
 # --- runs and programs ---------------------------------------------------------------------------
 
 
-async def _runs(line: Line) -> list[calls.RunRecord]:
-    return await line.call(Runs.every)
+async def _runs(connection: HeadConnection) -> list[calls.RunRecord]:
+    return await connection.call(Runs.every)
 
 
 async def runs(asked: ApiRequest) -> RunList:
     """Detached runs."""
     wanted: RunQuery = asked.query
-    found = [one for one in await _runs(asked.line) if wanted.over or one.state == RUNNING]
+    found = [one for one in await _runs(asked.connection) if wanted.over or one.state == RUNNING]
     return RunList(await asyncio.to_thread(lambda: [_seen(one) for one in found]))
 
 
@@ -359,7 +359,7 @@ async def _run(asked: ApiRequest) -> calls.RunRecord:
     if _RUN.fullmatch(name) is None:
         raise HttpError(404, "there is no such run", where=name[:100], hint=f"see {PREFIX}/runs")
     try:
-        return await asked.line.call(Runs.find, name)
+        return await asked.connection.call(Runs.find, name)
     except ConfigurationError as error:
         raise HttpError(404, error.what, where=name[:100], hint=error.hint) from error
 
@@ -382,7 +382,7 @@ async def run_work(asked: ApiRequest) -> WorkRecord:
 async def cancel_run(asked: ApiRequest) -> RunView:
     """Cancel a detached run."""
     record = await _run(asked)
-    cancelled = await asked.line.call_within(60.0, Runs.cancel, record.id)
+    cancelled = await asked.connection.call_within(60.0, Runs.cancel, record.id)
     return await asyncio.to_thread(_seen, cancelled)
 
 
@@ -395,7 +395,7 @@ async def run_output(asked: ApiRequest) -> OutputPiece:
 async def programs(asked: ApiRequest) -> ProgramList:
     """The programs that detached runs are of."""
     found: dict[tuple[str, str], list[calls.RunRecord]] = {}
-    for one in await _runs(asked.line):
+    for one in await _runs(asked.connection):
         path = str(one.wanted.spec.program)
         found.setdefault((one.program, path), []).append(one)
     return ProgramList(
@@ -464,21 +464,21 @@ def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
 async def events(asked: ApiRequest) -> EventList:
     """What happened."""
     wanted: EventFilter = asked.query
-    page = await asked.line.call(Events.find, wanted.query)
+    page = await asked.connection.call(Events.find, wanted.query)
     return EventList(page.events, page.state)
 
 
 # --- metrics -------------------------------------------------------------------------------------
 
 
-async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
+async def figures(connection: HeadConnection, server: ServerFigures) -> ClusterFigures:
     """Return all that metrics are made of; this asks a bounded number of nodes."""
     head, snapshot, sessions, runs, events = await asyncio.gather(
-        line.call(WholeCluster.facts),
-        line.call(Nodes.snapshot),
-        line.call(Sessions.every),
-        line.call(Runs.every),
-        line.call(Events.find, EventQuery(limit=1)),
+        connection.call(WholeCluster.facts),
+        connection.call(Nodes.snapshot),
+        connection.call(Sessions.every),
+        connection.call(Runs.every),
+        connection.call(Events.find, EventQuery(limit=1)),
     )
     return ClusterFigures(
         head=head,
@@ -493,7 +493,7 @@ async def figures(line: Line, server: ServerFigures) -> ClusterFigures:
 
 async def whoami(asked: ApiRequest) -> Any:
     """What the client may do."""
-    rights = asked.line.rights
+    rights = asked.connection.rights
     if rights is not None:
         return rights
     return calls.RightsFacts(
@@ -610,7 +610,7 @@ _ENDPOINTS: Final = (
         right="observe",
     ),
 )
-"""Those that need nothing but the line to the head."""
+"""Those that need nothing but the connection to the head."""
 
 
 def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
@@ -623,11 +623,11 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
 
     async def metrics(asked: ApiRequest) -> MetricList:
         """Metrics as JSON."""
-        return as_list(series(await figures(asked.line, server())))
+        return as_list(series(await figures(asked.connection, server())))
 
     async def prometheus(asked: ApiRequest) -> Any:
         """Metrics as Prometheus reads them."""
-        found = as_text(series(await figures(asked.line, server())))
+        found = as_text(series(await figures(asked.connection, server())))
         return Response(found, media_type=METRICS)
 
     async def live(asked: ApiRequest) -> Any:
@@ -639,7 +639,7 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
             session=wanted.session,
             kinds=wanted.kind,
         )
-        return await streams.events(asked.line, query, nodes=wanted.nodes)
+        return await streams.events(asked.connection, query, nodes=wanted.nodes)
 
     return [
         *_ENDPOINTS,

@@ -32,13 +32,13 @@ from sapwood.server.browser_sessions import (
     SessionCookie,
     client_of,
 )
+from sapwood.server.dashboard_api import DashboardApi
 from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
-from sapwood.server.lines import Line, Lines, UnauthorizedError
+from sapwood.server.head_connections import ConnectionPool, HeadConnection, UnauthorizedError
 from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import SAFE, check_origin
-from sapwood.server.pictures import Pictures
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
 from sapwood.views.front_page import FIRST, FrontPage, page_of
 from sapwood.views.page import STATIC
@@ -85,14 +85,16 @@ class WebApplication:
     """Answers requests by asking the head.
 
     Args:
-        lines: The lines to the head.
+        pool: The pool to the head.
         cookie: The cookie of browsers.
         no_token: Whether who comes without TLS needs no credential.
     """
 
-    def __init__(self, lines: Lines, cookie: SessionCookie, *, no_token: bool = False) -> None:
+    def __init__(
+        self, pool: ConnectionPool, cookie: SessionCookie, *, no_token: bool = False
+    ) -> None:
         self.streams = EventStreams()
-        self._lines = lines
+        self._pool = pool
         self._cookie = cookie
         self._sessions = BrowserSessions()
         self._no_token = no_token
@@ -100,10 +102,10 @@ class WebApplication:
         self._turned_away = RefusalsByKind()  # of clients, by the reason
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
-        self.pictures = Pictures(lines.own, version("sapwood"), lines.cluster)
-        self._front_page = FrontPage(lines.cluster)
+        self.dashboard = DashboardApi(pool.own, version("sapwood"), pool.cluster)
+        self._front_page = FrontPage(pool.cluster)
         table = endpoints(self.streams, self.figures)
-        self._table = [*table, *self.pictures.endpoints(PREFIX)]
+        self._table = [*table, *self.dashboard.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
             exception_handlers={
@@ -145,7 +147,7 @@ class WebApplication:
             self._tell_of_refused(address, reason, left_out)
 
     def _tell_of_refused(self, address: str, reason: str, left_out: int) -> None:
-        self._lines.own.client.ask(WebServer.note_refused, address, reason, left_out)
+        self._pool.own.client.ask(WebServer.note_refused, address, reason, left_out)
 
     # --- routes ----------------------------------------------------------------------------------
 
@@ -167,9 +169,9 @@ class WebApplication:
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         credential, by_cookie = self._shown(request)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=by_cookie)
-        async with self._line(request, credential) as line:
+        async with self._connection(request, credential) as connection:
             asked = ApiRequest(
-                line=line,
+                connection=connection,
                 path=request.path_params,
                 query=read_query(request, endpoint.query),
                 body=await read_body(request, endpoint.body),
@@ -201,12 +203,12 @@ class WebApplication:
         return session.credential, True
 
     @contextlib.asynccontextmanager
-    async def _line(self, request: Request, credential: str) -> Any:
+    async def _connection(self, request: Request, credential: str) -> Any:
         if credential:
-            async with self._lines.of(credential, _peer(request)) as line:
-                yield line
+            async with self._pool.of(credential, _peer(request)) as connection:
+                yield connection
         elif self._no_token and request.url.scheme == "http":
-            yield self._lines.own
+            yield self._pool.own
         else:
             raise UnauthorizedError(
                 "this server wants to see a credential",
@@ -224,15 +226,15 @@ class WebApplication:
         text = body.credential
         if body.ticket:
             try:
-                text = await self._lines.own.call(WebServer.redeem, body.ticket)
+                text = await self._pool.own.call(WebServer.redeem, body.ticket)
             except SecurityError as error:
                 raise UnauthorizedError(error.what, hint=error.hint) from error
         else:
             less = Capability.parse(text).attenuate(not_after=time.time() + SESSION_LIFE)
             text = less.text
-        line: Line
-        async with self._lines.of(text, _peer(request)) as line:
-            rights = line.rights
+        connection: HeadConnection
+        async with self._pool.of(text, _peer(request)) as connection:
+            rights = connection.rights
         now = time.time()
         expires = now + SESSION_LIFE
         if rights is not None:
@@ -254,8 +256,8 @@ class WebApplication:
         first = FIRST.encode()
         with contextlib.suppress(SapwoodError, HttpError, TimeoutError):
             credential, _ = self._shown(request)
-            async with self._line(request, credential) as line:
-                first = await self.pictures.first(line)
+            async with self._connection(request, credential) as connection:
+                first = await self.dashboard.first(connection)
         page = self._front_page.page(first)
         policy = HEADERS["content-security-policy"].replace(
             "style-src 'self'", self._front_page.policy
@@ -271,11 +273,11 @@ class WebApplication:
         return answer
 
     async def _login_page(self, _request: Request) -> Response:
-        page = page_of("login.html", self._lines.cluster)
+        page = page_of("login.html", self._pool.cluster)
         return HTMLResponse(page, headers={"cache-control": "no-cache"})
 
     async def _health(self, _request: Request) -> Response:
-        there = not self._lines.own.is_over
+        there = not self._pool.own.is_over
         response = _fresh(answer_of(Health("ok" if there else "no head")))
         response.status_code = 200 if there else 503
         return response
@@ -310,7 +312,7 @@ class WebApplication:
             headers = error.headers or {}
         else:
             raise error
-        found = msgspec.structs.replace(found, hint=naming(found.hint, self._lines.cluster))
+        found = msgspec.structs.replace(found, hint=naming(found.hint, self._pool.cluster))
         if found.status in {401, 421} or (found.status == 403 and isinstance(error, HttpError)):
             self._refusals(_peer(request), f"{request.method} {request.url.path}: {found.detail}")
         return Response(
@@ -351,9 +353,9 @@ def _in_words(status: int) -> str:
     )
 
 
-async def close(application: WebApplication, lines: Lines) -> None:
-    """End the streams of an application, and its lines to the head."""
+async def close(application: WebApplication, pool: ConnectionPool) -> None:
+    """End the streams of an application, and its pool to the head."""
     application.streams.close()
-    application.pictures.close()
+    application.dashboard.close()
     await asyncio.sleep(0)
-    await lines.close()
+    await pool.close()

@@ -37,7 +37,7 @@ def declared_endpoint(prefix: str, call: HeadCall[..., Any], http: Http) -> Endp
     async def handler(asked: ApiRequest) -> Any:
         given: dict[str, Any] = {**asked.path, **msgspec.structs.asdict(asked.query)}
         try:
-            found = await asked.line.call(call, **given)
+            found = await asked.connection.call(call, **given)
         except ConfigurationError as error:
             if not parts:
                 raise

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from sapwood.core import typed
 from sapwood.core.shown import shown
-from sapwood.server.lines import Line
+from sapwood.server.head_connections import HeadConnection
 from sapwood.server.problems import HttpError
 
 JSON = "application/json"
@@ -28,14 +28,14 @@ class ApiRequest:
     """A request, with all that was read of it.
 
     Attributes:
-        line: The line to the head that speaks for the client.
+        connection: The connection to the head that speaks for the client.
         path: The parts of its path that vary.
         query: Its parameters.
         body: Its body.
         request: The request itself.
     """
 
-    line: Line
+    connection: HeadConnection
     path: Mapping[str, str]
     query: Any
     body: Any

@@ -9,20 +9,22 @@ from sapwood.core.errors import SapwoodError
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import FigureSink
 from sapwood.server.api import figures
-from sapwood.server.lines import Line
+from sapwood.server.head_connections import HeadConnection
 from sapwood.server.metrics import ServerFigures, series
 
 _log = logger("http")
 
 
-async def export(sink: FigureSink, own: Line, server: Callable[[], ServerFigures]) -> None:
+async def export(
+    sink: FigureSink, own: HeadConnection, server: Callable[[], ServerFigures]
+) -> None:
     """Export the metrics of the cluster until this is cancelled.
 
     A collector that does not answer blocks a separate thread only, and the next export comes later.
 
     Args:
         sink: Exports them.
-        own: The server's own line to the head.
+        own: The server's own connection to the head.
         server: Returns how the HTTP server is.
     """
     try:

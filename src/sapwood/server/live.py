@@ -14,7 +14,7 @@ from sapwood.core import typed
 from sapwood.head import calls
 from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
 from sapwood.head.parts.events import Events
-from sapwood.server.lines import Line
+from sapwood.server.head_connections import HeadConnection
 from sapwood.server.problems import HttpError
 
 MEDIA_TYPE: Final = "text/event-stream"
@@ -49,11 +49,13 @@ class EventStreams:
         for queue in self._open:
             _end(queue)
 
-    async def events(self, line: Line, query: EventQuery, *, nodes: bool) -> StreamingResponse:
+    async def events(
+        self, connection: HeadConnection, query: EventQuery, *, nodes: bool
+    ) -> StreamingResponse:
         """Return a stream of what happens.
 
         Args:
-            line: The line of the client; it is used until the stream ends.
+            connection: The connection of the client; it is used until the stream ends.
             query: Which events. With a number in ``after``, those since then come first.
             nodes: Whether to tell how nodes are, too, when that changes.
 
@@ -71,21 +73,21 @@ class EventStreams:
             )
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNSENT)
         told = _Told(queue, query, nodes=nodes)
-        line.users += 1
+        connection.users += 1
         self._open.add(queue)
-        end = line.listen(told.heard)
+        end = connection.listen(told.heard)
 
         def left() -> None:
             if queue in self._open:
                 self._open.discard(queue)
-                line.users -= 1
+                connection.users -= 1
                 end()
 
         try:
-            await line.follow()
+            await connection.follow()
             if query.after:
                 wanted = msgspec.structs.replace(query, limit=MAX_FOUND)
-                page = await line.call(Events.find, wanted)
+                page = await connection.call(Events.find, wanted)
                 told.found(page.events)
             told.go_on()
         except BaseException:

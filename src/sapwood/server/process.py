@@ -30,7 +30,7 @@ from sapwood.server.application import WebApplication, close
 from sapwood.server.browser_sessions import SessionCookie
 from sapwood.server.connections import HttpServer
 from sapwood.server.exports import export
-from sapwood.server.lines import Line, Lines, open_line
+from sapwood.server.head_connections import ConnectionPool, HeadConnection, open_connection
 from sapwood.session.folder import make_folder
 
 RENEW_AFTER: Final = 0.6
@@ -72,14 +72,16 @@ class HttpProcess:
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._over.set)
-        own = await asyncio.to_thread(open_line, self._plan.cluster, self._loop, None, self._ended)
-        lines = Lines(self._plan.cluster, own)
+        own = await asyncio.to_thread(
+            open_connection, self._plan.cluster, self._loop, None, self._ended
+        )
+        pool = ConnectionPool(self._plan.cluster, own)
         renewal: asyncio.Task[None] | None = None
         exports: asyncio.Task[None] | None = None
         try:
             self._facts = await own.call(WholeCluster.facts)
             application = WebApplication(
-                lines,
+                pool,
                 SessionCookie(self._facts.cluster),
                 no_token=self._plan.listen.no_token,
             )
@@ -105,7 +107,7 @@ class HttpProcess:
             for sock, _ in self._early:
                 sock.close()
             if self._server is not None:
-                await close(application, lines)
+                await close(application, pool)
                 await self._server.close()
             await asyncio.to_thread(own.client.close)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -143,7 +145,7 @@ class HttpProcess:
 
     # --- TLS -------------------------------------------------------------------------------------
 
-    async def _serve(self, own: Line) -> float:
+    async def _serve(self, own: HeadConnection) -> float:
         """Have the head hand connections over; return for how long the certificate is good."""
         key, request = make_request()
         made = await own.call(WebServer.serve, str(self._path), request, tuple(self._listens))
@@ -158,7 +160,7 @@ class HttpProcess:
             self._take(sock, peer)
         return max(valid_until(made.certificate) - time.time(), 0.0)
 
-    async def _renew(self, own: Line, left: float) -> None:
+    async def _renew(self, own: HeadConnection, left: float) -> None:
         while True:
             await asyncio.sleep(max(left * RENEW_AFTER, 1.0))
             try:

@@ -31,7 +31,7 @@ from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
 from sapwood.views.overview import Overview, RunAndProgress, overview
-from sapwood.views.run_picture import RunPicture, of_detached, output_tail, progress_of, read_error
+from sapwood.views.run_page import RunPage, of_detached, output_tail, progress_of, read_error
 
 _log = logger("views")
 
@@ -475,7 +475,7 @@ async def first_of(ask: AskHead) -> dict[str, Any]:
 
 async def run_of(
     ask: AskHead, run: str, version: str, cluster: str = DEFAULT_CLUSTER
-) -> tuple[RunPicture, str]:
+) -> tuple[RunPage, str]:
     """Return a detached run, and the end of what its agents printed.
 
     Raises:

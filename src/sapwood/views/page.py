@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood.views.run_picture import RunPicture
+from sapwood.views.run_page import RunPage
 
 STATIC: Final = Path(__file__).parent / "static"
 """The folder of the files that a dashboard serves as they are."""
@@ -60,7 +60,7 @@ def _collect(name: str, parts: dict[str, str]) -> None:
     parts[name] = _EXPORT.sub("", _IMPORT.sub("", text))
 
 
-def report(run: RunPicture) -> str:
+def report(run: RunPage) -> str:
     """Return a run as one HTML file that needs no network.
 
     Its own policy forbids it to load anything, and to execute anything but its own script.

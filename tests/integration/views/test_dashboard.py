@@ -320,7 +320,7 @@ def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
     from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
     from sapwood.core import typed  # noqa: PLC0415 - as above
     from sapwood.views.page import report  # noqa: PLC0415 - as above
-    from sapwood.views.run_picture import RunPicture  # noqa: PLC0415 - as above
+    from sapwood.views.run_page import RunPage  # noqa: PLC0415 - as above
 
     made = work_record()
     (first,) = made["iterations"]
@@ -334,7 +334,7 @@ def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
         }
         for at in times
     ]
-    view = RunPicture(program="pi", state="done", record=typed.convert(made, WorkRecord))
+    view = RunPage(program="pi", state="done", record=typed.convert(made, WorkRecord))
     file = tmp_path / "run.html"
     file.write_text(report(view), "utf-8")
     page = opened(file.as_uri(), 1280)
@@ -414,10 +414,10 @@ def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: 
     from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
     from sapwood.core import typed  # noqa: PLC0415 - as above
     from sapwood.views.page import report  # noqa: PLC0415 - as above
-    from sapwood.views.run_picture import RunPicture  # noqa: PLC0415 - as above
+    from sapwood.views.run_page import RunPage  # noqa: PLC0415 - as above
 
     record = typed.convert(work_record(), WorkRecord)
-    view = RunPicture(program="pi</script>", state="done", record=record, written=time.time())
+    view = RunPage(program="pi</script>", state="done", record=record, written=time.time())
     file = tmp_path / "run.html"
     file.write_text(report(view), "utf-8")
     for width in (1200, 380):

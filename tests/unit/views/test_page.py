@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from sapwood.views.page import STATIC, bundled, report
-from sapwood.views.run_picture import RunPicture
+from sapwood.views.run_page import RunPage
 
 _TOP = re.compile(r"^(?:export )?(?:async )?(?:function|class|const|let) (\w+)", re.MULTILINE)
 
@@ -21,7 +21,7 @@ def test_modules_become_one_script_in_the_order_in_which_they_need_each_other() 
     assert "import " not in re.sub(r"//.*", "", script)
     assert not re.search(r"^export ", script, re.MULTILINE)
     assert script.index("function seconds(") < script.index("class Timeline")
-    assert script.index("class Timeline") < script.index("class RunPicture")
+    assert script.index("class Timeline") < script.index("class RunPage")
 
 
 @pytest.mark.parametrize("entry", ["report.js", "dashboard.js"])
@@ -41,7 +41,7 @@ def test_no_file_of_the_dashboard_names_another_host_or_runs_code_that_is_inline
 
 def test_what_a_run_says_of_itself_cannot_leave_its_element() -> None:
     evil = "</script><script>alert(1)</script>"
-    page = report(RunPicture(program=evil, state="done", answer={"result": evil}))
+    page = report(RunPage(program=evil, state="done", answer={"result": evil}))
     assert "alert(1)</script>" not in page
     assert page.count("</script>") == 2
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
@@ -50,7 +50,7 @@ def test_what_a_run_says_of_itself_cannot_leave_its_element() -> None:
 
 
 def test_the_policy_of_a_report_lets_only_its_own_script_and_style_in() -> None:
-    page = report(RunPicture(program="pi", state="done"))
+    page = report(RunPage(program="pi", state="done"))
     for tag, directive in (('script type="module"', "script-src"), ("style", "style-src")):
         name = tag.split()[0]
         found = re.search(rf"<{re.escape(tag)}>(.*?)</{name}>", page, re.DOTALL)

@@ -16,7 +16,7 @@ from sapwood.head import calls
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.protocol.call import HeadCall
 from sapwood.server.endpoints import ApiRequest, Endpoint
-from sapwood.server.lines import Line
+from sapwood.server.head_connections import HeadConnection
 from sapwood.server.live import MEDIA_TYPE
 from sapwood.server.problems import HttpError
 from sapwood.views.live import (
@@ -31,7 +31,7 @@ from sapwood.views.live import (
     trees_of,
 )
 from sapwood.views.overview import Overview
-from sapwood.views.run_picture import RunPicture
+from sapwood.views.run_page import RunPage
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,7 +57,7 @@ class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     about: str = ""
 
 
-class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
+class NodePage(msgspec.Struct, frozen=True, kw_only=True):
     """One node.
 
     Attributes:
@@ -69,7 +69,7 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
     status: calls.NodeStatus | None = None
 
 
-class TreePicture(msgspec.Struct, frozen=True, kw_only=True):
+class TreePage(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of a cluster, and the trees of its sessions.
 
     Attributes:
@@ -81,19 +81,19 @@ class TreePicture(msgspec.Struct, frozen=True, kw_only=True):
     trees: list[calls.SessionTree]
 
 
-class Pictures:
+class DashboardApi:
     """The endpoints behind the pages of the dashboard.
 
-    All viewers share what the server's own line sees, so that it is asked for once; each must have
-    the right to see it.
+    All viewers share the data that the server's own connection fetches, so that the head is asked
+    once; each viewer needs the right to see them.
 
     Args:
-        own: The server's own line.
+        own: The server's own connection.
         version: Of Sapwood.
         cluster: What the user calls the cluster.
     """
 
-    def __init__(self, own: Line, version: str, cluster: str) -> None:
+    def __init__(self, own: HeadConnection, version: str, cluster: str) -> None:
         self._own = own
         self._version = version
         self._cluster = cluster
@@ -136,7 +136,7 @@ class Pictures:
                 path=f"{prefix}/snapshot/{{node}}",
                 handler=self._node,
                 about="One node in short, and what exactly runs there.",
-                answer=NodePicture,
+                answer=NodePage,
                 right="observe",
                 parts={"node": "The name of a node."},
             ),
@@ -145,7 +145,7 @@ class Pictures:
                 path=f"{prefix}/tree",
                 handler=self._tree,
                 about="The nodes in short, and the places of each session: junctions and agents.",
-                answer=TreePicture,
+                answer=TreePage,
                 right="observe",
             ),
             Endpoint(
@@ -162,7 +162,7 @@ class Pictures:
                 path=f"{prefix}/runs/{{run}}/picture",
                 handler=self._run,
                 about="All that a report shows of a detached run: who worked and who waited.",
-                answer=RunPicture,
+                answer=RunPage,
                 right="observe",
                 parts={"run": "The id of a run, or the start of it."},
             ),
@@ -178,14 +178,14 @@ class Pictures:
             ),
         ]
 
-    async def first(self, line: Line) -> bytes:
+    async def first(self, connection: HeadConnection) -> bytes:
         """Return what a page shows first, as JSON.
 
         Raises:
             HttpError: This client may not see it.
             TimeoutError: The head does not know it at once.
         """
-        _must_observe(line)
+        _must_observe(connection)
         return msgspec.json.encode(await asyncio.wait_for(first_of(self._ask), FIRST_PATIENCE))
 
     async def _ask(self, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -193,43 +193,43 @@ class Pictures:
 
     async def _overview(self, asked: ApiRequest) -> Overview:
         """Return the health of the cluster."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         return await overview_of(self._ask)
 
     async def _snapshot(self, asked: ApiRequest) -> calls.ClusterSnapshot:
         """Return the nodes in short."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         return await snapshot_of(self._ask)
 
-    async def _node(self, asked: ApiRequest) -> NodePicture:
+    async def _node(self, asked: ApiRequest) -> NodePage:
         """Return one node."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         name = asked.path["node"]
         snapshot = await snapshot_of(self._ask)
         found = next((one for one in snapshot.nodes if one.name == name), None)
         if found is None:
             raise HttpError(404, "there is no such node", where=name[:100])
         said = await self._ask(Nodes.status, [found.host])
-        return NodePicture(snapshot=found, status=said.nodes[0] if said.nodes else None)
+        return NodePage(snapshot=found, status=said.nodes[0] if said.nodes else None)
 
-    async def _tree(self, asked: ApiRequest) -> TreePicture:
+    async def _tree(self, asked: ApiRequest) -> TreePage:
         """Return nodes and trees."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         trees = await trees_of(self._ask)
-        return TreePicture(snapshot=await snapshot_of(self._ask), trees=trees.changed)
+        return TreePage(snapshot=await snapshot_of(self._ask), trees=trees.changed)
 
     async def _session(self, asked: ApiRequest) -> calls.SessionTree:
         """Return one tree."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         name = asked.path["session"]
         found = (await trees_of(self._ask, name)).changed
         if not found:
             raise HttpError(404, "no running session has this name", where=name[:100])
         return found[0]
 
-    async def _run(self, asked: ApiRequest) -> RunPicture:
+    async def _run(self, asked: ApiRequest) -> RunPage:
         """Return one run."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         try:
             view, _ = await run_of(self._ask, asked.path["run"], self._version, self._cluster)
         except ConfigurationError as error:
@@ -238,7 +238,7 @@ class Pictures:
 
     async def _follow(self, asked: ApiRequest) -> StreamingResponse:
         """Return a stream of what changes."""
-        _must_observe(asked.line)
+        _must_observe(asked.connection)
         wanted: PageQuery = asked.query
         topics = [one for one in wanted.topics.split(",") if one]
         for topic in topics:
@@ -251,17 +251,17 @@ class Pictures:
         except ConfigurationError as error:
             raise HttpError(503, error.what, hint=error.hint) from error
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        messages = _until_line_ends(asked.line, first, told)
+        messages = _until_connection_ends(asked.connection, first, told)
         return StreamingResponse(messages, media_type=MEDIA_TYPE, headers=headers)
 
 
-def _must_observe(line: Line) -> None:
+def _must_observe(connection: HeadConnection) -> None:
     """Refuse a client that may not see all that the head knows.
 
     Raises:
         HttpError: It may not.
     """
-    if line.rights is not None and not OBSERVES & set(line.rights.names):
+    if connection.rights is not None and not OBSERVES & set(connection.rights.names):
         raise HttpError(
             403,
             "the credential does not give the right 'observe'",
@@ -269,13 +269,13 @@ def _must_observe(line: Line) -> None:
         )
 
 
-async def _until_line_ends(
-    line: Line, first: Message, told: AsyncIterator[Message]
+async def _until_connection_ends(
+    connection: HeadConnection, first: Message, told: AsyncIterator[Message]
 ) -> AsyncIterator[bytes]:
     """Yield messages until the client is cut off: its credential has ended, or was revoked."""
     over = asyncio.Event()
-    end = line.listen(lambda name, _value: None if name else over.set())
-    line.users += 1
+    end = connection.listen(lambda name, _value: None if name else over.set())
+    connection.users += 1
     try:
         yield _event(*first)
         while not over.is_set():
@@ -295,7 +295,7 @@ async def _until_line_ends(
                 return
             yield b": nothing new\n\n" if message == KEEP else _event(*message)
     finally:
-        line.users -= 1
+        connection.users -= 1
         end()
         with contextlib.suppress(RuntimeError):
             await told.aclose()  # type: ignore[attr-defined]  # it is a generator

@@ -1,7 +1,7 @@
-"""Lines to the head: each speaks for one client, and has the rights of that one's credential.
+"""Connections to the head: each acts for one client, with the rights of the client's credential.
 
-The head decides who may call what, by the same table as for every front end. The server itself has
-one more line, by which it serves and tells what it has refused.
+The head decides which client may call what, by one table for all clients. The server itself has
+one more connection, over which it serves and reports refusals.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sapwood.head_client.remote import show
 from sapwood.security.capabilities import Capability
 from sapwood.security.rights import ADMIN
 
-MAX_LINES: Final = 48
+MAX_CONNECTIONS: Final = 48
 """Connections that are kept; of more, an idle one is closed."""
 
 MAX_OPENING: Final = 8
-"""Lines that are opened at a time; more wait."""
+"""ConnectionPool that are opened at a time; more wait."""
 
 IDLE: Final = 60.0
 """Seconds until an idle connection is closed."""
@@ -56,19 +56,19 @@ class UnauthorizedError(SecurityError):
     """The client has shown no valid credential."""
 
 
-class Line:
-    """A line to the head.
+class HeadConnection:
+    """A connection to the head.
 
     Args:
-        client: The connection.
-        rights: What it may do; None for all.
+        client: Its transport.
+        rights: The rights of its client; None for all.
         loop: The loop of the server.
 
     Attributes:
-        rights: What it may do; None for all.
-        used: When it was used last, by a monotonic clock.
-        users: How many use it now.
-        is_new: Whether it waits for whom it was opened for.
+        rights: As given.
+        used: The time of its last use, by a monotonic clock.
+        users: The number of requests that use it now.
+        is_new: Whether the request that it was opened for has not used it yet.
     """
 
     def __init__(
@@ -152,29 +152,29 @@ class Line:
             heard(name, value)
 
 
-class Lines:
-    """The lines of a server.
+class ConnectionPool:
+    """The connections of a server.
 
     Args:
         cluster: What the user calls the cluster.
-        own: The server's own line.
+        own: The server's own connection.
 
     Attributes:
         cluster: As given.
         own: As given.
     """
 
-    def __init__(self, cluster: str, own: Line) -> None:
+    def __init__(self, cluster: str, own: HeadConnection) -> None:
         self.cluster = cluster
         self.own = own
-        self._lines: OrderedDict[bytes, Line] = OrderedDict()
-        self._opening: dict[bytes, asyncio.Task[Line]] = {}
+        self._connections: OrderedDict[bytes, HeadConnection] = OrderedDict()
+        self._opening: dict[bytes, asyncio.Task[HeadConnection]] = {}
         self._refused: OrderedDict[bytes, tuple[float, SapwoodError]] = OrderedDict()
         self._room = asyncio.Semaphore(MAX_OPENING)
 
     @contextlib.asynccontextmanager
     async def of(self, credential: str, address: str) -> Any:
-        """Give the line that speaks for a client during the block.
+        """Give the connection that speaks for a client during the block.
 
         Args:
             credential: What the client shows.
@@ -184,21 +184,21 @@ class Lines:
             UnauthorizedError: The head refuses the credential.
             SapwoodError: The head cannot be reached.
         """
-        line = await self._find(credential, address)
-        line.users += 1
-        line.is_new = False
+        connection = await self._find(credential, address)
+        connection.users += 1
+        connection.is_new = False
         try:
-            yield line
+            yield connection
         finally:
-            line.users -= 1
-            line.used = time.monotonic()
+            connection.users -= 1
+            connection.used = time.monotonic()
 
-    async def _find(self, credential: str, address: str) -> Line:
+    async def _find(self, credential: str, address: str) -> HeadConnection:
         self.sweep()
         key = hashlib.sha256(f"{address.rpartition(':')[0]} {credential}".encode()).digest()
-        found = self._lines.get(key)
+        found = self._connections.get(key)
         if found is not None and not found.is_over:
-            self._lines.move_to_end(key)
+            self._connections.move_to_end(key)
             return found
         known = self._refused.get(key)
         if known is not None and known[0] > time.monotonic():
@@ -210,51 +210,55 @@ class Lines:
             task.add_done_callback(lambda _: self._opening.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _open(self, key: bytes, credential: str, address: str) -> Line:
+    async def _open(self, key: bytes, credential: str, address: str) -> HeadConnection:
         async with self._room:
             try:
                 loop = asyncio.get_running_loop()
-                line = await asyncio.to_thread(open_line, self.cluster, loop, (credential, address))
+                connection = await asyncio.to_thread(
+                    open_connection, self.cluster, loop, (credential, address)
+                )
             except SecurityError as error:
                 self._refused[key] = (time.monotonic() + REFUSED_FOR, error)
                 while len(self._refused) > MAX_FORGOTTEN:
                     self._refused.popitem(last=False)
                 raise
-        self._lines[key] = line
+        self._connections[key] = connection
         self.sweep()
-        return line
+        return connection
 
     def sweep(self) -> None:
         """Close connections that are idle, have ended, or are too many."""
         late = time.monotonic() - IDLE
-        for key, line in list(self._lines.items()):
-            if line.users:
+        for key, connection in list(self._connections.items()):
+            if connection.users:
                 continue
-            too_many = len(self._lines) > MAX_LINES and not line.is_new
-            if line.is_over or line.used < late or too_many:
-                del self._lines[key]
-                _close(line)
+            too_many = len(self._connections) > MAX_CONNECTIONS and not connection.is_new
+            if connection.is_over or connection.used < late or too_many:
+                del self._connections[key]
+                _close(connection)
 
     async def close(self) -> None:
         """Close all of them, but not the server's own."""
         for task in list(self._opening.values()):
             with contextlib.suppress(Exception):
                 await task
-        lines, self._lines = list(self._lines.values()), OrderedDict()
-        await asyncio.gather(*(asyncio.to_thread(line.client.close) for line in lines))
+        connections, self._connections = list(self._connections.values()), OrderedDict()
+        await asyncio.gather(
+            *(asyncio.to_thread(connection.client.close) for connection in connections)
+        )
 
 
-def _close(line: Line) -> None:
-    asyncio.get_running_loop().run_in_executor(None, line.client.close)
+def _close(connection: HeadConnection) -> None:
+    asyncio.get_running_loop().run_in_executor(None, connection.client.close)
 
 
-def open_line(
+def open_connection(
     cluster: str,
     loop: asyncio.AbstractEventLoop,
     client: tuple[str, str] | None = None,
     ended: Callable[[str], None] | None = None,
-) -> Line:
-    """Open a line to the head of this machine; this waits for the head.
+) -> HeadConnection:
+    """Open a connection to the head of this machine; this waits for the head.
 
     Args:
         cluster: What the user calls the cluster.
@@ -280,7 +284,7 @@ def open_line(
                 "right 'admin' is needed: `sapwood credential issue --role observer --ttl 1h "
                 f"--output browser.credential`{_by_key(shown)}",
             )
-    made: list[Line] = []
+    made: list[HeadConnection] = []
 
     def noticed(name: str, value: Any) -> None:
         if made:
@@ -298,7 +302,7 @@ def open_line(
         if client is not None and shown is not None:
             link.call_within(CALL_TIMEOUT, WebServer.speak_for, client[1])
             rights = _shown(link, shown)
-        made.append(Line(link, rights, loop))
+        made.append(HeadConnection(link, rights, loop))
     except BaseException:
         link.close()
         raise

@@ -24,7 +24,7 @@ MAX_OUTPUT: Final = 64 * 2**10
 """Bytes of what agents printed that are shown: the end of it."""
 
 
-class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
+class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     """A run, for dashboard and report; fields are only ever added.
 
     Attributes:
@@ -62,7 +62,7 @@ class RunPicture(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTER) -> RunPicture:
+def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTER) -> RunPage:
     """Return a detached run, from what it has written into its folder.
 
     Args:
@@ -76,7 +76,7 @@ def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTE
     if isinstance(answer, dict):
         with contextlib.suppress(msgspec.ValidationError):
             statistics = typed.convert(answer.get("statistics"), RunStatistics)
-    return RunPicture(
+    return RunPage(
         program=run.program,
         state=run.state,
         id=run.id,
