@@ -2,7 +2,7 @@
 
 import { Chart } from "./chart.js";
 import { ask } from "./live.js";
-import { RunPicture } from "./run.js";
+import { RunPage } from "./run.js";
 import { Table } from "./table.js";
 import { TreeDrawing, treeLegend } from "./tree.js";
 import { badge, command, count, folded, h, moment, plural, seconds, size } from "./words.js";
@@ -367,7 +367,7 @@ function oneRun(main) {
   const missing = h("p", { class: "empty" });
   const home = h("div");
   main.append(missing, home);
-  const picture = new RunPicture(home);
+  const picture = new RunPage(home);
   const output = h("pre", { class: "log", tabindex: 0, "aria-label": "What agents print" });
   main.append(card(h("h3", {}, "What agents print"), output));
   return {

@@ -75,7 +75,7 @@ function outcomeOf(chunk) {
 }
 
 /** The picture of one run, which can be shown again and again while the run goes on. */
-export class RunPicture {
+export class RunPage {
   /** @param {HTMLElement} home Where it is drawn. */
   constructor(home) {
     this.head = h("section", { class: "card", "aria-label": "How far the run is" });
