@@ -126,6 +126,16 @@ int main() {
   });
   for (int s = 0; s < 3; s++) std::sort(in + ends[s], in + ends[s + 1]);
   same(std::equal(in, in + n, out), "sorted segments");
+  twice([&](void *r, size_t &b) { return cub::DeviceAdjacentDifference::SubtractLeftCopy(r, b, in, out, n); });
+  for (int i = 0; i < n; i++) same(out[i] == (i ? in[i] - in[i - 1] : in[i]), "a difference from the left");
+  twice([&](void *r, size_t &b) { return cub::DeviceAdjacentDifference::SubtractRightCopy(r, b, in, lengths, n); });
+  for (int i = 0; i < n; i++) same(lengths[i] == (i + 1 < n ? in[i] - in[i + 1] : in[i]), "a difference from the right");
+  const std::vector<int> kept(in, in + n);
+  twice([&](void *r, size_t &b) { return cub::DeviceAdjacentDifference::SubtractLeft(r, b, in, n); });
+  same(std::equal(in, in + n, out), "differences in place");
+  std::copy(kept.begin(), kept.end(), in);
+  twice([&](void *r, size_t &b) { return cub::DeviceAdjacentDifference::SubtractRight(r, b, in, n); });
+  same(std::equal(in, in + n, lengths), "differences from the right in place");
   puts(good ? "PASSED" : "FAILED");
   return !good;
 }

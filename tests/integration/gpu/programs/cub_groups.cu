@@ -105,6 +105,33 @@ __global__ void warps(const int *in, int *sums, int *scans, int *parts, long lon
   products[i] = product + (threadIdx.x == 0 ? 2000006 * all : 0);
 }
 
+// What each item differs from its neighbours by: whole tiles, with an item before or behind, and a tile that is not full.
+struct Less5 { __host__ __device__ int operator()(const int &a, const int &b) const { return 5 * a - b; } };
+__global__ void differences(const int *in, int *out, int valid) {
+  typedef cub::BlockAdjacentDifference<int, 64> Difference;
+  __shared__ Difference::TempStorage room;
+  const int first = threadIdx.x * 3;
+  int items[3], made[3];
+  for (int i = 0; i < 3; i++) items[i] = made[i] = in[first + i];
+  Difference(room).SubtractLeft(made, made, Less5());
+  for (int i = 0; i < 3; i++) out[first + i] = made[i];
+  __syncthreads();
+  Difference(room).SubtractLeft(items, made, Less5(), 77);
+  for (int i = 0; i < 3; i++) out[192 + first + i] = made[i];
+  __syncthreads();
+  Difference(room).SubtractRight(items, made, Less5());
+  for (int i = 0; i < 3; i++) out[384 + first + i] = made[i];
+  __syncthreads();
+  Difference(room).SubtractRight(items, made, Less5(), 77);
+  for (int i = 0; i < 3; i++) out[576 + first + i] = made[i];
+  __syncthreads();
+  Difference(room).SubtractLeftPartialTile(items, made, Less5(), valid);
+  for (int i = 0; i < 3; i++) out[768 + first + i] = made[i];
+  __syncthreads();
+  Difference(room).SubtractRightPartialTile(items, made, Less5(), valid);
+  for (int i = 0; i < 3; i++) out[960 + first + i] = made[i];
+}
+
 static bool same(bool ok, const char *what) {
   if (!ok) printf("%s differs\n", what);
   return ok;
@@ -162,6 +189,19 @@ int main() {
       if (i) ok &= same(products[128 * b + i] == product, "a scan of products");
     }
     ok &= same(products[128 * b] == first + 2000006 * product, "a product");
+  }
+  int *differ;
+  cudaMallocManaged(&differ, 6 * 192 * 4);
+  const int valid = 100;
+  differences<<<1, 64>>>(in, differ, valid);
+  ok &= same(cudaDeviceSynchronize() == cudaSuccess, "the state after differences");
+  for (int i = 0; i < 192; i++) {
+    const int left = i ? 5 * in[i] - in[i - 1] : in[i], right = i < 191 ? 5 * in[i] - in[i + 1] : in[i];
+    ok &= same(differ[i] == left && differ[384 + i] == right, "a difference");
+    ok &= same(differ[192 + i] == (i ? left : 5 * in[0] - 77), "a difference from what is before");
+    ok &= same(differ[576 + i] == (i < 191 ? right : 5 * in[191] - 77), "a difference from what is behind");
+    ok &= same(differ[768 + i] == (i < valid ? left : in[i]), "a difference of a part from the left");
+    ok &= same(differ[960 + i] == (i + 1 < valid ? right : in[i]), "a difference of a part from the right");
   }
   puts(ok ? "PASSED" : "FAILED");
   return !ok;

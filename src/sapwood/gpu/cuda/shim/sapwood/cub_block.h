@@ -594,6 +594,57 @@ template <class T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontinuit
     TempStorage &room_;
 };
 
+// What each item differs from its neighbour by; an item without one is kept.
+template <class T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentDifference {
+  public:
+    struct TempStorage { Slots<T, X * Y * Z> slots; };
+    explicit BlockAdjacentDifference(TempStorage &room) : room_(room) {}
+    template <int N, class Out, class F> void SubtractLeft(T (&in)[N], Out (&out)[N], F differ) {
+        left(in, out, differ, block_threads() * N, nullptr);
+    }
+    template <int N, class Out, class F> void SubtractLeft(T (&in)[N], Out (&out)[N], F differ, T before) {
+        left(in, out, differ, block_threads() * N, &before);
+    }
+    template <int N, class Out, class F> void SubtractLeftPartialTile(T (&in)[N], Out (&out)[N], F differ, int valid) {
+        left(in, out, differ, valid, nullptr);
+    }
+    template <int N, class Out, class F>
+    void SubtractLeftPartialTile(T (&in)[N], Out (&out)[N], F differ, int valid, T before) {
+        left(in, out, differ, valid, &before);
+    }
+    template <int N, class Out, class F> void SubtractRight(T (&in)[N], Out (&out)[N], F differ) {
+        right(in, out, differ, block_threads() * N, nullptr);
+    }
+    template <int N, class Out, class F> void SubtractRight(T (&in)[N], Out (&out)[N], F differ, T behind) {
+        right(in, out, differ, block_threads() * N, &behind);
+    }
+    template <int N, class Out, class F> void SubtractRightPartialTile(T (&in)[N], Out (&out)[N], F differ, int valid) {
+        right(in, out, differ, valid, nullptr);
+    }
+
+  private:
+    template <int N, class Out, class F> void left(T (&in)[N], Out (&out)[N], F differ, int valid, T *before) {
+        const int first = this_thread() * N;
+        room_.slots[this_thread()] = in[N - 1];
+        __syncthreads();
+        for (int i = N - 1; i >= 0; i--) { // the two arrays may be one
+            T *neighbour = i ? &in[i - 1] : first ? &room_.slots[this_thread() - 1] : before;
+            out[i] = neighbour && first + i < valid ? Out(differ(in[i], *neighbour)) : Out(in[i]);
+        }
+    }
+    template <int N, class Out, class F> void right(T (&in)[N], Out (&out)[N], F differ, int valid, T *behind) {
+        const int first = this_thread() * N, all = block_threads() * N;
+        room_.slots[this_thread()] = in[0];
+        __syncthreads();
+        for (int i = 0; i < N; i++) {
+            T *neighbour = i < N - 1 ? &in[i + 1] : first + N < all ? &room_.slots[this_thread() + 1] : behind;
+            const bool has_one = neighbour && (first + i + 1 < valid || (behind && first + i + 1 == all));
+            out[i] = has_one ? Out(differ(in[i], *neighbour)) : Out(in[i]);
+        }
+    }
+    TempStorage &room_;
+};
+
 template <class T, int X, int Y = 1, int Z = 1, int = 0> class BlockShuffle {
   public:
     struct TempStorage { Slots<T, X * Y * Z> slots; };

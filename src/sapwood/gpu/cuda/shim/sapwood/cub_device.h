@@ -514,6 +514,34 @@ struct DeviceSpmv {
     }
 };
 
+// What each item differs from its neighbour by; the one without a neighbour is kept.
+struct DeviceAdjacentDifference {
+    template <class In, class Out, class N, class F = Difference>
+    static cudaError_t SubtractLeftCopy(SAPWOOD_ROOM, In in, Out out, N n, F differ = F(), cudaStream_t = 0) {
+        SAPWOOD_ASKED;
+        for (N i = 0; i < n; i++) out[i] = i ? differ(in[i], in[i - 1]) : in[i];
+        return cudaSuccess;
+    }
+    template <class In, class Out, class N, class F = Difference>
+    static cudaError_t SubtractRightCopy(SAPWOOD_ROOM, In in, Out out, N n, F differ = F(), cudaStream_t = 0) {
+        SAPWOOD_ASKED;
+        for (N i = 0; i < n; i++) out[i] = i + 1 < n ? differ(in[i], in[i + 1]) : in[i];
+        return cudaSuccess;
+    }
+    template <class It, class N, class F = Difference>
+    static cudaError_t SubtractLeft(SAPWOOD_ROOM, It items, N n, F differ = F(), cudaStream_t = 0) {
+        SAPWOOD_ASKED;
+        for (N i = n; i-- > 1;) items[i] = differ(items[i], items[i - 1]);
+        return cudaSuccess;
+    }
+    template <class It, class N, class F = Difference>
+    static cudaError_t SubtractRight(SAPWOOD_ROOM, It items, N n, F differ = F(), cudaStream_t = 0) {
+        SAPWOOD_ASKED;
+        for (N i = 0; i + 1 < n; i++) items[i] = differ(items[i], items[i + 1]);
+        return cudaSuccess;
+    }
+};
+
 struct DeviceFor {
     template <class N, class F> static cudaError_t Bulk(N n, F function, cudaStream_t = 0) {
         for (N i = 0; i < n; i++) function(i);
