@@ -75,7 +75,11 @@ REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
             "parts of libcu++: barriers, pipelines and their like",
             "use CUDA's own functions: __syncthreads(), …",
         ),
-        (r"__nv_fp8\w*$|__nv_fp6\w*$|__nv_fp4\w*$", "8-bit and smaller floats", "use float"),
+        (
+            r"__nv_fp8\w*e8m0\w*$|__nv_cvt_\w*e8m0\w*$|__nv_fp[64]\w*$|__nv_cvt_\w*fp[64](?:x\d)?(?:_\w+)?$",
+            "floats of fewer than 8 bits, and E8M0",
+            "use float",
+        ),
         (
             r"this_multi_grid$|multi_grid_group$|this_cluster$|cluster_group$",
             GRID_GROUPS,

@@ -57,7 +57,8 @@ KERNEL = "__global__ void k(float *x) {{ {} }}\n"
             KERNEL.format("auto c = cooperative_groups::this_cluster();"),
             "groups of more than one block",
         ),
-        ("__nv_fp8_e4m3 x;", "8-bit and smaller floats"),
+        ("__nv_fp4_e2m1 x;", "floats of fewer than 8 bits, and E8M0"),
+        ("__nv_fp8_e8m0 x;", "floats of fewer than 8 bits, and E8M0"),
         ("void f() { cudaGraphicsMapResources(1, &r); }", "graphics"),
         ("void f() { cudaGLSetGLDevice(0); }", "graphics"),
         ("void f() { cudaGraphicsGLRegisterBuffer(&r, b, 0); }", "graphics"),
@@ -129,13 +130,13 @@ def test_what_a_condition_leaves_out_is_not_refused() -> None:
 
 
 def test_all_places_are_in_one_error() -> None:
-    sources = read_sources({"a.cu": b"cudaGraph_t g;\n", "b.cuh": b"\n__nv_fp8_e4m3 h;\n"})
+    sources = read_sources({"a.cu": b"cudaGraph_t g;\n", "b.cuh": b"\n__nv_fp4_e2m1 h;\n"})
     with pytest.raises(BuildError) as caught:
         refuse_unsupported(sources)
     assert caught.value.where == "a.cu:1"
     assert caught.value.details["not supported"].splitlines() == [
         "a.cu:1: not supported on a CPU node: CUDA graphs: cudaGraph_t g;",
-        "b.cuh:2: not supported on a CPU node: 8-bit and smaller floats: __nv_fp8_e4m3 h;",
+        "b.cuh:2: not supported on a CPU node: floats of fewer than 8 bits, and E8M0: __nv_fp4_e2m1 h;",
     ]
 
 
