@@ -136,7 +136,10 @@ def test_all_places_are_in_one_error() -> None:
     assert caught.value.where == "a.cu:1"
     assert caught.value.details["not supported"].splitlines() == [
         "a.cu:1: not supported on a CPU node: CUDA graphs: cudaGraph_t g;",
-        "b.cuh:2: not supported on a CPU node: floats of fewer than 8 bits, and E8M0: __nv_fp4_e2m1 h;",
+        (
+            "b.cuh:2: not supported on a CPU node: floats of fewer than 8 bits, and E8M0:"
+            " __nv_fp4_e2m1 h;"
+        ),
     ]
 
 
