@@ -83,8 +83,8 @@ def test_from_numbers(floats: ctypes.CDLL, name: str) -> None:
         single = x.astype(np.float32)
         half = single.astype(np.float16).astype(np.float64)
     with np.errstate(invalid="ignore"):
-        brain_bits = single.view(np.uint32).astype(np.uint64)
-        brain_bits = (brain_bits + 0x7FFF + (brain_bits >> 16 & 1)) >> 16 << 16
+        bits = single.view(np.uint32).astype(np.uint64)
+        brain_bits = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16
         brain = brain_bits.astype(np.uint32).view(np.float32).astype(np.float64)
     for at, given in enumerate((x, single.astype(np.float64), half, brain)):
         same(out[at], rounded(given, sizes, saturated=True), sizes)
