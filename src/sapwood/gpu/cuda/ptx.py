@@ -36,8 +36,39 @@ _TYPES: Final = {
 }  # fmt: skip
 _SCOPE: Final = r"(?:\.(?:cta|gpu|sys|global))*"
 _ORDER: Final = rf"{_SCOPE}\.(?:volatile|relaxed|acquire|release){_SCOPE}"
-_HINT: Final = r"(?:\.(?:global|cg|ca|cs|cv|nc|lu|wb|wt))*"
+_HINT: Final = r"(?:\.(?:global|cg|ca|cs|cv|nc|lu|wb|wt|L1::\w+|L2::\w+))*"
 _KIND: Final = rf"\.({'|'.join(_TYPES)})"
+_BITS: Final = r"\.(b32|b64)"
+_APPROXIMATE: Final = {
+    "ex2": "exp2f(%1)",
+    "lg2": "log2f(%1)",
+    "rcp": "1.0f / %1",
+    "rsqrt": "rsqrtf(%1)",
+    "sqrt": "sqrtf(%1)",
+    "sin": "sinf(%1)",
+    "cos": "cosf(%1)",
+    "tanh": "tanhf(%1)",
+}
+"""Functions that a GPU computes to some bits, and a CPU to all."""
+_REGISTERS: Final = {2: "%{0}, %{1}", 4: "%{0}, %{1}, %{2}, %{3}"}
+"""Registers of a vector, whose numbers begin anywhere."""
+_CHANGED: Final = "::sapwood_cuda::set_register(%0, {})"
+_READ: Final = "::sapwood_cuda::read_registers((const {{kind}} *)%{}, {})"
+_WRITE: Final = "::sapwood_cuda::write_registers(({{kind}} *)%0, {})"
+_ORDERED_READ: Final = "::sapwood_cuda::atomic_read(({kind} *)%1)"
+
+
+def _vectors() -> Iterator[tuple[str, str]]:
+    """Yield the patterns of loads and stores of several registers, and their expressions."""
+    for count, registers in _REGISTERS.items():
+        of_load, of_store = registers.format(*range(4)), registers.format(*range(1, 5))
+        yield (
+            rf"ld{_HINT}\.v{count}{_KIND} \{{{of_load}\}}, \[%{count}\]",
+            _READ.format(count, of_load),
+        )
+        yield rf"st{_HINT}\.v{count}{_KIND} \[%0\], \{{{of_store}\}}", _WRITE.format(of_store)
+
+
 _INSTRUCTIONS: Final = tuple(
     (re.compile(pattern), expression)
     for pattern, expression in (
@@ -53,7 +84,29 @@ _INSTRUCTIONS: Final = tuple(
         (r"bfe\.u32 %0, %1, %2, %3", "%0 = ::sapwood_cuda::bits_of(%1, %2, %3)"),
         (r"bfi\.b32 %0, %1, %2, %3, %4", "%0 = ::sapwood_cuda::with_bits(%1, %2, %3, %4)"),
         (r"mul\.wide\.u32 %0, %1, %2", "%0 = (unsigned long long)(unsigned)%1 * (unsigned)%2"),
-        (rf"ld{_ORDER}{_KIND} %0, \[%1\]", "%0 = ::sapwood_cuda::atomic_read(({kind} *)%1)"),
+        (r"mul\.lo\.[us]32 %0, %1, %2", "%0 = (unsigned)%1 * (unsigned)%2"),
+        (r"mad\.lo\.[us]32 %0, %1, %2, %3", "%0 = (unsigned)%1 * (unsigned)%2 + (unsigned)%3"),
+        (r"mul\.hi\.u32 %0, %1, %2", "%0 = __umulhi(%1, %2)"),
+        (r"shf\.l\.wrap\.b32 %0, %1, %2, %3", "%0 = __funnelshift_l(%1, %2, %3)"),
+        (r"shf\.r\.wrap\.b32 %0, %1, %2, %3", "%0 = __funnelshift_r(%1, %2, %3)"),
+        (r"dp4a\.s32\.s32 %0, %1, %2, %3", "%0 = __dp4a((int)%1, (int)%2, (int)%3)"),
+        (r"dp4a\.u32\.u32 %0, %1, %2, %3", "%0 = __dp4a((unsigned)%1, (unsigned)%2, (unsigned)%3)"),
+        (r"fma\.rn\.f32 %0, %1, %2, %3", "%0 = __fmaf_rn(%1, %2, %3)"),
+        (r"fma\.rn\.f64 %0, %1, %2, %3", "%0 = __fma_rn(%1, %2, %3)"),
+        *(
+            (rf"{name}\.approx(?:\.ftz)?\.f32 %0, %1", f"%0 = {expression}")
+            for name, expression in _APPROXIMATE.items()
+        ),
+        (
+            r"cvt\.rni\.sat\.s8\.f32 %0, %1",
+            "%0 = ::sapwood_cuda::clamp_to<signed char>(nearbyintf(%1))",
+        ),
+        (r"cvt\.rni\.s32\.f32 %0, %1", "%0 = __float2int_rn(%1)"),
+        *_vectors(),
+        (rf"ld{_ORDER}{_BITS} %0, \[%1\]", _CHANGED.format(_ORDERED_READ)),
+        (rf"ld{_HINT}{_BITS} %0, \[%1\]", _READ.format(1, "%0")),
+        (rf"st{_HINT}{_BITS} \[%0\], %1", _WRITE.format("%1")),
+        (rf"ld{_ORDER}{_KIND} %0, \[%1\]", f"%0 = {_ORDERED_READ}"),
         (
             rf"st{_ORDER}{_KIND} \[%0\], %1",
             "::sapwood_cuda::atomic_write(({kind} *)%0, ({kind})%1)",
@@ -126,6 +179,7 @@ def _expression(instruction: str, given: list[str]) -> str | None:
         r"(?<!%)%(\d+)", lambda match: f"%{order.index(int(match[1]))}", instruction
     )
     instruction = re.sub(r"\s*,\s*", ", ", instruction)
+    instruction = re.sub(r"\{\s+|\s+\}", lambda match: match[0].strip(), instruction)
     for pattern, expression in _INSTRUCTIONS:
         match = pattern.fullmatch(instruction)
         if match is None or len(set(re.findall(r"%\d", expression))) != len(operands):

@@ -55,6 +55,29 @@ __global__ void handed(int *flag, int *value, int *out) {
   }
 }
 
+// Several registers at once, bits of floats, and functions that are instructions.
+__global__ void registers(const int4 *in, const float *bits, int4 *out, float *copied, float *functions, unsigned *whole) {
+  const int i = threadIdx.x;
+  unsigned a, b, c, d;
+  const int4 *next = in + i;
+  asm volatile("ld.cg.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(next++));
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(&out[i].z), "r"(b), "r"(a) : "memory");
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(&out[i].x), "r"(d), "r"(c) : "memory");
+  float value;
+  asm volatile("ld.global.b32 %0, [%1];" : "=f"(value) : "l"(bits + i));
+  asm volatile("st.global.b32 [%0], %1;" ::"l"(copied + (next - in - 1)), "f"(value) : "memory");
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(value));
+  asm("fma.rn.f32 %0, %1, %2, %3;" : "=f"(functions[2 * i]) : "f"(y), "f"(2.0f), "f"(1.0f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(functions[2 * i + 1]) : "f"(value + 8));
+  int rounded;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(rounded) : "f"(value * 100));
+  unsigned product;
+  asm("mad.lo.u32 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(0x10001u), "r"(b));
+  asm("shf.l.wrap.b32 %0, %1, %2, %3;" : "=r"(whole[2 * i]) : "r"(product), "r"(a), "r"(i));
+  whole[2 * i + 1] = rounded;
+}
+
 __global__ void numbers(int *out, float *real) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(real));
   out[0] = bits(0xabcd, 4, 8);
@@ -111,6 +134,27 @@ int main() {
   inverses<<<1, 128>>>(worst);
   ok = ok && cudaDeviceSynchronize() == cudaSuccess;
   for (int i = 0; i < 128; i++) ok = ok && worst[i] < 1e-12;
+
+  int4 *in, *swapped;
+  float *bits, *copied, *functions;
+  cudaMallocManaged(&in, 32 * sizeof(int4));
+  cudaMallocManaged(&swapped, 32 * sizeof(int4));
+  cudaMallocManaged(&bits, 32 * sizeof(float));
+  cudaMallocManaged(&copied, 32 * sizeof(float));
+  cudaMallocManaged(&functions, 64 * sizeof(float));
+  for (int i = 0; i < 32; i++) in[i] = {i * 123457, 3 * i + 1, -i, 0x7fffffff - i}, bits[i] = (i - 4) * 0.5f;
+  registers<<<1, 32>>>(in, bits, swapped, copied, functions, where);
+  ok = ok && cudaDeviceSynchronize() == cudaSuccess;
+  for (int i = 0; i < 32; i++) {
+    ok = ok && swapped[i].x == in[i].w && swapped[i].y == in[i].z && swapped[i].z == in[i].y && swapped[i].w == in[i].x;
+    const double value = (i - 4) * 0.5, power = 2 * exp2(value) + 1, inverse = 1 / (value + 8);
+    ok = ok && copied[i] == bits[i] && fabs(functions[2 * i] - power) < 1e-6 * power && fabs(functions[2 * i + 1] - inverse) < 1e-6;
+    const unsigned product = unsigned(in[i].x) * 0x10001u + unsigned(in[i].y);
+    const unsigned long long both = (unsigned long long)unsigned(in[i].x) << 32 | product;
+    ok = ok && where[2 * i] == unsigned(both << i >> 32);
+    const int rounded = (i - 4) * 50;
+    ok = ok && int(where[2 * i + 1]) == (rounded > 127 ? 127 : rounded < -128 ? -128 : rounded);
+  }
   printf(ok ? "PASSED\n" : "FAILED\n");
   return ok ? 0 : 1;
 }

@@ -27,6 +27,25 @@ RANK = "(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z))"
             "((v) = *(const volatile float *)(p + 1))",
         ),
         (
+            (
+                'asm("ld.global.L1::no_allocate.v2.u32 { %0, %1 }, [%2];" '
+                ': "=r"(a), "=r"(b) : "l"(p++))'
+            ),
+            "::sapwood_cuda::read_registers((const unsigned *)(p++), (a), (b))",
+        ),
+        (
+            (
+                'asm("st.global.v4.f32 [%0], {%1,%2,%3,%4};" '
+                ':: "l"(p), "f"(a), "f"(b), "f"(c), "f"(d))'
+            ),
+            "::sapwood_cuda::write_registers((float *)(p), (a), (b), (c), (d))",
+        ),
+        (
+            'asm("ld.global.b32 %0, [%1];" : "=f"(v) : "l"(p))',
+            "::sapwood_cuda::read_registers((const unsigned *)(p), (v))",
+        ),
+        ('asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x))', "((y) = exp2f((x)))"),
+        (
             'asm("st.release.sys.global.u8 [%1], %0;" :: "r"(v) "l"(f(a, ")")) : "memory")',
             '::sapwood_cuda::atomic_write((unsigned char *)(f(a, ")")), (unsigned char)(v))',
         ),

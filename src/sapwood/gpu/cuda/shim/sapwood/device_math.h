@@ -214,6 +214,24 @@ static inline unsigned with_bits(unsigned bits, unsigned x, unsigned from, unsig
     const unsigned mask = (n > 31 ? ~0u : (1u << n) - 1) << from;
     return (x & ~mask) | (bits << from & mask);
 }
+// What PTX moves between memory and registers: bits where one of both is a float and the other is none.
+template <class To, class From> void set_register(To &to, From value) {
+    if constexpr (std::is_floating_point_v<To> != std::is_floating_point_v<From>) {
+        static_assert(sizeof(To) == sizeof(From), "a register of another size");
+        memcpy(&to, &value, sizeof to);
+    } else to = To(value);
+}
+template <class T, class... A> void read_registers(const T *at, A &...to) {
+    const volatile T *next = at;
+    const T values[] = {((void)sizeof(to), *next++)...};
+    const T *value = values;
+    (set_register(to, *value++), ...);
+}
+template <class T, class... A> void write_registers(T *at, A... from) {
+    volatile T *next = at;
+    T value;
+    ((set_register(value, from), *next++ = value), ...);
+}
 }
 static inline int __mul24(int a, int b) { return (a << 8 >> 8) * (b << 8 >> 8); }
 static inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffff) * (b & 0xffffff); }
