@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <vector>
@@ -14,6 +15,20 @@ struct Half {
   __host__ __device__ float operator()(int x) const { return 0.5f * x; }
 };
 static bool good = true;
+// Whether bits of numbers in order, as CUB turns them, are in order too, and are turned back.
+template <class T> bool ordered(std::initializer_list<T> numbers) {
+  typedef typename cub::Traits<T>::UnsignedBits Bits;
+  Bits before = 0;
+  bool ok = cub::Traits<T>::PRIMITIVE && !cub::Traits<Half>::PRIMITIVE;
+  for (T number : numbers) {
+    Bits bits;
+    memcpy(&bits, &number, sizeof bits);
+    const Bits turned = cub::Traits<T>::TwiddleIn(bits);
+    ok = ok && turned > before && cub::Traits<T>::TwiddleOut(turned) == bits;
+    before = turned;
+  }
+  return ok;
+}
 static void same(bool ok, const char *what) {
   if (!ok) printf("%s differs\n", what);
   good &= ok;
@@ -48,6 +63,8 @@ int main() {
   keys[5] = -0.0f, keys[6] = 0.0f, keys[7] = -INFINITY;
   std::vector<int> plain(in, in + n);
 
+  same(ordered<int>({-2147483647, -1, 0, 5, 2147483647}) && ordered<unsigned char>({1, 2, 255}), "Traits of whole numbers");
+  same(ordered<float>({-INFINITY, -2.5f, -1e-40f, 0, 1e-40f, 3}) && ordered<double>({-1e300, -1, 1, 2}), "Traits of floats");
   twice([&](void *r, size_t &b) { return cub::DeviceReduce::Sum(r, b, in, out, n); });
   same(out[0] == std::accumulate(in, in + n, 0), "Sum");
   twice([&](void *r, size_t &b) { return cub::DeviceReduce::ArgMin(r, b, in, best, n); });

@@ -411,13 +411,9 @@ template <class T, int X, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int Y = 1, int
 
 // The order of keys by some of their bits, as numbers.
 template <class K> auto ordered_bits(K key) {
-    typedef std::conditional_t<sizeof(K) == 1, unsigned char, std::conditional_t<sizeof(K) == 2, unsigned short,
-            std::conditional_t<sizeof(K) == 4, unsigned, unsigned long long>>> Bits;
-    static_assert(sizeof(K) == sizeof(Bits), "a key is a number");
-    const Bits bits = sapwood_cuda::same_bits<Bits>(key), top = Bits(Bits(1) << (8 * sizeof(K) - 1));
-    if constexpr (std::is_integral_v<K>) return Bits(std::is_signed_v<K> ? bits ^ top : bits);
-    else if (bits == top) return top; // -0 is the same as 0
-    else return Bits(bits & top ? ~bits : bits | top);
+    const auto bits = sapwood_cuda::same_bits<typename Traits<K>::UnsignedBits>(key);
+    if (!std::is_integral_v<K> && bits == Traits<K>::HIGH_BIT) return bits; // -0 is the same as 0
+    return Traits<K>::TwiddleIn(bits);
 }
 template <class K> struct ByBits {
     int first, count;

@@ -88,7 +88,23 @@ template <int N, int = 0, int = 0> struct Log2 {
     enum { VALUE = value() };
 };
 template <int N> struct PowerOfTwo { enum { VALUE = (N & (N - 1)) == 0 }; };
+enum Category { NOT_A_NUMBER, SIGNED_INTEGER, UNSIGNED_INTEGER, FLOATING_POINT };
 template <class T> struct Traits {
+    enum { PRIMITIVE = std::numeric_limits<T>::is_specialized, NULL_TYPE = std::is_same_v<T, NullType> };
+    typedef std::conditional_t<sizeof(T) == 1, unsigned char, std::conditional_t<sizeof(T) == 2, unsigned short,
+            std::conditional_t<sizeof(T) == 4, unsigned, unsigned long long>>> UnsignedBits;
+    static constexpr UnsignedBits HIGH_BIT = UnsignedBits(UnsignedBits(1) << (8 * sizeof(T) - 1));
+    static constexpr Category CATEGORY =
+        !PRIMITIVE ? NOT_A_NUMBER : !std::is_integral_v<T> ? FLOATING_POINT : std::is_signed_v<T> ? SIGNED_INTEGER : UNSIGNED_INTEGER;
+    // The bits of a number as one without sign, in the same order, and back.
+    static UnsignedBits TwiddleIn(UnsignedBits bits) {
+        if (CATEGORY == FLOATING_POINT) return UnsignedBits(bits & HIGH_BIT ? ~bits : bits ^ HIGH_BIT);
+        return UnsignedBits(CATEGORY == SIGNED_INTEGER ? bits ^ HIGH_BIT : bits);
+    }
+    static UnsignedBits TwiddleOut(UnsignedBits bits) {
+        if (CATEGORY == FLOATING_POINT) return UnsignedBits(bits & HIGH_BIT ? bits ^ HIGH_BIT : ~bits);
+        return TwiddleIn(bits);
+    }
     static T Lowest() { return std::numeric_limits<T>::lowest(); }
     static T Max() { return std::numeric_limits<T>::max(); }
 };
