@@ -242,19 +242,18 @@ inline cusparseSpMatDescr batched(const cusparseSpMatDescr &a, int i) {
 }
 }
 
+// Of each operation the functions that ask for memory and prepare take its arguments.
 #define SAPWOOD_BYTES { return *bytes = 8, CUSPARSE_STATUS_SUCCESS; }
+#define SAPWOOD_NOTHING { return CUSPARSE_STATUS_SUCCESS; }
 #define SAPWOOD_SPARSE                                                                           \
     using namespace sapwood_cuda;                                                                \
     if (const cusparseStatus_t bad = sparse_state(handle)) return bad
-inline cusparseStatus_t cusparseSpMV_bufferSize(cusparseHandle_t, cusparseOperation_t, const void *, cusparseConstSpMatDescr_t,
-                                                cusparseConstDnVecDescr_t, const void *, cusparseDnVecDescr_t, cudaDataType,
-                                                cusparseSpMVAlg_t, size_t *bytes) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpMV_preprocess(cusparseHandle_t, cusparseOperation_t, const void *, cusparseConstSpMatDescr_t,
-                                                cusparseConstDnVecDescr_t, const void *, cusparseDnVecDescr_t, cudaDataType,
-                                                cusparseSpMVAlg_t, void *) { return CUSPARSE_STATUS_SUCCESS; }
-inline cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_t how, const void *alpha, cusparseConstSpMatDescr_t a,
-                                     cusparseConstDnVecDescr_t x, const void *beta, cusparseDnVecDescr_t y, cudaDataType type,
-                                     cusparseSpMVAlg_t, void *) {
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t how, const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x, \
+    const void *beta, cusparseDnVecDescr_t y, cudaDataType type, cusparseSpMVAlg_t
+inline cusparseStatus_t cusparseSpMV_bufferSize(SAPWOOD_GIVEN, size_t *bytes) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSpMV_preprocess(SAPWOOD_GIVEN, void *) SAPWOOD_NOTHING
+inline cusparseStatus_t cusparseSpMV(SAPWOOD_GIVEN, void *) {
     SAPWOOD_SPARSE;
     const bool turned = how != CUSPARSE_OPERATION_NON_TRANSPOSE;
     if (x->size != (turned ? a->rows : a->columns) || y->size != (turned ? a->columns : a->rows)) return CUSPARSE_STATUS_INVALID_VALUE;
@@ -262,15 +261,13 @@ inline cusparseStatus_t cusparseSpMV(cusparseHandle_t handle, cusparseOperation_
           loaded<double>(beta, type, 0), [](int64_t i) { return i; }, y->values, y->type, y->size);
     return CUSPARSE_STATUS_SUCCESS;
 }
-inline cusparseStatus_t cusparseSpMM_bufferSize(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                cusparseConstSpMatDescr_t, cusparseConstDnMatDescr_t, const void *, cusparseDnMatDescr_t,
-                                                cudaDataType, cusparseSpMMAlg_t, size_t *bytes) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpMM_preprocess(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                cusparseConstSpMatDescr_t, cusparseConstDnMatDescr_t, const void *, cusparseDnMatDescr_t,
-                                                cudaDataType, cusparseSpMMAlg_t, void *) { return CUSPARSE_STATUS_SUCCESS; }
-inline cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha,
-                                     cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b, const void *beta, cusparseDnMatDescr_t c,
-                                     cudaDataType type, cusparseSpMMAlg_t, void *) {
+#undef SAPWOOD_GIVEN
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha, cusparseConstSpMatDescr_t a, \
+    cusparseConstDnMatDescr_t b, const void *beta, cusparseDnMatDescr_t c, cudaDataType type, cusparseSpMMAlg_t
+inline cusparseStatus_t cusparseSpMM_bufferSize(SAPWOOD_GIVEN, size_t *bytes) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSpMM_preprocess(SAPWOOD_GIVEN, void *) SAPWOOD_NOTHING
+inline cusparseStatus_t cusparseSpMM(SAPWOOD_GIVEN, void *) {
     SAPWOOD_SPARSE;
     const bool turned = tb != CUSPARSE_OPERATION_NON_TRANSPOSE;
     for (int at = 0; at < c->batch; at++) {
@@ -283,16 +280,14 @@ inline cusparseStatus_t cusparseSpMM(cusparseHandle_t handle, cusparseOperation_
     }
     return CUSPARSE_STATUS_SUCCESS;
 }
-inline cusparseStatus_t cusparseSDDMM_bufferSize(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                 cusparseConstDnMatDescr_t, cusparseConstDnMatDescr_t, const void *, cusparseSpMatDescr_t,
-                                                 cudaDataType, cusparseSDDMMAlg_t, size_t *bytes) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSDDMM_preprocess(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                 cusparseConstDnMatDescr_t, cusparseConstDnMatDescr_t, const void *, cusparseSpMatDescr_t,
-                                                 cudaDataType, cusparseSDDMMAlg_t, void *) { return CUSPARSE_STATUS_SUCCESS; }
+#undef SAPWOOD_GIVEN
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha, cusparseConstDnMatDescr_t a, \
+    cusparseConstDnMatDescr_t b, const void *beta, cusparseSpMatDescr_t c, cudaDataType type, cusparseSDDMMAlg_t
+inline cusparseStatus_t cusparseSDDMM_bufferSize(SAPWOOD_GIVEN, size_t *bytes) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSDDMM_preprocess(SAPWOOD_GIVEN, void *) SAPWOOD_NOTHING
 // C = (op(A) op(B)) at the places of C.
-inline cusparseStatus_t cusparseSDDMM(cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha,
-                                      cusparseConstDnMatDescr_t a, cusparseConstDnMatDescr_t b, const void *beta, cusparseSpMatDescr_t c,
-                                      cudaDataType type, cusparseSDDMMAlg_t, void *) {
+inline cusparseStatus_t cusparseSDDMM(SAPWOOD_GIVEN, void *) {
     SAPWOOD_SPARSE;
     const bool turn_a = ta != CUSPARSE_OPERATION_NON_TRANSPOSE, turn_b = tb != CUSPARSE_OPERATION_NON_TRANSPOSE;
     const double x = loaded<double>(alpha, type, 0), y = loaded<double>(beta, type, 0);
@@ -309,6 +304,7 @@ inline cusparseStatus_t cusparseSDDMM(cusparseHandle_t handle, cusparseOperation
     }
     return CUSPARSE_STATUS_SUCCESS;
 }
+#undef SAPWOOD_GIVEN
 inline cusparseStatus_t cusparseSparseToDense_bufferSize(cusparseHandle_t, cusparseConstSpMatDescr_t, cusparseDnMatDescr_t,
                                                          cusparseSparseToDenseAlg_t, size_t *bytes) SAPWOOD_BYTES
 inline cusparseStatus_t cusparseSparseToDense(cusparseHandle_t handle, cusparseConstSpMatDescr_t a, cusparseDnMatDescr_t b,
@@ -384,14 +380,12 @@ struct cusparseSpGEMMDescr { std::vector<sapwood_cuda::Entry> entries; };
 typedef cusparseSpGEMMDescr *cusparseSpGEMMDescr_t;
 inline cusparseStatus_t cusparseSpGEMM_createDescr(cusparseSpGEMMDescr_t *d) { return *d = new cusparseSpGEMMDescr, CUSPARSE_STATUS_SUCCESS; }
 inline cusparseStatus_t cusparseSpGEMM_destroyDescr(cusparseSpGEMMDescr_t d) { return delete d, CUSPARSE_STATUS_SUCCESS; }
-inline cusparseStatus_t cusparseSpGEMM_workEstimation(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                      cusparseConstSpMatDescr_t, cusparseConstSpMatDescr_t, const void *,
-                                                      cusparseSpMatDescr_t, cudaDataType, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t,
-                                                      size_t *bytes, void *) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpGEMM_compute(cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha,
-                                               cusparseConstSpMatDescr_t a, cusparseConstSpMatDescr_t b, const void *,
-                                               cusparseSpMatDescr_t c, cudaDataType type, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t work,
-                                               size_t *bytes, void *buffer) {
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha, cusparseConstSpMatDescr_t a, \
+    cusparseConstSpMatDescr_t b, const void *beta, cusparseSpMatDescr_t c, cudaDataType type, cusparseSpGEMMAlg_t, \
+    cusparseSpGEMMDescr_t work
+inline cusparseStatus_t cusparseSpGEMM_workEstimation(SAPWOOD_GIVEN, size_t *bytes, void *) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSpGEMM_compute(SAPWOOD_GIVEN, size_t *bytes, void *buffer) {
     SAPWOOD_SPARSE;
     if (ta != CUSPARSE_OPERATION_NON_TRANSPOSE || tb != CUSPARSE_OPERATION_NON_TRANSPOSE) return CUSPARSE_STATUS_NOT_SUPPORTED;
     *bytes = 8;
@@ -400,9 +394,7 @@ inline cusparseStatus_t cusparseSpGEMM_compute(cusparseHandle_t handle, cusparse
     c->entries = int64_t(work->entries.size());
     return CUSPARSE_STATUS_SUCCESS;
 }
-inline cusparseStatus_t cusparseSpGEMM_copy(cusparseHandle_t handle, cusparseOperation_t, cusparseOperation_t, const void *,
-                                            cusparseConstSpMatDescr_t, cusparseConstSpMatDescr_t, const void *beta, cusparseSpMatDescr_t c,
-                                            cudaDataType type, cusparseSpGEMMAlg_t, cusparseSpGEMMDescr_t work) {
+inline cusparseStatus_t cusparseSpGEMM_copy(SAPWOOD_GIVEN) {
     SAPWOOD_SPARSE;
     std::vector<Entry> sums = work->entries; // C has the places of the product
     if (const double factor = loaded<double>(beta, type, 0))
@@ -410,6 +402,7 @@ inline cusparseStatus_t cusparseSpGEMM_copy(cusparseHandle_t handle, cusparseOpe
     write_entries(*c, sums, true);
     return CUSPARSE_STATUS_SUCCESS;
 }
+#undef SAPWOOD_GIVEN
 // Triangles.
 struct cusparseSpSVDescr {};
 typedef cusparseSpSVDescr *cusparseSpSVDescr_t;
@@ -440,30 +433,25 @@ void solve_sparse(const cusparseSpMatDescr &a, bool turned, double alpha, In in,
     for (int64_t i = 0; i < n; i++) out(i, x[size_t(i)]);
 }
 }
-inline cusparseStatus_t cusparseSpSV_bufferSize(cusparseHandle_t, cusparseOperation_t, const void *, cusparseConstSpMatDescr_t,
-                                                cusparseConstDnVecDescr_t, cusparseDnVecDescr_t, cudaDataType, cusparseSpSVAlg_t,
-                                                cusparseSpSVDescr_t, size_t *bytes) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpSV_analysis(cusparseHandle_t, cusparseOperation_t, const void *, cusparseConstSpMatDescr_t,
-                                              cusparseConstDnVecDescr_t, cusparseDnVecDescr_t, cudaDataType, cusparseSpSVAlg_t,
-                                              cusparseSpSVDescr_t, void *) { return CUSPARSE_STATUS_SUCCESS; }
-inline cusparseStatus_t cusparseSpSV_solve(cusparseHandle_t handle, cusparseOperation_t how, const void *alpha, cusparseConstSpMatDescr_t a,
-                                           cusparseConstDnVecDescr_t x, cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t,
-                                           cusparseSpSVDescr_t) {
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t how, const void *alpha, cusparseConstSpMatDescr_t a, cusparseConstDnVecDescr_t x, \
+    cusparseDnVecDescr_t y, cudaDataType type, cusparseSpSVAlg_t, cusparseSpSVDescr_t
+inline cusparseStatus_t cusparseSpSV_bufferSize(SAPWOOD_GIVEN, size_t *bytes) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSpSV_analysis(SAPWOOD_GIVEN, void *) SAPWOOD_NOTHING
+inline cusparseStatus_t cusparseSpSV_solve(SAPWOOD_GIVEN) {
     SAPWOOD_SPARSE;
     solve_sparse(*a, how != CUSPARSE_OPERATION_NON_TRANSPOSE, loaded<double>(alpha, type, 0),
                  [&](int64_t i) { return loaded<double>(x->values, x->type, i); },
                  [&](int64_t i, double value) { stored(y->values, y->type, i, value); });
     return CUSPARSE_STATUS_SUCCESS;
 }
-inline cusparseStatus_t cusparseSpSM_bufferSize(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                                cusparseConstSpMatDescr_t, cusparseConstDnMatDescr_t, cusparseDnMatDescr_t, cudaDataType,
-                                                cusparseSpSMAlg_t, cusparseSpSMDescr_t, size_t *bytes) SAPWOOD_BYTES
-inline cusparseStatus_t cusparseSpSM_analysis(cusparseHandle_t, cusparseOperation_t, cusparseOperation_t, const void *,
-                                              cusparseConstSpMatDescr_t, cusparseConstDnMatDescr_t, cusparseDnMatDescr_t, cudaDataType,
-                                              cusparseSpSMAlg_t, cusparseSpSMDescr_t, void *) { return CUSPARSE_STATUS_SUCCESS; }
-inline cusparseStatus_t cusparseSpSM_solve(cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha,
-                                           cusparseConstSpMatDescr_t a, cusparseConstDnMatDescr_t b, cusparseDnMatDescr_t c,
-                                           cudaDataType type, cusparseSpSMAlg_t, cusparseSpSMDescr_t) {
+#undef SAPWOOD_GIVEN
+#define SAPWOOD_GIVEN \
+    cusparseHandle_t handle, cusparseOperation_t ta, cusparseOperation_t tb, const void *alpha, cusparseConstSpMatDescr_t a, \
+    cusparseConstDnMatDescr_t b, cusparseDnMatDescr_t c, cudaDataType type, cusparseSpSMAlg_t, cusparseSpSMDescr_t
+inline cusparseStatus_t cusparseSpSM_bufferSize(SAPWOOD_GIVEN, size_t *bytes) SAPWOOD_BYTES
+inline cusparseStatus_t cusparseSpSM_analysis(SAPWOOD_GIVEN, void *) SAPWOOD_NOTHING
+inline cusparseStatus_t cusparseSpSM_solve(SAPWOOD_GIVEN) {
     SAPWOOD_SPARSE;
     const bool turned = tb != CUSPARSE_OPERATION_NON_TRANSPOSE;
     for (int64_t j = 0; j < c->columns; j++)
@@ -472,6 +460,7 @@ inline cusparseStatus_t cusparseSpSM_solve(cusparseHandle_t handle, cusparseOper
                      [&](int64_t i, double value) { stored(c->values, c->type, place(*c, i, j), value); });
     return CUSPARSE_STATUS_SUCCESS;
 }
+#undef SAPWOOD_GIVEN
 // Other forms of one matrix.
 inline cusparseStatus_t cusparseCsr2cscEx2_bufferSize(cusparseHandle_t, int, int, int, const void *, const int *, const int *, void *, int *,
                                                       int *, cudaDataType, cusparseAction_t, cusparseIndexBase_t, cusparseCsr2CscAlg_t,
@@ -605,3 +594,4 @@ inline cusparseStatus_t cusparseRot(cusparseHandle_t handle, const void *c_coeff
 #include "sapwood/sparse_typed.h"
 #undef SAPWOOD_SPARSE
 #undef SAPWOOD_BYTES
+#undef SAPWOOD_NOTHING

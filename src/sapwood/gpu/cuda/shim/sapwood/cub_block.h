@@ -100,23 +100,25 @@ enum BlockStoreAlgorithm {
     BLOCK_STORE_DIRECT, BLOCK_STORE_STRIPED, BLOCK_STORE_VECTORIZE, BLOCK_STORE_TRANSPOSE, BLOCK_STORE_WARP_TRANSPOSE,
     BLOCK_STORE_WARP_TRANSPOSE_TIMESLICED
 };
-template <class T, int X, int N, BlockLoadAlgorithm Algorithm = BLOCK_LOAD_DIRECT, int Y = 1, int Z = 1, int = 0>
-class BlockLoad {
-  public:
+// What needs no memory for its threads to meet in.
+struct WithoutRoom {
     struct TempStorage : Uninitialized<int> {};
-    BlockLoad() = default;
-    explicit BlockLoad(TempStorage &) {}
+    WithoutRoom() = default;
+    explicit WithoutRoom(TempStorage &) {}
+};
+template <class T, int X, int N, BlockLoadAlgorithm Algorithm = BLOCK_LOAD_DIRECT, int Y = 1, int Z = 1, int = 0>
+class BlockLoad : public WithoutRoom {
+  public:
+    using WithoutRoom::WithoutRoom;
     template <class It, class... A> void Load(It from, T (&items)[N], A... a) {
         if constexpr (Algorithm == BLOCK_LOAD_STRIPED) LoadDirectStriped<X * Y * Z>(this_thread(), from, items, a...);
         else LoadDirectBlocked(this_thread(), from, items, a...);
     }
 };
 template <class T, int X, int N, BlockStoreAlgorithm Algorithm = BLOCK_STORE_DIRECT, int Y = 1, int Z = 1, int = 0>
-class BlockStore {
+class BlockStore : public WithoutRoom {
   public:
-    struct TempStorage : Uninitialized<int> {};
-    BlockStore() = default;
-    explicit BlockStore(TempStorage &) {}
+    using WithoutRoom::WithoutRoom;
     template <class It, class... A> void Store(It to, T (&items)[N], A... a) {
         if constexpr (Algorithm == BLOCK_STORE_STRIPED) StoreDirectStriped<X * Y * Z>(this_thread(), to, items, a...);
         else StoreDirectBlocked(this_thread(), to, items, a...);
@@ -665,10 +667,9 @@ template <class T, int X, int Y = 1, int Z = 1, int = 0> class BlockShuffle {
 
 enum BlockHistogramAlgorithm { BLOCK_HISTO_SORT, BLOCK_HISTO_ATOMIC };
 template <class T, int X, int N, int Bins, BlockHistogramAlgorithm = BLOCK_HISTO_SORT, int Y = 1, int Z = 1, int = 0>
-class BlockHistogram {
+class BlockHistogram : public WithoutRoom {
   public:
-    struct TempStorage : Uninitialized<int> {};
-    explicit BlockHistogram(TempStorage &) {}
+    using WithoutRoom::WithoutRoom;
     template <class C> void InitHistogram(C (&bins)[Bins]) {
         for (int i = this_thread(); i < Bins; i += block_threads()) bins[i] = 0;
     }
