@@ -46,7 +46,7 @@ NEEDS = {
 }
 
 
-class RootCalls(SphinxDirective):
+class SessionCalls(SphinxDirective):
     """Insert the table of calls of a session."""
 
     def run(self) -> list[nodes.Node]:
@@ -61,5 +61,5 @@ def setup(app: Sphinx) -> ExtensionMetadata:
     app.add_directive("call-roles", CallRoles)
     app.add_directive("order-roles", OrderRoles)
     app.add_directive("endpoint-roles", EndpointRoles)
-    app.add_directive("session-calls", RootCalls)
+    app.add_directive("session-calls", SessionCalls)
     return {"version": "1", "parallel_read_safe": True}

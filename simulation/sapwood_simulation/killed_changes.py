@@ -1,6 +1,6 @@
 """A session is changed or left, and processes are killed at a chosen step of that.
 
-The tree, the root's server, the head and its registry, and the sessions of front ends are those of
+The tree, the root's server, the head and its registry, and the sessions of clients are those of
 :mod:`sapwood_simulation.session_simulation`; nothing else goes wrong. Waves are open and agents
 push meanwhile. Afterwards the session is as before or as after, never between, or it is over; and
 when the cluster is down, nothing is left.
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from sapwood.core.topology import ROOT
 from sapwood.session.session_life import SessionState
-from sapwood.session_server import root_calls
-from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server import session_calls
+from sapwood.session_server.rights import ClientRole
 from sapwood_simulation.session_simulation import (
     LOOK_SECONDS,
     MAIN,
     SessionSimulation,
-    SimulatedFrontEnd,
+    SimulatedClient,
 )
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
 
@@ -44,7 +44,7 @@ class KilledChange(SessionSimulation):
         change: One of :data:`CHANGES`.
         step: The step after the start at which processes are killed: each event anywhere counts as
             one. 0 kills none.
-        victims: ``head``, ``root`` and ``owner``, the front end that wants the change.
+        victims: ``head``, ``root`` and ``owner``, the client that wants the change.
         seed: Decides everything that is left to chance.
 
     Attributes:
@@ -81,7 +81,7 @@ class KilledChange(SessionSimulation):
         self._until(lambda: self.world.head is not None, faults=False)
         self._settle(1.0)
         self._compare(before)
-        for one in self.front_ends:
+        for one in self.clients:
             if not self._is_gone(one):
                 one.leave()
         self._settle(2.0)
@@ -101,13 +101,13 @@ class KilledChange(SessionSimulation):
         self._until(self._main_is_there, faults=False)
         self.loop.call_later(LOOK_SECONDS, self._look)
 
-    def _owner(self) -> SimulatedFrontEnd:
+    def _owner(self) -> SimulatedClient:
         assert self.main is not None
-        owner = SimulatedFrontEnd(self, self.main, FrontEndRole.OWNER)
-        self.front_ends.append(owner)
+        owner = SimulatedClient(self, self.main, ClientRole.OWNER)
+        self.clients.append(owner)
         return owner
 
-    def _open_streams(self, owner: SimulatedFrontEnd) -> None:
+    def _open_streams(self, owner: SimulatedClient) -> None:
         """Open streams until there is one of each kind, and begin waves."""
         self._until(lambda: owner.there and owner.confirmed, faults=False)
         while len(set(self._owned.values())) < 2:
@@ -120,14 +120,16 @@ class KilledChange(SessionSimulation):
 
     # --- the change ----------------------------------------------------------------------------
 
-    def _do(self, owner: SimulatedFrontEnd) -> None:
+    def _do(self, owner: SimulatedClient) -> None:
         if self._change_wanted in {"expand", "contract"}:
             if self._change_wanted == "expand":
                 home = {"parent": self.tree.junctions[0], "host": 0}
-                asked = owner.session.ask_root(root_calls.EXPAND, [home])
+                asked = owner.session.ask_server(session_calls.EXPAND, [home])
             else:
                 ranks = [self.tree.agent_ranks[0]]
-                asked = owner.session.ask_root(root_calls.CONTRACT, [ranks, 1.0, "it was removed"])
+                asked = owner.session.ask_server(
+                    session_calls.CONTRACT, [ranks, 1.0, "it was removed"]
+                )
             self._stepwise(asked.done)
             self._stepwise(self._in_time())
             self._check_answer(asked)
@@ -168,7 +170,7 @@ class KilledChange(SessionSimulation):
         if "head" in self._victims and head is not None:
             self.world.head_ended(head)
         if "owner" in self._victims:
-            for one in self.front_ends:
+            for one in self.clients:
                 if not one.is_over:
                     one.die()
         if "root" in self._victims and main is not None and main.alive:

@@ -33,19 +33,19 @@ from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
-from sapwood.head.session_registry import RootPlan
+from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.attached import AttachedSession, Connect, RootAddress
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.attached import AttachedSession, Connect, SessionAddress
 from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder
-from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server.rights import ClientRole
 from sapwood_simulation.processes import VirtualLoop
-from sapwood_simulation.session_world import RootHere, RootOfSession, SessionWorld
+from sapwood_simulation.session_world import SessionOfServer, SessionWorld, SimulatedServer
 from sapwood_simulation.simulation import InvariantError
 from sapwood_simulation.wires import SimulatedWire
 
@@ -121,7 +121,7 @@ class SmallTree:
         self.streams: dict[int, tuple[StreamSpec, bool]] = {}
         self._begun: dict[int, int] = {}
 
-    def begin(self, session: RootHere, ready: Callable[[], None]) -> None:
+    def begin(self, session: SessionOfServer, ready: Callable[[], None]) -> None:
         """All agents are there."""
         session.tree = flat(self._agents)
         views = {
@@ -170,7 +170,7 @@ class SmallTree:
 
 
 class _Thread:
-    """The thread of a front end's session, where all is one thread."""
+    """The thread of a client's session, where all is one thread."""
 
     is_current = True
     started = True
@@ -205,7 +205,7 @@ class _Thread:
 
 
 class _Waves:
-    """A stream of a front end.
+    """A stream of a client.
 
     Attributes:
         handle: The production handle.
@@ -228,14 +228,14 @@ class Owner:
         root: What it attaches to.
     """
 
-    def __init__(self, simulation: MergeSimulation, root: RootOfSession) -> None:
+    def __init__(self, simulation: MergeSimulation, root: SimulatedServer) -> None:
         self.root = root
         self.wire = simulation.new_wire()
         self.streams: list[_Waves] = []
         self.session = AttachedSession(
-            RootAddress(session=root.id, name=root.plan.wanted.name),
+            SessionAddress(session=root.id, name=root.plan.wanted.name),
             self._connect,
-            role=FrontEndRole.OWNER,
+            role=ClientRole.OWNER,
             thread=cast("LoopThread", _Thread(simulation.loop)),
         )
         self.welcome = self.session.begin()
@@ -287,11 +287,11 @@ class MergeSimulation:
         self.steps = 0
         self.step: Callable[[int], None] = lambda _step: None
         self.world = SessionWorld(self.loop, self.chance, DisconnectPolicy(), self._tree_of)
-        self.world.when_root_ends = self._root_ended
+        self.world.when_server_ends = self._server_ended
         self.owners: dict[str, Owner] = {}
         self._actions = actions
-        self._wires: list[tuple[SimulatedWire, RootOfSession]] = []
-        self._lines: list[tuple[SimulatedWire, RootOfSession, RootOfSession]] = []
+        self._wires: list[tuple[SimulatedWire, SimulatedServer]] = []
+        self._lines: list[tuple[SimulatedWire, SimulatedServer, SimulatedServer]] = []
         self._uids = itertools.count(1)
         self._shown: dict[str, tuple[str, str]] = {}
         self._revoked: dict[str, float] = {}
@@ -319,10 +319,10 @@ class MergeSimulation:
         self.steps += 1
         self.step(self.steps)
 
-    def _tree_of(self, plan: RootPlan) -> SmallTree:
+    def _tree_of(self, plan: ServerPlan) -> SmallTree:
         return SmallTree(self, self._agents[plan.wanted.name])
 
-    def _root_ended(self, root: RootOfSession) -> None:
+    def _server_ended(self, root: SimulatedServer) -> None:
         """A root is gone: the kernel ends its connections."""
         for owner in self.owners.values():
             if owner.root is root:
@@ -331,8 +331,8 @@ class MergeSimulation:
             if root in (first, second):
                 line.end(0 if root is first else 1)
 
-    def root_of(self, name: str) -> RootOfSession | None:
-        """Return the root of a session, if it lets front ends in."""
+    def root_of(self, name: str) -> SimulatedServer | None:
+        """Return the server of a session, if it lets clients in."""
         found = (one for one in self.world.roots.values() if one.plan.wanted.name == name)
         return next((one for one in found if one.listening), None)
 
@@ -359,10 +359,10 @@ class MergeSimulation:
             root.server.merges.found = partial(self._found, root)
             self.owners[name] = Owner(self, root)
 
-    def _found(self, asking: RootOfSession, order: MergeOrder) -> tuple[RootAddress, Connect]:
+    def _found(self, asking: SimulatedServer, order: MergeOrder) -> tuple[SessionAddress, Connect]:
         """Stand in for what reads credentials and finds sockets."""
         secret, _ = self._shown.get(order.credential, ("", ""))
-        address = RootAddress(session=order.session, name=order.name, secret=secret)
+        address = SessionAddress(session=order.session, name=order.name, secret=secret)
 
         def connect(handler: Any, _loop: Any, failed: Any) -> None:
             there = [one for one in self.world.roots.values() if one.id == order.session]
@@ -397,7 +397,7 @@ class MergeSimulation:
         wanted = MergeOrder(
             credential=shown, socket="" if shown else "here", session=there.id, name=other
         )
-        asked = owner.session.ask_root(root_calls.MERGE, msgspec.to_builtins(wanted))
+        asked = owner.session.ask_server(session_calls.MERGE, msgspec.to_builtins(wanted))
         asked.add_done_callback(self.guarded(self._merged))
         return asked
 
@@ -410,14 +410,14 @@ class MergeSimulation:
         if owner is None or not owner.there:
             return None
         self._counts["splits"] += 1
-        return owner.session.ask_root(root_calls.SPLIT, {"session": other, "seconds": seconds})
+        return owner.session.ask_server(session_calls.SPLIT, {"session": other, "seconds": seconds})
 
     def open_over(self, name: str) -> Future[Any] | None:
         """Open a stream over a session and each that is merged into it."""
         owner = self.owners.get(name)
         if owner is None or not owner.there:
             return None
-        asked = owner.session.ask_root(root_calls.MERGED)
+        asked = owner.session.ask_server(session_calls.MERGED)
         asked.add_done_callback(self.guarded(partial(self._open_over, owner)))
         return asked
 
@@ -609,7 +609,7 @@ class MergeSimulation:
         if self.world.head is None:
             self.world.begin_head()
 
-    def _check_root(self, root: RootOfSession, now: float) -> None:
+    def _check_root(self, root: SimulatedServer, now: float) -> None:
         server = root.server
         if server.merges.views() and server.status().part_of:
             raise InvariantError(f"{root.id} has others in it, and is a part of one")
@@ -687,7 +687,7 @@ class MergeSimulation:
         if world.notices or world.folders or secrets or not over:
             raise InvariantError("something is left of a session")
 
-    def _check_nothing_left(self, root: RootOfSession) -> None:
+    def _check_nothing_left(self, root: SimulatedServer) -> None:
         session, tree = root.session, cast("SmallTree", root.tree)
         named = {
             "merges": root.server.merged,

@@ -1,6 +1,6 @@
-"""Sessions under faults: front ends come and go, heads and roots end, credentials are revoked.
+"""Sessions under faults: clients come and go, heads and roots end, credentials are revoked.
 
-One session has a tree, and there are others without agents. Front ends with different rights
+One session has a tree, and there are others without agents. Clients with different rights
 attach, open streams, send waves, ask agents, read what these push, leave with a word or without
 one, and attach again. Meanwhile agents are added and removed, connections are cut, the head is
 killed at some step and restarted with its store, and in some runs the root of
@@ -33,7 +33,7 @@ from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
-from sapwood.head.session_registry import RootPlan
+from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
 from sapwood.session.loop_thread import LoopThread
@@ -42,11 +42,11 @@ from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.attached import AttachedSession, RootAddress
-from sapwood.session_server.rights import FrontEndRole
-from sapwood.session_server.root_life import FIRST_PATIENCE
-from sapwood_simulation.session_world import RootHere, RootOfSession, SessionWorld
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.session_life import FIRST_PATIENCE
+from sapwood_simulation.session_world import SessionOfServer, SessionWorld, SimulatedServer
 from sapwood_simulation.simulation import (
     InvariantError,
     Simulation,
@@ -56,19 +56,19 @@ from sapwood_simulation.simulation import (
 from sapwood_simulation.wires import SILENCE, SimulatedWire
 
 ACTIONS = 40
-"""Things that front ends and users do, for each of ``options.waves``."""
+"""Things that clients and users do, for each of ``options.waves``."""
 
 ACTION_SECONDS = 0.05
 """Mean virtual time between two of them."""
 
 UNLUCKY = 0.15
-"""Chance that a connection breaks as soon as its front end is let in."""
+"""Chance that a connection breaks as soon as its client is let in."""
 
 USES = 0.7
-"""Chance that a front end does something, each time."""
+"""Chance that a client does something, each time."""
 
-FRONT_ENDS = 4
-"""Front ends that there are at a time, at most."""
+CLIENTS = 4
+"""Clients that there are at a time, at most."""
 
 READY_TIMEOUT = 30.0
 """Virtual seconds in which agents that are added must be there."""
@@ -100,9 +100,9 @@ MAIN = "main"
 """What the session with the tree is called."""
 
 RIGHTS = {
-    FrontEndRole.WATCHER: ("connect", "attach"),
-    FrontEndRole.USER: ("connect", "attach", "run"),
-    FrontEndRole.OWNER: ("connect", "attach", "run", "delete"),
+    ClientRole.WATCHER: ("connect", "attach"),
+    ClientRole.USER: ("connect", "attach", "run"),
+    ClientRole.OWNER: ("connect", "attach", "run", "delete"),
 }
 """What a credential must give for each role that people have."""
 
@@ -113,9 +113,9 @@ class SessionReport(SimulationReport, frozen=True, kw_only=True):
     """What happened.
 
     Attributes:
-        attaches: How often a front end was let in.
+        attaches: How often a client was let in.
         refused: How often one was not.
-        cut: Connections that were cut, or whose front end ended without a word.
+        cut: Connections that were cut, or whose client ended without a word.
         heads: Heads that there were.
         sessions: Sessions that were begun.
         revoked: Credentials that were revoked.
@@ -136,7 +136,7 @@ class SessionReport(SimulationReport, frozen=True, kw_only=True):
 
 
 class VirtualThread:
-    """The thread of a front end's session, where all is one thread.
+    """The thread of a client's session, where all is one thread.
 
     Args:
         simulation: Around it.
@@ -175,7 +175,7 @@ class VirtualThread:
 
 
 class OpenWaves:
-    """A stream of a front end.
+    """A stream of a client.
 
     Attributes:
         name: What tells it from all others; its next owner knows it by that, too.
@@ -189,8 +189,8 @@ class OpenWaves:
         self.pushed: Counter[int] = Counter()
 
 
-class SimulatedFrontEnd:
-    """A front end: the production session that is attached, over a simulated connection.
+class SimulatedClient:
+    """A client: the production session that is attached, over a simulated connection.
 
     Args:
         simulation: Around it.
@@ -204,8 +204,8 @@ class SimulatedFrontEnd:
     def __init__(
         self,
         simulation: SessionSimulation,
-        root: RootOfSession,
-        role: FrontEndRole,
+        root: SimulatedServer,
+        role: ClientRole,
         secret: str = "",
         credential: str = "",
         *,
@@ -225,11 +225,11 @@ class SimulatedFrontEnd:
         self.wire = SimulatedWire(simulation.loop, simulation.random)
         self.sent: deque[tuple[int, tuple[str, int, int]]] = deque()
         self._written = self._arrived = 0
-        self._sniffer = wire.WireReader(wire.TO_FRONT_END)
-        self._reader = wire.WireReader(wire.TO_ROOT)
+        self._sniffer = wire.WireReader(wire.TO_CLIENT)
+        self._reader = wire.WireReader(wire.TO_SERVER)
         self.wire.written, self.wire.arrived = self._wrote, self._has_arrived
         self.session = AttachedSession(
-            RootAddress(session=root.id, name=root.plan.wanted.name, secret=secret),
+            SessionAddress(session=root.id, name=root.plan.wanted.name, secret=secret),
             self._connect,
             role=role,
             thread=cast("LoopThread", VirtualThread(simulation)),
@@ -255,7 +255,7 @@ class SimulatedFrontEnd:
         simulation.attaches += 1
         self.there = True
         if not self.may:
-            raise InvariantError(f"a front end without the right is {self.role.value}")
+            raise InvariantError(f"a client without the right is {self.role.value}")
         simulation.was_admitted(self)
         for one in self.session.kept:
             simulation.adopted(self, one)
@@ -283,7 +283,7 @@ class SimulatedFrontEnd:
 
     def _confirms(self, data: bytes) -> bool:
         said = self._reader.feed(data)
-        return any(getattr(one, "name", "") == root_calls.TAKEN for one in said)
+        return any(getattr(one, "name", "") == session_calls.TAKEN for one in said)
 
     # --- how it ends ---------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class SimulatedFrontEnd:
         """Detach with a word."""
         self.simulation.ask_once_more(self)
         self.alive = False
-        done = self.session.ask_root(root_calls.DETACH)
+        done = self.session.ask_server(session_calls.DETACH)
         done.add_done_callback(lambda _: self.session.part(ClosedError("it has left")))
 
     def die(self) -> None:
@@ -324,7 +324,7 @@ class MainTree:
     def __init__(self, simulation: SessionSimulation) -> None:
         self._simulation = simulation
 
-    def begin(self, session: RootHere, ready: Callable[[], None]) -> None:
+    def begin(self, session: SessionOfServer, ready: Callable[[], None]) -> None:
         """Start a session; all places exist already, and it is ready when they are."""
         self._simulation.session_begins(session)
         ready()
@@ -374,12 +374,12 @@ class SessionSimulation(Simulation):
             buffer=chance.choice([1024, 4096, 2**20]),
         )
         self.world = SessionWorld(self.loop, chance, self.keeping, self._tree_of)
-        self.world.when_root_ends = self._root_ended
-        self.main: RootOfSession | None = None
+        self.world.when_server_ends = self._server_ended
+        self.main: SimulatedServer | None = None
         self._tree_there = True
-        self._session: RootHere | None = None
-        self.front_ends: list[SimulatedFrontEnd] = []
-        self._gone: list[SimulatedFrontEnd] = []
+        self._session: SessionOfServer | None = None
+        self.clients: list[SimulatedClient] = []
+        self._gone: list[SimulatedClient] = []
         self._asked: dict[tuple[str, int], set[int]] = {}
         self._uids = itertools.count(1)
         self._got: dict[tuple[str, int], list[int]] = {}
@@ -439,10 +439,10 @@ class SessionSimulation(Simulation):
 
     # --- the tree of the main session ----------------------------------------------------------
 
-    def _tree_of(self, plan: RootPlan) -> MainTree | None:
+    def _tree_of(self, plan: ServerPlan) -> MainTree | None:
         return MainTree(self) if plan.wanted.name == MAIN and self._tree_there else None
 
-    def session_begins(self, session: RootHere) -> None:
+    def session_begins(self, session: SessionOfServer) -> None:
         """The root of the tree has a session from now on."""
         self._session = session
         session.tree = self.tree
@@ -575,7 +575,7 @@ class SessionSimulation(Simulation):
         if self.world.head is not None:
             self.world.head.kill_after(0)
         self._until(lambda: self.world.head is not None, faults=False)
-        for one in self.front_ends:
+        for one in self.clients:
             if not self._is_gone(one):
                 one.leave()
                 if one.lost:
@@ -609,11 +609,11 @@ class SessionSimulation(Simulation):
         self._left -= 1
         self.later(ACTION_SECONDS, self._act)
         chance = self._random
-        self.front_ends = [one for one in self.front_ends if not self._is_gone(one)]
+        self.clients = [one for one in self.clients if not self._is_gone(one)]
         if self._goes_wrong and chance.random() < 0.1:
             self._go_wrong()
-        living = [one for one in self.front_ends if one.there]
-        if len(self.front_ends) < FRONT_ENDS and chance.random() < 0.25:
+        living = [one for one in self.clients if one.there]
+        if len(self.clients) < CLIENTS and chance.random() < 0.25:
             self._attach()
         elif chance.random() < 0.08:
             self._of_sessions()
@@ -621,7 +621,7 @@ class SessionSimulation(Simulation):
             if chance.random() < USES and not one.is_over:
                 self._use(one)
 
-    def _is_gone(self, one: SimulatedFrontEnd) -> bool:
+    def _is_gone(self, one: SimulatedClient) -> bool:
         if one.is_over:
             self._gone.append(one)
             if one.alive:
@@ -632,8 +632,8 @@ class SessionSimulation(Simulation):
     def _go_wrong(self) -> None:
         chance, head = self._random, self.world.head
         what = chance.random()
-        if what < 0.4 and self.front_ends:
-            one = chance.choice(self.front_ends)
+        if what < 0.4 and self.clients:
+            one = chance.choice(self.clients)
             one.lose() if chance.random() < 0.6 else one.die()
         elif what < 0.7 and head is not None:
             if chance.random() < 0.3:
@@ -660,7 +660,7 @@ class SessionSimulation(Simulation):
             if names:
                 head.do(self._delete, chance.choice(names))
         else:
-            known = [one.credential for one in self.front_ends if one.credential]
+            known = [one.credential for one in self.clients if one.credential]
             fresh = [one for one in known if one not in self._revoked_at]
             if fresh:
                 one = chance.choice(fresh)
@@ -708,10 +708,10 @@ class SessionSimulation(Simulation):
             return
         main = self.main if self.main in roots and chance.random() < 0.8 else None
         root = main or chance.choice(roots)
-        role = chance.choice([*ROLES, FrontEndRole.OWNER])
+        role = chance.choice([*ROLES, ClientRole.OWNER])
         head = self.world.head
         if head is None or chance.random() < 0.5:
-            self.front_ends.append(SimulatedFrontEnd(self, root, role))
+            self.clients.append(SimulatedClient(self, root, role))
             return
         shown = chance.choice(ROLES)
         try:
@@ -724,29 +724,29 @@ class SessionSimulation(Simulation):
         may = order.index(role) <= order.index(shown)
         if chance.random() < 0.1:  # one that was changed, or is for another session
             got, may = (got[0].replace(shown.value, "owner", 1) + "0", got[1]), False
-        self.front_ends.append(SimulatedFrontEnd(self, root, role, *got, may=may))
+        self.clients.append(SimulatedClient(self, root, role, *got, may=may))
 
     def is_unlucky(self) -> bool:
-        """Whether a connection breaks as soon as its front end is let in."""
+        """Whether a connection breaks as soon as its client is let in."""
         return self._goes_wrong and self._random.random() < UNLUCKY
 
-    def was_refused(self, one: SimulatedFrontEnd, error: BaseException) -> None:
+    def was_refused(self, one: SimulatedClient, error: BaseException) -> None:
         """Check that it had to be."""
 
-    def was_admitted(self, one: SimulatedFrontEnd) -> None:
+    def was_admitted(self, one: SimulatedClient) -> None:
         """Check that it may be."""
         revoked = self._revoked_at.get(one.credential)
         if revoked is not None and self._knows_by(one.root, revoked) < one.begun:
             raise InvariantError("a client was admitted by a revoked credential")
 
-    def _knows_by(self, root: RootOfSession, revoked: float) -> float:
+    def _knows_by(self, root: SimulatedServer, revoked: float) -> float:
         """Return by when a root knows what was revoked: a second, if there was a head."""
         return max(revoked, self._told_late.get(root.id, 0.0)) + REVOKED_WITHIN
 
-    def _use(self, one: SimulatedFrontEnd) -> None:
-        """Let a front end do something."""
+    def _use(self, one: SimulatedClient) -> None:
+        """Let a client do something."""
         chance = self._random
-        works = one.role is not FrontEndRole.WATCHER and one.root is self.main
+        works = one.role is not ClientRole.WATCHER and one.root is self.main
         what = chance.random()
         if what < 0.02:
             one.leave()
@@ -754,7 +754,7 @@ class SessionSimulation(Simulation):
             return
         elif what < 0.15 and len(one.streams) < 4:
             self._open(one)
-        elif what < 0.2 and one.role is FrontEndRole.OWNER:
+        elif what < 0.2 and one.role is ClientRole.OWNER:
             self._change_tree(one)
         elif what < 0.25:
             self._ask(one)
@@ -769,7 +769,7 @@ class SessionSimulation(Simulation):
 
     # --- streams -------------------------------------------------------------------------------
 
-    def _open(self, one: SimulatedFrontEnd) -> None:
+    def _open(self, one: SimulatedClient) -> None:
         name = f"h{next(self._uids)}"
         pushes = self._random.random() < 0.4
         options = StreamOptions(
@@ -779,35 +779,33 @@ class SessionSimulation(Simulation):
         )
         handle = one.session.open_stream(name, {} if pushes else REDUCE, None, "", options)
         stream = one.streams[handle.spec.stream] = OpenWaves(name, handle)
-        if one.role is FrontEndRole.OWNER:
+        if one.role is ClientRole.OWNER:
             self._owned[name] = pushes
         handle.on_contribution = partial(self._pushed, one, stream)
         if pushes:
             self.later(ACTION_SECONDS, self._push, name)
 
-    def _close_stream(self, one: SimulatedFrontEnd, stream: OpenWaves) -> None:
+    def _close_stream(self, one: SimulatedClient, stream: OpenWaves) -> None:
         self._closed_streams.add(stream.name)
         del one.streams[stream.handle.spec.stream]
         stream.handle.close()
 
-    def _broadcast(self, one: SimulatedFrontEnd, stream: OpenWaves) -> None:
+    def _broadcast(self, one: SimulatedClient, stream: OpenWaves) -> None:
         wave, uid = stream.handle.waves_begun + 1, next(self._uids)
         # An owner who is cut off may not know yet that another one has this stream by now.
         self._asked.setdefault((stream.name, wave), set()).add(uid)
         future = stream.handle.broadcast({"wave": uid})
         future.add_done_callback(self.guarded(partial(self._result, one, stream.name, wave)))
 
-    def ask_once_more(self, one: SimulatedFrontEnd) -> None:
-        """Have a front end begin waves of whose results it will hear nothing."""
+    def ask_once_more(self, one: SimulatedClient) -> None:
+        """Have a client begin waves of whose results it will hear nothing."""
         for stream in one.streams.values() if not one.is_over else ():
             if stream.handle.spec.sync.kind != NO_WAIT and self._random.random() < 0.5:
                 self._broadcast(one, stream)
 
-    def _result(
-        self, one: SimulatedFrontEnd, name: str, wave: int, done: Future[WaveResult]
-    ) -> None:
+    def _result(self, one: SimulatedClient, name: str, wave: int, done: Future[WaveResult]) -> None:
         if done.exception() is not None:
-            return  # its stream or its session is over for this front end
+            return  # its stream or its session is over for this client
         result = done.result()
         total: Any = result.total or {"who": [], "sum": 0, "count": 0}
         who = sorted(int(rank) for rank in total["who"])
@@ -817,12 +815,12 @@ class SessionSimulation(Simulation):
             raise InvariantError(f"the result of wave {wave} of {name} is another one's")
         got = self._got.setdefault((name, wave), [])
         if one.number in got:
-            raise InvariantError(f"wave {wave} of {name} comes twice to one front end")
+            raise InvariantError(f"wave {wave} of {name} comes twice to one client")
         got.append(one.number)
         self._results += 1
 
-    def adopted(self, one: SimulatedFrontEnd, stream: Any) -> None:
-        """A front end has a stream that the last owner has left."""
+    def adopted(self, one: SimulatedClient, stream: Any) -> None:
+        """A client has a stream that the last owner has left."""
         handle: StreamHandle = stream.handle
         name = handle.spec.handler
         mine = one.streams[handle.spec.stream] = OpenWaves(name, handle)
@@ -842,11 +840,11 @@ class SessionSimulation(Simulation):
         for wave, future in zip(waiting, stream.waves, strict=True):
             future.add_done_callback(self.guarded(partial(self._result, one, name, wave)))
 
-    def result_of(self, one: SimulatedFrontEnd, message: Any) -> tuple[str, int, int] | None:
-        """Return which result of a stream a message is that goes to a front end."""
+    def result_of(self, one: SimulatedClient, message: Any) -> tuple[str, int, int] | None:
+        """Return which result of a stream a message is that goes to a client."""
         if not isinstance(message, ev.WaveCompleted | ev.Contributed):
             return None
-        served = one.root.server._front_ends.get(self._number_of(one))  # noqa: SLF001 - to look
+        served = one.root.server._clients.get(self._number_of(one))  # noqa: SLF001 - to look
         stream = None if served is None else served._streams.get(message.stream)  # noqa: SLF001
         if stream is None:
             return None
@@ -855,7 +853,7 @@ class SessionSimulation(Simulation):
             value = int(values.decode(message.body, b"")[0])
         return stream.spec.handler, message.wave, value
 
-    def _number_of(self, one: SimulatedFrontEnd) -> int:
+    def _number_of(self, one: SimulatedClient) -> int:
         return one.wire._numbers[1]  # noqa: SLF001 - what the root calls it
 
     # --- what agents push ----------------------------------------------------------------------
@@ -873,7 +871,7 @@ class SessionSimulation(Simulation):
         number = self._number_at_root(name)
         if number is None:
             return name in self._owned or any(
-                name == stream.name for one in self.front_ends for stream in one.streams.values()
+                name == stream.name for one in self.clients for stream in one.streams.values()
             )
         rank = self._random.choice(self.tree.agent_ranks) if self.tree.agents else 0
         node = self.network.nodes.get(rank)
@@ -892,8 +890,8 @@ class SessionSimulation(Simulation):
             return None
         return next((n for n, one in node.streams.items() if one.spec.handler == name), None)
 
-    def _pushed(self, one: SimulatedFrontEnd, stream: OpenWaves, came: Any) -> None:
-        """Check that values of a process come in order, and each once to one front end."""
+    def _pushed(self, one: SimulatedClient, stream: OpenWaves, came: Any) -> None:
+        """Check that values of a process come in order, and each once to one client."""
         if isinstance(came, SapwoodError):
             return
         value, pid = (int(number) for number in came.total)
@@ -907,7 +905,7 @@ class SessionSimulation(Simulation):
         self._got.setdefault((stream.name, -value), []).append(one.number)
         stream.pushed[rank] += 1
 
-    def _read(self, one: SimulatedFrontEnd, stream: OpenWaves) -> None:
+    def _read(self, one: SimulatedClient, stream: OpenWaves) -> None:
         """Read some of what came, as a user who is slow at times."""
         del one
         read = {r: self._random.randint(0, n) for r, n in stream.pushed.items() if n}
@@ -917,7 +915,7 @@ class SessionSimulation(Simulation):
 
     # --- requests, and the tree ----------------------------------------------------------------
 
-    def _ask(self, one: SimulatedFrontEnd) -> None:
+    def _ask(self, one: SimulatedClient) -> None:
         agents = one.session.tree.agent_ranks
         if not agents:
             return
@@ -930,26 +928,26 @@ class SessionSimulation(Simulation):
 
         future.add_done_callback(self.guarded(answered))
 
-    def _change_tree(self, one: SimulatedFrontEnd) -> None:
+    def _change_tree(self, one: SimulatedClient) -> None:
         chance, tree = self._random, self.tree
         if chance.random() < 0.5 or tree.agents < 2:
             homes = [ROOT, *(rank for rank in tree.junctions if rank not in tree.spares)]
             wanted = [
                 {"parent": chance.choice(homes), "host": 0} for _ in range(chance.randint(1, 2))
             ]
-            one.session.ask_root(root_calls.EXPAND, wanted)
+            one.session.ask_server(session_calls.EXPAND, wanted)
         else:
             ranks = [chance.choice(tree.agent_ranks)]
-            one.session.ask_root(root_calls.CONTRACT, [ranks, 1.0, "it was removed"])
+            one.session.ask_server(session_calls.CONTRACT, [ranks, 1.0, "it was removed"])
 
     # --- what must hold ------------------------------------------------------------------------
 
     def _saw(self, effect: Any) -> None:
         """What the root wants was done by its session."""
 
-    def _root_ended(self, root: RootOfSession) -> None:
+    def _server_ended(self, root: SimulatedServer) -> None:
         """A root is gone: the kernel ends its connections."""
-        for one in [*self.front_ends, *self._gone]:
+        for one in [*self.clients, *self._gone]:
             if one.root is root:
                 one.wire.end(1)
 
@@ -977,7 +975,7 @@ class SessionSimulation(Simulation):
                 points = self._random.randint(1, 8)  # killed while it looks what there is
             self.world.begin_head(points)
 
-    def _check_root(self, root: RootOfSession, now: float) -> None:
+    def _check_root(self, root: SimulatedServer, now: float) -> None:
         if root._head is None or not root._head.alive:  # noqa: SLF001 - who tells it
             self._told_late[root.id] = now + 2 * LOOK_SECONDS + 1.0
         for one in root.server._admitted():  # noqa: SLF001 - to look
@@ -1031,8 +1029,8 @@ class SessionSimulation(Simulation):
         self._until(self._tree_is_whole, faults=False)
         self._settle(2.0)
         assert self.main is not None
-        owner = SimulatedFrontEnd(self, self.main, FrontEndRole.OWNER)
-        self.front_ends = [owner]
+        owner = SimulatedClient(self, self.main, ClientRole.OWNER)
+        self.clients = [owner]
         self._until(lambda: owner.there, faults=False)
         self._until(lambda: owner.confirmed, faults=False)
         self._settle(2.0)
@@ -1051,13 +1049,13 @@ class SessionSimulation(Simulation):
         if any(tables):
             raise InvariantError("the session server keeps entries that no client waits for")
 
-    def _check_results(self, owner: SimulatedFrontEnd) -> None:
+    def _check_results(self, owner: SimulatedClient) -> None:
         """Check that each wave that was started has come to a client, or its loss is known."""
         if self.keeping.output == "drop":
             return
         lost: Counter[str] = Counter()
         for one in self._gone:
-            if one.confirmed or one.role is not FrontEndRole.OWNER:
+            if one.confirmed or one.role is not ClientRole.OWNER:
                 lost.update(name for _, (name, _, _) in one.sent)
         for stream in owner.streams.values():
             if stream.handle.spec.sync.kind == NO_WAIT:

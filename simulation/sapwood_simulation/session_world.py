@@ -26,7 +26,7 @@ from sapwood.head import calls
 from sapwood.head.authorizer import merge_secret_for, secret_for
 from sapwood.head.credential_issuer import CredentialIssuer
 from sapwood.head.session_notices import SessionNotice
-from sapwood.head.session_registry import RootPlan, RootReady, SessionRegistry
+from sapwood.head.session_registry import ServerPlan, ServerReady, SessionRegistry
 from sapwood.nodes.note_event import note_nothing
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
@@ -35,8 +35,8 @@ from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
 from sapwood.session_server.joint_routes import JointRoutes
 from sapwood.session_server.rights import same_user, secret_holder
-from sapwood.session_server.root import RemoteDoor, RootServer
-from sapwood.session_server.root_life import RootLife
+from sapwood.session_server.server import RemoteDoor, SessionServer
+from sapwood.session_server.session_life import SessionLife
 from sapwood.store.base import Delete, Page, Put, Store, StoreEntry, Unchanged
 from sapwood_simulation.processes import VirtualLoop
 
@@ -128,7 +128,7 @@ class HeadStoreHandle(Store):
 class TreeAtRoot(Protocol):
     """The tree of a session, as its root has it."""
 
-    def begin(self, session: RootHere, ready: Callable[[], None]) -> None:
+    def begin(self, session: SessionOfServer, ready: Callable[[], None]) -> None:
         """Begin its processes; ``ready`` is called when all are there."""
 
     def post(self, event: ev.Event) -> None:
@@ -144,8 +144,8 @@ class TreeAtRoot(Protocol):
         """End all its processes."""
 
 
-class RootHere(JointRoutes):
-    """What a server of front ends has of its session.
+class SessionOfServer(JointRoutes):
+    """What a server of clients has of its session.
 
     Args:
         loop: Its loop.
@@ -245,7 +245,7 @@ class LaterCall:
     """Something that is to happen in the process of a root, as whoever wants it has it."""
 
     def __init__(
-        self, root: RootOfSession, function: Callable[..., Any], args: tuple[Any, ...]
+        self, root: SimulatedServer, function: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         self._root = root
         self._function = function
@@ -262,7 +262,7 @@ class LaterCall:
             self._function(*self._args)
 
 
-class RootOfSession:
+class SimulatedServer:
     """The process of a root.
 
     Args:
@@ -276,8 +276,8 @@ class RootOfSession:
         self,
         world: SessionWorld,
         pid: int,
-        plan: RootPlan,
-        told: Callable[[RootReady], bool],
+        plan: ServerPlan,
+        told: Callable[[ServerReady], bool],
     ) -> None:
         self.world = world
         self.pid = pid
@@ -294,10 +294,10 @@ class RootOfSession:
         self._head: SimulatedHead | None = None
         tree = world.tree_of(plan)
         self.tree = tree
-        self.session = RootHere(world.loop, tree)
-        self.life = RootLife(plan.id, plan.idle, self.later, world.loop.time, self._over)
+        self.session = SessionOfServer(world.loop, tree)
+        self.life = SessionLife(plan.id, plan.idle, self.later, world.loop.time, self._over)
         self.denials = Denials()
-        self.server = RootServer(
+        self.server = SessionServer(
             cast("Any", self.session),
             plan.id,
             plan.wanted.name,
@@ -355,7 +355,7 @@ class RootOfSession:
 
     def _tell_ready(self) -> None:
         socket = f"{self.folder}/root.sock"
-        ready = RootReady(pid=self.pid, socket=socket, idle=self.life.idle, report=self.report())
+        ready = ServerReady(pid=self.pid, socket=socket, idle=self.life.idle, report=self.report())
         if not self._told(ready):
             self.life.end("its head ended while it began")
 
@@ -428,35 +428,35 @@ class RootOfSession:
         self.soon(STEP, self._exit)
 
     def _exit(self) -> None:
-        self.world.root_ended(self, "its process ended")
+        self.world.server_ended(self, "its process ended")
 
     def crash(self) -> None:
         """End at once."""
         if self.alive:
-            self.world.root_ended(self, "its process was ended by signal 9")
+            self.world.server_ended(self, "its process was ended by signal 9")
 
 
-class RootsOfHead:
+class ServersOfHead:
     """What one head has of the processes of roots."""
 
     def __init__(self, world: SessionWorld, head: SimulatedHead) -> None:
         self._world = world
         self._head = head
 
-    def begin(self, plan: RootPlan) -> Future[RootReady]:
+    def begin(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root."""
         self._head.point()
-        beginning: Future[RootReady] = Future()
+        beginning: Future[ServerReady] = Future()
         world, head = self._world, self._head
 
-        def told(ready: RootReady) -> bool:
+        def told(ready: ServerReady) -> bool:
             if head.alive:
                 world.later(CALL, head.heard, beginning, ready)
             return head.alive
 
         root = world.new_root(plan, told)
-        root_gone = partial(head.no_answer, beginning)
-        world.when_ended(root.pid, root_gone)
+        server_gone = partial(head.no_answer, beginning)
+        world.when_ended(root.pid, server_gone)
         self._head.point()
         return beginning
 
@@ -466,7 +466,7 @@ class RootsOfHead:
         if pid not in self._world.roots or self.began(pid) != began:
             raise ProcessLookupError(pid)
         self._world.when_ended(pid, partial(self._head.do, ended))
-        return WatchOfRoot(self._world, self._head, pid)
+        return WatchOfServer(self._world, self._head, pid)
 
     def began(self, pid: int) -> int:
         """Return when a process began: as many virtual ticks as its number."""
@@ -476,7 +476,7 @@ class RootsOfHead:
         """Return the notices that roots have sent unasked."""
         return list(self._world.notices.values())
 
-    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+    def begin_again(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root again."""
         return self.begin(plan)
 
@@ -496,7 +496,7 @@ class RootsOfHead:
         self._world.loop.call_later(seconds, function, *args)
 
 
-class WatchOfRoot:
+class WatchOfServer:
     """The process of a root, as one head has it."""
 
     def __init__(self, world: SessionWorld, head: SimulatedHead, pid: int) -> None:
@@ -544,7 +544,7 @@ class SimulatedHead:
             lambda: store,
             "simulated",
             "here",
-            RootsOfHead(world, self),
+            ServersOfHead(world, self),
             lambda: world.policy,
             note_nothing,
             world.loop.time,
@@ -575,12 +575,12 @@ class SimulatedHead:
         except HeadKilledError:
             return None
 
-    def heard(self, beginning: Future[RootReady], ready: RootReady) -> None:
+    def heard(self, beginning: Future[ServerReady], ready: ServerReady) -> None:
         """A root it has begun says that it is ready."""
         if self.alive and not beginning.done():
             self.do(beginning.set_result, ready)
 
-    def no_answer(self, beginning: Future[RootReady], how: str) -> None:
+    def no_answer(self, beginning: Future[ServerReady], how: str) -> None:
         """A root it has begun has ended before it was ready."""
         if self.alive and not beginning.done():
             self.do(beginning.set_exception, CommunicationError(how))
@@ -624,7 +624,7 @@ class SessionWorld:
         loop: VirtualLoop,
         chance: random.Random,
         keeping: DisconnectPolicy,
-        tree_of: Callable[[RootPlan], TreeAtRoot | None] = lambda _plan: None,
+        tree_of: Callable[[ServerPlan], TreeAtRoot | None] = lambda _plan: None,
     ) -> None:
         self.loop = loop
         self.chance = chance
@@ -635,14 +635,14 @@ class SessionWorld:
         )
         self.tree_of = tree_of
         self.kept = KeptEntries()
-        self.roots: dict[int, RootOfSession] = {}
+        self.roots: dict[int, SimulatedServer] = {}
         self.notices: dict[str, SessionNotice] = {}
         self.folders: set[str] = set()
         self.head: SimulatedHead | None = None
         self.heads = 0
         self._pids = itertools.count(1000)
         self._watchers: dict[int, list[Callable[[str], None]]] = {}
-        self.when_root_ends: Callable[[RootOfSession], None] = lambda _root: None
+        self.when_server_ends: Callable[[SimulatedServer], None] = lambda _root: None
 
     def later(self, mean: float, function: Callable[..., Any], *args: Any) -> None:
         """Have something happen after a time drawn around a mean, seconds."""
@@ -661,10 +661,10 @@ class SessionWorld:
         if self.head is head:
             self.head = None
 
-    def new_root(self, plan: RootPlan, told: Callable[[RootReady], bool]) -> RootOfSession:
+    def new_root(self, plan: ServerPlan, told: Callable[[ServerReady], bool]) -> SimulatedServer:
         """Begin the process of a root."""
         pid = next(self._pids)
-        root = self.roots[pid] = RootOfSession(self, pid, plan, told)
+        root = self.roots[pid] = SimulatedServer(self, pid, plan, told)
         root.soon(STEP, root.begin)
         return root
 
@@ -672,13 +672,13 @@ class SessionWorld:
         """Call a function at the end of a process."""
         self._watchers.setdefault(pid, []).append(told)
 
-    def root_ended(self, root: RootOfSession, how: str) -> None:
+    def server_ended(self, root: SimulatedServer, how: str) -> None:
         """The process of a root has ended; the kernel tells who watches."""
         root.alive = root.listening = False
         del self.roots[root.pid]
         if root.tree is not None:
             root.tree.end()
-        self.when_root_ends(root)
+        self.when_server_ends(root)
         for told in self._watchers.pop(root.pid, []):
             self.later(CALL, told, how)
 

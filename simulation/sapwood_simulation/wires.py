@@ -1,4 +1,4 @@
-"""Connections between front ends and roots without sockets: bytes arrive in parts, or are lost."""
+"""Connections between clients and roots without sockets: bytes arrive in parts, or are lost."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 import sapwood
 from sapwood.code import load_program
 from sapwood.environment.settings import RestartSettings, Settings
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 PATIENCE = 30.0
 PROGRAMS = Path(__file__).with_name("client") / "programs.py"
@@ -42,7 +42,7 @@ def new_cluster(root: str, agents: int, fanout: int, settings: Settings) -> Iter
         finally:
             cluster.close()  # at once, whatever a test has left to do
         return
-    with root_here(settings, agents, fanout) as address:
+    with local_session_server(settings, agents, fanout) as address:
         cluster = attach_here(address, settings)
         try:
             yield cluster

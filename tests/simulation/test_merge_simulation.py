@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.session_server.joint_stream import JointStream
 from sapwood.session_server.merges import Merges
-from sapwood.session_server.root import RootServer
+from sapwood.session_server.server import SessionServer
 from sapwood_simulation.merge_simulation import MergeSimulation
 from sapwood_simulation.simulation import InvariantError
 
@@ -157,7 +157,7 @@ def _keeps_parts(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgives(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RootServer, "deny", lambda *_: None)
+    patch.setattr(SessionServer, "deny", lambda *_: None)
 
 
 MISTAKES = {
@@ -165,7 +165,7 @@ MISTAKES = {
     "waves wait for a session that is lost": Mistake(_waits_for_ever, "never over"),
     "a part counts twice": Mistake(_counts_twice, "agents are in a wave"),
     "a stream that is closed is remembered": Mistake(_keeps_parts, "still"),
-    "a line by a revoked credential stays": Mistake(_forgives, "was revoked"),
+    "a line by a revoked credential stays": Mistake(_forgives, "by a revoked credential"),
 }
 
 

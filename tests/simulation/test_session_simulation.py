@@ -17,8 +17,8 @@ from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
 from sapwood.session.session_life import SessionState
 from sapwood.session_server import keeping, rights
 from sapwood.session_server.keeping import KeptStreams, ServedStream
-from sapwood.session_server.root import RootServer
-from sapwood.session_server.root_life import RootLife
+from sapwood.session_server.server import SessionServer
+from sapwood.session_server.session_life import SessionLife
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_simulation import SessionReport, SessionSimulation
@@ -197,7 +197,7 @@ def _anybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leaves_late(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RootServer, "leave", lambda *_: None)
+    patch.setattr(SessionServer, "leave", lambda *_: None)
 
 
 MISTAKES = {
@@ -214,7 +214,7 @@ MISTAKES = {
         _leaves_late, "are lost|for good|never over", range(2, 20)
     ),
     "an attached client is not cut off when its credential is revoked": Mistake(
-        lambda patch: patch.setattr(RootServer, "deny", lambda *_: None),
+        lambda patch: patch.setattr(SessionServer, "deny", lambda *_: None),
         "still in use",
         range(11, 30),
     ),
@@ -222,7 +222,7 @@ MISTAKES = {
         _anybody, "without the right|was admitted by", range(2)
     ),
     "an idle session stays": Mistake(
-        lambda patch: patch.setattr(RootLife, "_idle_over", lambda *_: None),
+        lambda patch: patch.setattr(SessionLife, "_idle_over", lambda *_: None),
         "is idle",
         range(5, 20),
     ),

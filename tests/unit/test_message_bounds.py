@@ -283,8 +283,8 @@ def test_what_a_front_end_sends_into_the_tree_fits_there() -> None:
     """The root passes events of front ends on: it refuses those that no link of the tree takes."""
     assert BODY < wire.MAX_EVENT
     assert wire.MAX_EVENT + 2**16 <= frames.MAX_HEADER
-    events = {kind for kind in wire.TO_ROOT.values() if kind.__module__.endswith("events")}
-    assert events == {wire.TO_ROOT[code] for code in wire.TO_ROOT if code >= wire.FIRST_EVENT}
+    events = {kind for kind in wire.TO_SERVER.values() if kind.__module__.endswith("events")}
+    assert events == {wire.TO_SERVER[code] for code in wire.TO_SERVER if code >= wire.FIRST_EVENT}
 
 
 def test_an_order_has_room_for_the_ranks_that_a_session_may_give() -> None:

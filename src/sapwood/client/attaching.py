@@ -40,10 +40,10 @@ from sapwood.session_server.attached import (
     AttachedSession,
     Connect,
     MadeSession,
-    RootAddress,
+    SessionAddress,
 )
 from sapwood.session_server.making import chosen_settings, site_variables
-from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server.rights import ClientRole
 
 RoleName = Literal["owner", "user", "watch"]
 
@@ -127,11 +127,11 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
     )
     try:
         socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
-        address = RootAddress(session=number, name=called, cluster=cluster)
+        address = SessionAddress(session=number, name=called, cluster=cluster)
         made = attached_cluster(
             address,
             _at(socket),
-            FrontEndRole.OWNER,
+            ClientRole.OWNER,
             chosen,
             # With `idle` the caller has said how long the session waits for another owner.
             made=MadeSession(
@@ -324,10 +324,10 @@ def attach(
                 print(cluster.submit(pow, 2, 10).result())
     """
     try:
-        wanted = FrontEndRole(role)
+        wanted = ClientRole(role)
     except ValueError:
-        wanted = FrontEndRole.MERGER  # which no front end is, either
-    if wanted is FrontEndRole.MERGER:
+        wanted = ClientRole.MERGER  # which no front end is, either
+    if wanted is ClientRole.MERGER:
         raise ConfigurationError(
             f"a front end cannot be {shown(role)}", where="role", hint="say owner, user or watch"
         )
@@ -340,7 +340,7 @@ def attach(
         )
 
         credential = read_credential(handle)
-        there = RootAddress(
+        there = SessionAddress(
             session=credential.session,
             name=credential.name,
             secret=credential.secret,
@@ -349,7 +349,7 @@ def attach(
         return attached_cluster(there, connect_by(credential), wanted, chosen)
     find = partial(find_root, handle, cluster)
     socket, number, name = once_there(find, on_wait) if wait else find()
-    address = RootAddress(session=number, name=name, cluster=cluster)
+    address = SessionAddress(session=number, name=name, cluster=cluster)
     made = attached_cluster(address, _at(socket), wanted, chosen)
     made.page = page_of(cluster, f"sessions/{number}")
     return made
@@ -360,9 +360,9 @@ def _at(socket: str) -> Connect:
 
 
 def attached_cluster(
-    address: RootAddress,
+    address: SessionAddress,
     connect: Connect,
-    role: FrontEndRole,
+    role: ClientRole,
     settings: Settings,
     *,
     made: MadeSession | None = None,

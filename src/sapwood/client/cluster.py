@@ -38,7 +38,7 @@ from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
 from sapwood.session.port import InvitationView, NewAgent, SessionPort
-from sapwood.session_server import root_calls
+from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.merged_session import MergedSession
 from sapwood.session_server.shape import tree_of_shape
@@ -613,7 +613,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         """
         session = self._attached("merges with others")
         order = merge_order(handle, credential, key, cluster)
-        asked = session.ask_root(root_calls.MERGE, msgspec.to_builtins(order))
+        asked = session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
         return self._merged(session, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
 
     def split(self, handle: str, *, timeout: float = 10.0) -> None:
@@ -631,7 +631,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         session = self._attached("merges with others")
         timeout = wait_time(timeout) or 0.0
         wanted = {"session": text(handle, "handle"), "seconds": timeout}
-        session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+        session.ask_server(session_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
 
     @property
     def merged(self) -> tuple[Merged, ...]:

@@ -26,7 +26,7 @@ from sapwood.core.arguments import text, wait_time
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
-from sapwood.session_server import root_calls
+from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.merged_session import MergedSession, MergeOrder
 
@@ -212,7 +212,7 @@ class Merged(StaysHere):
             self._split = True
         wanted = {"session": self._there.id, "seconds": timeout}
         try:
-            self._session.ask_root(root_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+            self._session.ask_server(session_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
         except ConfigurationError:
             return  # the other session has ended, or another client has split them
 
@@ -232,7 +232,7 @@ class Merged(StaysHere):
 
 def merged_at(session: AttachedSession) -> list[MergedSession]:
     """Return the sessions that are merged into one."""
-    found = session.ask_root(root_calls.MERGED).result(MERGE_TIMEOUT)
+    found = session.ask_server(session_calls.MERGED).result(MERGE_TIMEOUT)
     return typed.convert(found, list[MergedSession])
 
 

@@ -210,7 +210,7 @@ class Authorizer:
         """Return for how long rights are still valid."""
         return max(rights.not_after - self._clock(), 0.0)
 
-    def note_refused(self, session: str, told: calls.FrontEndRefused) -> None:
+    def note_refused(self, session: str, told: calls.ClientRefused) -> None:
         """Note whom the root of a session has not let in, or has cut off.
 
         Args:

@@ -437,7 +437,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     connected: list[ConnectedUser] = []
 
 
-class FrontEndCertificate(msgspec.Struct, frozen=True):
+class ClientCertificate(msgspec.Struct, frozen=True):
     """What a front end shows to nodes."""
 
     node: str
@@ -679,7 +679,7 @@ class SessionTrees(msgspec.Struct, frozen=True, kw_only=True):
     changed: list[SessionTree]
 
 
-class FrontEndRefused(msgspec.Struct, frozen=True, kw_only=True):
+class ClientRefused(msgspec.Struct, frozen=True, kw_only=True):
     """The root of a session has not let a front end in, or has cut it off.
 
     Attributes:

@@ -164,7 +164,7 @@ class NodeTree:
         """Do nothing: present nodes keep running."""
 
 
-class FrontEndService:
+class ServiceSocket:
     """The socket at which front ends reach the head. Those that are there stay when it restarts.
 
     A socket that was removed, for example by cleaning a temporary folder, is a failure: it is
@@ -295,7 +295,7 @@ REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
         ComponentAction.STOP: f"{_DOWN}; `sapwood node remove NODE` ends a node",
         ComponentAction.RESTART: f"restart components of its nodes; {_DOWN}",
     },
-    FrontEndService.name: {
+    ServiceSocket.name: {
         ComponentAction.STOP: f"it could not be started again: restart it, or {_DOWN}"
     },
 }

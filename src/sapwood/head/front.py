@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from sapwood.head.authorizer import Authorizer
-from sapwood.head.components import FrontEndService
+from sapwood.head.components import ServiceSocket
 from sapwood.head.folder import remove_info
 from sapwood.head.service import ServiceServer
 from sapwood.head.service_port import ServiceTlsPort
@@ -52,7 +52,7 @@ class HeadFront:
         self.thread = LoopThread("sapwood-service")
         self.pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.server = ServiceServer(self.thread, authorizer, serves, self.pool)
-        self.socket = FrontEndService(folder, control.cluster, self.server, self.thread)
+        self.socket = ServiceSocket(folder, control.cluster, self.server, self.thread)
         self.http = HttpService(name, folder, control, self.thread, http)
         self._tls = ServiceTlsPort(control, self.thread)
 

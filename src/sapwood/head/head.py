@@ -181,7 +181,7 @@ class Head:
             lambda: self.policy.current,
             note,
         )
-        self.control.root_begins = self.sessions.root_begins
+        self.control.server_starts = self.sessions.server_starts
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,

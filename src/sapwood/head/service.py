@@ -37,7 +37,7 @@ from sapwood.session.loop_thread import LoopThread
 MAX_CALLS = 10_000
 """Calls of one front end that may wait for an answer."""
 
-MAX_FRONT_ENDS = 256
+MAX_CLIENTS = 256
 """Front ends that may be there at a time."""
 
 MAX_STRANGERS = 64
@@ -116,14 +116,14 @@ class ServiceServer:
             if len(strangers) >= MAX_STRANGERS:
                 self._cut_off(strangers[0], "others wait, and it has shown no credential")
             self._thread.loop.call_later(STRANGER_PATIENCE, self._too_late, caller)
-        elif len(self._callers) - len(strangers) >= MAX_FRONT_ENDS:
+        elif len(self._callers) - len(strangers) >= MAX_CLIENTS:
             self._refuse(caller)
             return number
         self._callers[number] = caller
         return number
 
     def _refuse(self, caller: ServiceCaller) -> None:
-        _log.warning("front end refused", reason=f"{MAX_FRONT_ENDS} are there")
+        _log.warning("front end refused", reason=f"{MAX_CLIENTS} are there")
         self._thread.loop.call_soon(caller.connection.abort)
 
     def _too_late(self, caller: ServiceCaller) -> None:
@@ -203,7 +203,7 @@ class ServiceServer:
             self._cut_off(caller, problem.what)
             return
         others = [one for one in self._callers.values() if one.rights is not None]
-        if len(others) > MAX_FRONT_ENDS:
+        if len(others) > MAX_CLIENTS:
             self._refuse(caller)
             return
         caller.reader.max_header = MAX_MESSAGE

@@ -2,7 +2,7 @@
 
 A session is written down before its root begins, and again with each step. So the next head finds
 it as it was before a step or as it was after: it looks for the root, and continues or clears up.
-What roots are made of is elsewhere: see :class:`RootProcesses`.
+What roots are made of is elsewhere: see :class:`ServerProcesses`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9._-]{0,62}[a-zA-Z0-9])?")
 _log = logger("head")
 
 
-class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
+class ServerPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration of a session server.
 
     Attributes:
@@ -93,7 +93,7 @@ class RootPlan(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: bool = False
 
 
-class RootReady(msgspec.Struct, frozen=True, kw_only=True):
+class ServerReady(msgspec.Struct, frozen=True, kw_only=True):
     """What the process of a root says when it is ready, or has to wait for its machines.
 
     Attributes:
@@ -115,7 +115,7 @@ class RootReady(msgspec.Struct, frozen=True, kw_only=True):
     folders: list[str] = []
 
 
-class RootWatch(Protocol):
+class ServerWatch(Protocol):
     """The process of a root, as a head has it."""
 
     def end(self) -> Future[calls.SessionRecord]:
@@ -125,13 +125,13 @@ class RootWatch(Protocol):
         """Hear no more of it."""
 
 
-class RootProcesses(Protocol):
+class ServerProcesses(Protocol):
     """What begins and watches the roots of sessions."""
 
-    def begin(self, plan: RootPlan) -> Future[RootReady]:
+    def begin(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root; the future gets what it says when it is ready, or why there is none."""
 
-    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+    def begin_again(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root again, which was killed; nodes may come back later than the head.
 
         The future gets a :class:`~sapwood.core.errors.ClosedError` when the head ends before that.
@@ -140,7 +140,7 @@ class RootProcesses(Protocol):
     def give_up(self, session: str) -> None:
         """Begin the root of a session not again; the future gets a ``CancelledError``."""
 
-    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
+    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> ServerWatch:
         """Subscribe to the end of a root: ``ended`` receives how it ended, as text.
 
         Raises:
@@ -160,7 +160,7 @@ class RootProcesses(Protocol):
         """Have a function called after some time, if the head still works then."""
 
 
-_read_plan: Callable[[bytes], RootPlan] = typed.unpacker(RootPlan)
+_read_plan: Callable[[bytes], ServerPlan] = typed.unpacker(ServerPlan)
 _read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
 
 
@@ -185,7 +185,7 @@ class SessionRegistry:
         store: Callable[[], Store],
         cluster: str,
         machine: str,
-        processes: RootProcesses,
+        processes: ServerProcesses,
         policy: Callable[[], PolicySettings],
         note: NoteEvent,
         clock: Callable[[], float] = time.time,
@@ -199,7 +199,7 @@ class SessionRegistry:
         self._clock = clock
         self._lock = threading.RLock()
         self._records: dict[str, calls.SessionRecord] = {}
-        self._watched: dict[str, RootWatch] = {}
+        self._watched: dict[str, ServerWatch] = {}
         self._early: dict[str, calls.SessionReport] = {}
         self._ending: dict[str, list[Future[calls.SessionRecord]]] = {}
         self._closing = False
@@ -316,7 +316,7 @@ class SessionRegistry:
         living = [one for one in found if not SessionState(one.state).is_over]
         return (by_id or living or found)[-1]
 
-    def root_begins(self, session: str) -> bool:
+    def server_starts(self, session: str) -> bool:
         """Whether the root of a session is there, or will be soon; by the session's id.
 
         It does not wait, because the loop of the head's port calls it.
@@ -508,9 +508,9 @@ class SessionRegistry:
 
     # --- step by step --------------------------------------------------------------------------
 
-    def _plan(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> RootPlan:
+    def _plan(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> ServerPlan:
         policy = self._policy()
-        return RootPlan(
+        return ServerPlan(
             id=record.id,
             cluster=self.cluster,
             wanted=msgspec.structs.replace(wanted, name=record.name),
@@ -525,7 +525,7 @@ class SessionRegistry:
         self,
         record: calls.SessionRecord,
         answer: Future[calls.SessionRecord],
-        beginning: Future[RootReady],
+        beginning: Future[ServerReady],
     ) -> None:
         """A root is ready, or there is none."""
         try:
@@ -578,7 +578,7 @@ class SessionRegistry:
                 return
         answer.set_result(record)
 
-    def _disown(self, ready: RootReady) -> None:
+    def _disown(self, ready: ServerReady) -> None:
         """Stop a root that is no longer awaited."""
         with contextlib.suppress(OSError):
             watch = self.processes.watch(
@@ -695,7 +695,11 @@ class SessionRegistry:
         self._begin_again(record, former, plan, reason)
 
     def _begin_again(
-        self, record: calls.SessionRecord, former: calls.SessionRecord, plan: RootPlan, reason: str
+        self,
+        record: calls.SessionRecord,
+        former: calls.SessionRecord,
+        plan: ServerPlan,
+        reason: str,
     ) -> None:
         """Begin a root again once that is recorded: else no later head would know of it.
 
@@ -736,7 +740,9 @@ class SessionRegistry:
         beginning = self.processes.begin_again(plan)
         when_done(beginning, partial(self._begun, record, answer))
 
-    def _restarted(self, record: calls.SessionRecord) -> tuple[RootPlan, tuple[float, ...]] | None:
+    def _restarted(
+        self, record: calls.SessionRecord
+    ) -> tuple[ServerPlan, tuple[float, ...]] | None:
         """Return how a root is restarted, and all times of restarts; None if it is not."""
         if self._closing or SessionState(record.state) is SessionState.DRAINING:
             return None

@@ -28,7 +28,7 @@ from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head.session_notices import SessionNotice, notices, remove_notice
-from sapwood.head.session_registry import RootPlan, RootReady, RootWatch, SessionRegistry
+from sapwood.head.session_registry import ServerPlan, ServerReady, ServerWatch, SessionRegistry
 from sapwood.head.watched import KILL_TIMEOUT, WatchedProcess, started
 from sapwood.nodes.note_event import NoteEvent
 from sapwood.session.folder import PREFIX
@@ -53,12 +53,12 @@ RESTART_PAUSE = 0.5
 END_TIMEOUT = 40.0
 """Seconds that a root may take to end before it is killed."""
 
-_read_ready: Callable[[bytes], RootReady] = typed.json_reader(RootReady)
+_read_ready: Callable[[bytes], ServerReady] = typed.json_reader(ServerReady)
 
 _log = logger("head")
 
 
-class RootsHere:
+class LocalServers:
     """Begins the roots of sessions on this machine, and watches them.
 
     Args:
@@ -93,20 +93,20 @@ class RootsHere:
             self._changed.notify_all()
         self._restarts.shutdown(wait=False)
 
-    def begin(self, plan: RootPlan) -> Future[RootReady]:
+    def begin(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root; the future gets what it says when it is ready, or why there is none."""
         return self._pool.submit(self.start, plan)
 
-    def begin_again(self, plan: RootPlan) -> Future[RootReady]:
+    def begin_again(self, plan: ServerPlan) -> Future[ServerReady]:
         """Begin a root again, also where nodes come back later than the head."""
         try:
             return self._restarts.submit(self._start_again, plan)
         except RuntimeError:  # the head ends, and its pool with it
-            ended: Future[RootReady] = CallerFuture()
+            ended: Future[ServerReady] = CallerFuture()
             ended.set_exception(ClosedError("the head ends"))
             return ended
 
-    def _start_again(self, plan: RootPlan) -> RootReady:
+    def _start_again(self, plan: ServerPlan) -> ServerReady:
         end = time.monotonic() + RESTART_PATIENCE
         while True:
             self._refuse_stopped(plan.id)
@@ -132,7 +132,7 @@ class RootsHere:
                 self._given_up.remove(session)
                 raise CancelledError("the session is ended")
 
-    def start(self, plan: RootPlan) -> RootReady:
+    def start(self, plan: ServerPlan) -> ServerReady:
         """Begin a root, and wait until it is ready.
 
         Raises:
@@ -150,7 +150,7 @@ class RootsHere:
                 log.unlink(missing_ok=True)
             raise
 
-    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> RootWatch:
+    def watch(self, pid: int, began: int, ended: Callable[[str], None]) -> ServerWatch:
         """Hear of the end of a root.
 
         Raises:
@@ -247,7 +247,7 @@ class HeadSessions(SessionRegistry):
         policy: Callable[[], PolicySettings],
         note: NoteEvent,
     ) -> None:
-        self._roots = RootsHere(cluster, folder, thread, pool)
+        self._roots = LocalServers(cluster, folder, thread, pool)
         super().__init__(store, cluster, machine_id(), self._roots, policy, note)
 
     def close(self, *, keep: bool = False) -> list[Future[Any]]:

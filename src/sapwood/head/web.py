@@ -279,7 +279,7 @@ class HttpService:
 
     def serve(
         self, number: int, path: str, request: bytes, listens: Sequence[str]
-    ) -> calls.FrontEndCertificate:
+    ) -> calls.ClientCertificate:
         """Hand connections over to the process from now on; return what it shows to browsers.
 
         Args:
@@ -301,7 +301,7 @@ class HttpService:
             send_socket(self._path, *self._waiting.popleft())
         serving, self._serving = self._serving, CallerFuture()
         serving.set_result(None)
-        return calls.FrontEndCertificate(made.node, made.certificate, made.authority)
+        return calls.ClientCertificate(made.node, made.certificate, made.authority)
 
     def gone(self, number: int) -> None:
         """The connection of a process that served is gone, and so is the process, or will be."""

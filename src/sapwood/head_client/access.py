@@ -57,7 +57,7 @@ from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import RUN
 from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import NodeSource, RootPort
+from sapwood.session.supervisor import NodeSource, TreePort
 
 LOOK_PAUSE, MAX_LOOK_PAUSE = 0.1, 2.0
 """Seconds between two looks for a head that was killed: the first pause, and the longest."""
@@ -261,7 +261,7 @@ class HeadAccess:
 
         return end
 
-    def open_port(self, loop: SharedReactor) -> RootPort:
+    def open_port(self, loop: SharedReactor) -> TreePort:
         """Return where the nodes reach the root of a session, on that session's loop.
 
         That is the head's own port where the head is on this machine. Else this side listens,
@@ -301,7 +301,7 @@ class HeadAccess:
             known = self._take_certificate(key, made)
         return known
 
-    def _take_certificate(self, key: bytes, made: calls.FrontEndCertificate) -> Credentials:
+    def _take_certificate(self, key: bytes, made: calls.ClientCertificate) -> Credentials:
         """Show another certificate from now on, and have it renewed in time."""
         taken = Credentials(
             node=made.node, certificate=made.certificate, key=key, authority=made.authority
@@ -326,7 +326,7 @@ class HeadAccess:
         """Ask for another certificate; on the connection's thread, which does not wait for it."""
         key, request = make_request()
 
-        def answered(answer: Future[calls.FrontEndCertificate]) -> None:
+        def answered(answer: Future[calls.ClientCertificate]) -> None:
             try:
                 self._take_certificate(key, answer.result())
             except SapwoodError as error:

@@ -214,7 +214,7 @@ class ControlTree:
         self._link_listeners: list[Callable[[int, str], None]] = []
         self._signs = True
         self.leads: Callable[[], bool] = lambda: True
-        self.root_begins: Callable[[str], bool] = lambda _session: False
+        self.server_starts: Callable[[str], bool] = lambda _session: False
         self._restart = options.restart
         self._answered: dict[int, int] = {}  # incarnations of those that were let in
         self._refusals = RefusedMachines()
@@ -607,12 +607,12 @@ class ControlTree:
         )
         self._loop_later(self._life.total_seconds() * RENEW_AFTER, self._renew)
         port.serve_joining(JoinServer(self._authority.certificate, self._admit, loop))
-        port.hold_front_ends(self._root_begins)
+        port.hold_clients(self._server_starts)
         return port
 
-    def _root_begins(self, session: str) -> bool:
+    def _server_starts(self, session: str) -> bool:
         """Return the keeper of the sessions; None before the head is complete."""
-        return self.root_begins(session)
+        return self.server_starts(session)
 
     def daemon_starter(
         self, host: int, on_report: Callable[[orders.Report], None]

@@ -104,7 +104,7 @@ class HeadPort:
             self._loop.call_soon_threadsafe(self._port.serve_held)
         return end
 
-    def hold_front_ends(self, begins: Callable[[str], bool]) -> None:
+    def hold_clients(self, begins: Callable[[str], bool]) -> None:
         """Make clients of sessions wait whose roots have not connected yet.
 
         Args:

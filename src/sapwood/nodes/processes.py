@@ -23,7 +23,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.starters import ProcessStarter
-from sapwood.session.supervisor import NodeSource, ProcessSetup, RootPort
+from sapwood.session.supervisor import NodeSource, ProcessSetup, TreePort
 
 RETURN_TIMEOUT = 15.0
 """Seconds in which nodes come back to a head that has been started again, at most."""
@@ -156,7 +156,7 @@ class NodeAccess(Protocol):
     def nodes(self) -> Sequence[PooledNode]:
         """The nodes."""
 
-    def open_port(self, loop: SharedReactor) -> RootPort:
+    def open_port(self, loop: SharedReactor) -> TreePort:
         """Return where the nodes reach the root of a session, on that session's loop."""
 
     def close(self) -> None:
@@ -533,7 +533,7 @@ class SessionNodes:
         self._access = access
         self._owned = owned
 
-    def open_port(self, loop: SharedReactor) -> RootPort:
+    def open_port(self, loop: SharedReactor) -> TreePort:
         """Return where the nodes reach the root of the session."""
         return self._access.open_port(loop)
 

@@ -32,10 +32,10 @@ from sapwood.environment.logs import logger
 from sapwood.lifecycle.processes import ProcessRecord
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
+from sapwood.session.client_groups import ClientGroups
 from sapwood.session.content import ContentStore
 from sapwood.session.draining import drain
 from sapwood.session.expansion import Expansion
-from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
@@ -108,7 +108,7 @@ class EmbeddedSession:
             options.inline_limit,
             lambda number: self._thread.call(tagged.cancel, number),
         )
-        self.groups = FrontEndGroups(self._thread, host.post, host.pool)
+        self.groups = ClientGroups(self._thread, host.post, host.pool)
         host.connect(self._handlers(), self._failure_handlers())
         host.ask = self.ask
         self._make_invitations: Callable[[], HostedInvitations] | None = None

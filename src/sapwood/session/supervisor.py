@@ -56,7 +56,7 @@ class AgentSource(Protocol):
         """Return a control socket of a zygote, for the junctions."""
 
 
-class RootPort(Protocol):
+class TreePort(Protocol):
     """Where other machines reach the root of a session.
 
     Attributes:
@@ -77,7 +77,7 @@ class RootPort(Protocol):
 class NodeSource(Protocol):
     """What begins the processes of a session on other machines."""
 
-    def open_port(self, loop: SharedReactor) -> RootPort:
+    def open_port(self, loop: SharedReactor) -> TreePort:
         """Return where those machines reach the root; it works once its loop runs."""
 
     def close(self) -> None:

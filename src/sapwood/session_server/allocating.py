@@ -1,7 +1,7 @@
 """The machines that a session brings along: asked for by its root, waited for, given back.
 
 The process of the root asks for them, so they are there as long as the session is, whatever becomes
-of the front end and of the head. The nodes belong to a separate control tree of the session.
+of the client and of the head. The nodes belong to a separate control tree of the session.
 """
 
 from __future__ import annotations

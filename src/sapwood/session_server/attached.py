@@ -1,6 +1,6 @@
 """The port of a session whose root is in another process.
 
-What a front end does with streams, requests, messages and groups is the same as where the root is
+What a client does with streams, requests, messages and groups is the same as where the root is
 its own: the same classes make events and take effects. Here the events go to the root as messages.
 """
 
@@ -43,10 +43,10 @@ from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter, check_size
+from sapwood.session.client_groups import ClientGroups
 from sapwood.session.content import hash_of_memory
 from sapwood.session.draining import drain
 from sapwood.session.embedded import CLOSING, DRAINING
-from sapwood.session.front_end_groups import FrontEndGroups
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
@@ -56,13 +56,13 @@ from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut
 from sapwood.session.streams import StreamHandle, StreamOptions, StreamTable
 from sapwood.session.wave_result import WaveResult
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.rights import ClientRole
 
 T = TypeVar("T")
 
 ATTACH_TIMEOUT = 10.0
-"""Seconds in which a root answers a front end that comes."""
+"""Seconds in which a root answers a client that comes."""
 
 CALL_TIMEOUT = 30.0
 """Seconds that a root may take for what it does at once."""
@@ -70,16 +70,16 @@ CALL_TIMEOUT = 30.0
 _log = logger("session")
 
 Connect = Callable[[ConnectionHandler, SharedReactor, Failed], None]
-"""Connects to the root of a session: ``connect(handler, loop, failed)``."""
+"""Connects to the server of a session: ``connect(handler, loop, failed)``."""
 
 
-class RootAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the root of a session is, and what lets a front end in.
+class SessionAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the server of a session is, and what lets a client in.
 
     Attributes:
         session: The session's id.
         name: What users call it.
-        secret: What proves that this front end may attach; empty for the same user.
+        secret: What proves that this client may attach; empty for the same user.
         cluster: What the user calls its cluster, for hints.
     """
 
@@ -90,14 +90,14 @@ class RootAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MadeSession(NamedTuple):
-    """How a session ends with the front end that has made it.
+    """How a session ends with the client that has made it.
 
     Attributes:
         end_at_head: Ends the session where its session server does not answer, or raises the error
             that says so.
         leave: Leaves the session where its session server was restarted, so that it continues, or
             raises the error that says that it may not.
-        owned: Whether it ends soon after the front end is gone without having left it.
+        owned: Whether it ends soon after the client is gone without having left it.
     """
 
     end_at_head: Callable[[], None]
@@ -134,28 +134,28 @@ class AdoptedStream:
 
 
 class AttachedSession:
-    """A session whose root is elsewhere, as a front end holds it.
+    """A session whose root is elsewhere, as a client holds it.
 
     Args:
         address: Which session.
         connect: Connects to its root.
-        role: What this front end wants to be.
+        role: What this client wants to be.
         backlog: Bytes of open waves of one stream.
         inline_limit: Bytes up to which arrays travel in the message.
-        made: How the session ends with this front end, which has made it; else closing leaves it.
+        made: How the session ends with this client, which has made it; else closing leaves it.
         thread: Its thread; by default a new one.
 
     Raises (from :meth:`start`):
         CommunicationError: The root does not answer.
-        SapwoodError: It does not let this front end in.
+        SapwoodError: It does not let this client in.
     """
 
     def __init__(
         self,
-        address: RootAddress,
+        address: SessionAddress,
         connect: Connect,
         *,
-        role: FrontEndRole = FrontEndRole.OWNER,
+        role: ClientRole = ClientRole.OWNER,
         backlog: int = DEFAULT_BACKLOG,
         inline_limit: int = 64 * 1024,
         made: MadeSession | None = None,
@@ -173,7 +173,7 @@ class AttachedSession:
         self._over: SapwoodError | None = None
         self._connection: Connection | None = None
         self._welcome: Future[wire.Admitted] = CallerFuture()
-        self._reader = wire.WireReader(wire.TO_FRONT_END, own=self._lent_block)
+        self._reader = wire.WireReader(wire.TO_CLIENT, own=self._lent_block)
         self._sharing = False
         self._lent: dict[int, Payload] = {}
         self._pool = BlockPool(inline_limit)
@@ -193,7 +193,7 @@ class AttachedSession:
         limiter = self._limiter = ByteLimiter(4 * backlog, thread)
         self.requests = PendingRequests(thread, post, pool, limiter)
         self.mailbox = Mailbox(thread, post, inline_limit, self._cancel_receive)
-        self.groups = FrontEndGroups(thread, post, pool)
+        self.groups = ClientGroups(thread, post, pool)
         self.content = AttachedContent(self)
         self.invitations = AttachedInvitations(self)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -203,14 +203,14 @@ class AttachedSession:
             **self.mailbox.handlers(),
             wire.Admitted: self._admitted,
             wire.NotAdmitted: self._refused,
-            wire.AnswerOfRoot: self._called,
+            wire.SessionAnswer: self._called,
             wire.SweepRefused: self._sweep_refused,
             wire.StreamsKept: self._adopt,
             wire.AllHandedOver: self._handed_over,
             wire.PlaceWrote: self._wrote,
             wire.OutputDropped: self._dropped,
             wire.TreeNews: self._news,
-            wire.RootEnds: self._root_ends,
+            wire.SessionEnds: self._session_ends,
         }
         self._on_failure: Mapping[type[Any], Callable[[Any, SapwoodError], None]] = {
             **self.streams.failure_handlers(),
@@ -218,7 +218,7 @@ class AttachedSession:
             **self.groups.failure_handlers,
             **self.mailbox.failure_handlers(),
             wire.Admitted: self._not_admitted,
-            wire.AnswerOfRoot: self._call_failed,
+            wire.SessionAnswer: self._call_failed,
         }
 
     # --- life --------------------------------------------------------------------------------
@@ -231,31 +231,31 @@ class AttachedSession:
         except TimeoutError:
             self._leave()
             raise CommunicationError(
-                f"the root of the session did not answer within {ATTACH_TIMEOUT:g} s",
+                f"the server of the session did not answer within {ATTACH_TIMEOUT:g} s",
                 where=self.address.name,
             ) from None
         except BaseException:
             self._leave()
             raise
-        _log.debug("attached", session=admitted.name, front_end=admitted.number)
+        _log.debug("attached", session=admitted.name, client=admitted.number)
 
     def begin(self) -> Future[wire.Admitted]:
-        """Connect to the root; the future says whether it lets this front end in."""
+        """Connect to the root; the future says whether it lets this client in."""
         self._thread.post(self._connect, self, self._thread.loop, self._failed)
         return self._welcome
 
     def detach(self) -> None:
         """Leave the session, which continues; this client's pending calls fail."""
-        self._finish(ClosedError("this front end has left the session"), root_calls.DETACH)
+        self._finish(ClosedError("this client has left the session"), session_calls.DETACH)
 
     def close(self) -> None:
-        """Leave the session, or end it if this front end is to; a second call does nothing."""
+        """Leave the session, or end it if this client is to; a second call does nothing."""
         if not self.ends:
             self.detach()
             return
         if not self._closed and self._over is None and not self.on_loop_thread:
             drain(self.streams.pushing(), CLOSING, self.places)
-        self._finish(ClosedError("the cluster was closed"), root_calls.END)
+        self._finish(ClosedError("the cluster was closed"), session_calls.END)
 
     def _finish(self, reason: SapwoodError, last_call: str) -> None:
         with self._lock:
@@ -266,7 +266,7 @@ class AttachedSession:
         answered = False
         try:
             with contextlib.suppress(SapwoodError, TimeoutError):
-                self.ask_root(last_call).result(CALL_TIMEOUT)
+                self.ask_server(last_call).result(CALL_TIMEOUT)
                 answered = True
         finally:
             over = self._over
@@ -274,7 +274,7 @@ class AttachedSession:
         ended = answered or isinstance(over, ClosedError)
         if self._made is None or ended:
             return
-        if last_call == root_calls.END:
+        if last_call == session_calls.END:
             self._made.end_at_head()  # its session server may be starting again
         elif self._made.owned:
             self._made.leave()  # else the next session server ends it soon
@@ -355,7 +355,7 @@ class AttachedSession:
         return self._machines()[1]
 
     def _machines(self) -> tuple[tuple[int, ...], list[int]]:
-        found = self.ask_root(root_calls.MACHINES).result(CALL_TIMEOUT)
+        found = self.ask_server(session_calls.MACHINES).result(CALL_TIMEOUT)
         return typed.convert(found, tuple[tuple[int, ...], list[int]])
 
     def shares_machine(self, rank: int | None = None) -> bool:
@@ -382,7 +382,9 @@ class AttachedSession:
     def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
         """Add agents while the session runs, and wait until they are ready; return their ranks."""
         wanted = msgspec.to_builtins(list(places))
-        return typed.convert(self.ask_root(root_calls.EXPAND, wanted).result(), tuple[int, ...])
+        return typed.convert(
+            self.ask_server(session_calls.EXPAND, wanted).result(), tuple[int, ...]
+        )
 
     def contract(
         self,
@@ -391,7 +393,7 @@ class AttachedSession:
         reason: str = "it was removed from the session",
     ) -> None:
         """Remove places for good: wait for what they were asked for, then end their processes."""
-        self.ask_root(root_calls.CONTRACT, [list(ranks), seconds, reason]).result()
+        self.ask_server(session_calls.CONTRACT, [list(ranks), seconds, reason]).result()
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""
@@ -445,13 +447,15 @@ class AttachedSession:
 
     def _cancel_receive(self, number: int) -> bool:
         try:
-            return bool(self.ask_root(root_calls.CANCEL_RECEIVE, number).result(CALL_TIMEOUT))
+            return bool(self.ask_server(session_calls.CANCEL_RECEIVE, number).result(CALL_TIMEOUT))
         except (SapwoodError, TimeoutError):
             return False
 
     # --- calls of the root ---------------------------------------------------------------------
 
-    def ask_root(self, name: str, value: Any = None, payload: Payload | None = None) -> Future[Any]:
+    def ask_server(
+        self, name: str, value: Any = None, payload: Payload | None = None
+    ) -> Future[Any]:
         """Want something of the root itself; the future gets its answer. From any thread."""
         future: Future[Any] = CallerFuture()
         future.set_running_or_notify_cancel()
@@ -461,12 +465,12 @@ class AttachedSession:
                 return future
             number = next(self._numbers)
             self._calls[number] = future
-        self._thread.post(self._write, wire.CallOfRoot(number, name, value, payload))
+        self._thread.post(self._write, wire.SessionCall(number, name, value, payload))
         return future
 
-    def tell_root(self, name: str, value: Any, payload: Payload | None = None) -> None:
+    def tell_server(self, name: str, value: Any, payload: Payload | None = None) -> None:
         """Want something of the root that has no answer. From any thread."""
-        self._thread.post(self._write, wire.CallOfRoot(0, name, value, payload))
+        self._thread.post(self._write, wire.SessionCall(0, name, value, payload))
 
     @property
     def sharing(self) -> bool:
@@ -500,7 +504,7 @@ class AttachedSession:
             messages = self._reader.feed(data)
         except Exception as exception:  # noqa: BLE001 - whatever it is, it is this connection's
             if not isinstance(exception, ProtocolError):
-                log_failure("decoding what the root of a session sent", exception)
+                log_failure("decoding what the server of a session sent", exception)
             what = as_error(exception).what
             self._lost(CommunicationError(f"the root broke the protocol: {what}"))
             if self._connection is not None:
@@ -546,7 +550,7 @@ class AttachedSession:
 
     def _admitted(self, admitted: wire.Admitted) -> None:
         """Go on, unless the streams that the last owner has left come first."""
-        if self._role is not FrontEndRole.OWNER:
+        if self._role is not ClientRole.OWNER:
             self._welcome.set_result(admitted)
 
     def _not_admitted(self, _message: wire.Admitted, error: SapwoodError) -> None:
@@ -594,7 +598,7 @@ class AttachedSession:
     def _post(self, event: ev.Event) -> None:
         """Give the root an event."""
         if isinstance(event, gev.ForgetGroups):
-            return  # the root does so itself when this front end is gone
+            return  # the root does so itself when this client is gone
         payload: Payload | None = getattr(event, "payload", None)
         if payload is not None and isinstance(event, ev.Broadcast | gev.CallGroup):
             if self._sharing and payload.ref is not None:
@@ -614,17 +618,17 @@ class AttachedSession:
 
     def _write(self, message: msgspec.Struct) -> None:
         if self._over is not None or self._connection is None:
-            if isinstance(message, wire.CallOfRoot):
-                self._called(wire.AnswerOfRoot(message.number, None, self._why().to_record()))
+            if isinstance(message, wire.SessionCall):
+                self._called(wire.SessionAnswer(message.number, None, self._why().to_record()))
                 return
             self._refuse(message)
             return
         try:
             buffers = wire.pack(message, sharing=self._sharing)
         except ProtocolError as error:
-            if not isinstance(message, wire.CallOfRoot):
+            if not isinstance(message, wire.SessionCall):
                 raise
-            self._called(wire.AnswerOfRoot(message.number, None, error.to_record()))
+            self._called(wire.SessionAnswer(message.number, None, error.to_record()))
             return
         self._connection.write(buffers)
 
@@ -644,7 +648,7 @@ class AttachedSession:
     def _why(self) -> SapwoodError:
         return self._over or ClosedError("the session was left")
 
-    def _called(self, message: wire.AnswerOfRoot) -> None:
+    def _called(self, message: wire.SessionAnswer) -> None:
         with self._lock:
             future = self._calls.pop(message.number, None)
         if future is None:
@@ -654,7 +658,7 @@ class AttachedSession:
         else:
             future.set_result(message.value)
 
-    def _call_failed(self, message: wire.AnswerOfRoot, error: SapwoodError) -> None:
+    def _call_failed(self, message: wire.SessionAnswer, error: SapwoodError) -> None:
         with self._lock:
             future = self._calls.pop(message.number, None)
         if future is not None:
@@ -678,7 +682,7 @@ class AttachedSession:
     def _handed_over(self, message: wire.AllHandedOver) -> None:
         """Say that what was kept is here: until then the root gives it to the next one as well."""
         del message
-        self._write(wire.CallOfRoot(0, root_calls.TAKEN))
+        self._write(wire.SessionCall(0, session_calls.TAKEN))
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the session's thread and return its result."""
@@ -706,7 +710,7 @@ class AttachedSession:
         if message.change.ranks:
             self._tell_listeners(message.change)
 
-    def _root_ends(self, message: wire.RootEnds) -> None:
+    def _session_ends(self, message: wire.SessionEnds) -> None:
         if message.error is not None:
             self._lost(self._named(message.error))
             return
@@ -717,7 +721,7 @@ class AttachedSession:
             if self._over is None and not self._closed:
                 self._over = error
         self._welcome.set_exception(error)
-        left = ClosedError("this front end has left the session")
+        left = ClosedError("this client has left the session")
         self._fail_calls(error if self._over is error else left)
         if self._over is error:
             self._abandon(error)
@@ -757,7 +761,7 @@ class AttachedInvitations:
 
     Attributes:
         listed_by: What shows the invitations, for hints.
-        used: Whether this front end has invited any.
+        used: Whether this client has invited any.
     """
 
     def __init__(self, session: AttachedSession) -> None:
@@ -769,17 +773,17 @@ class AttachedInvitations:
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
         """Make invitations; return their lines, which are secrets."""
         self.used = True
-        found = self._session.ask_root(root_calls.INVITE, [count, lifetime, listen])
+        found = self._session.ask_server(session_calls.INVITE, [count, lifetime, listen])
         return typed.convert(found.result(CALL_TIMEOUT), list[str])
 
     def views(self) -> list[InvitationView]:
         """Return snapshots of all invitations."""
-        found = self._session.ask_root(root_calls.INVITATIONS)
+        found = self._session.ask_server(session_calls.INVITATIONS)
         return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
 
     def revoke(self, invitation: str) -> bool:
         """Revoke an invitation; return whether it existed."""
-        found = self._session.ask_root(root_calls.REVOKE_INVITATION, invitation)
+        found = self._session.ask_server(session_calls.REVOKE_INVITATION, invitation)
         return typed.convert(found.result(CALL_TIMEOUT), bool)
 
     def close(self) -> None:
@@ -787,7 +791,7 @@ class AttachedInvitations:
 
 
 class AttachedContent:
-    """What a front end offers to places, by its hash, through the root of its session.
+    """What a client offers to places, by its hash, through the server of its session.
 
     Nothing here waits for the root: it has an offer before what needs it, as both go one way.
     """
@@ -805,7 +809,7 @@ class AttachedContent:
         sha256 = hash_of_memory(memory)
         if self._session.sharing:
             wanted = [msgspec.to_builtins(memory), sha256]
-            self._session.tell_root(root_calls.OFFER_MEMORY, wanted)
+            self._session.tell_server(session_calls.OFFER_MEMORY, wanted)
             return ContentRef(sha256, memory.nbytes)
         return self._offer(bytes(MappedBlocks().view(memory)), sha256)
 
@@ -816,8 +820,8 @@ class AttachedContent:
         length = stamp.size - offset if nbytes is None else nbytes
         if self._session.sharing:
             ref = ContentRef(sha256, length, stamp, offset)
-            self._session.tell_root(
-                root_calls.OFFER_FILE, msgspec.to_builtins(ref, builtin_types=(bytes,))
+            self._session.tell_server(
+                session_calls.OFFER_FILE, msgspec.to_builtins(ref, builtin_types=(bytes,))
             )
             return ref
         fd = os.open(stamp.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -832,11 +836,11 @@ class AttachedContent:
     def withdraw(self, ref: ContentRef) -> None:
         """Offer something once less; with the last time it is gone."""
         with contextlib.suppress(ClosedError):
-            self._session.tell_root(
-                root_calls.WITHDRAW, msgspec.to_builtins(ref, builtin_types=(bytes,))
+            self._session.tell_server(
+                session_calls.WITHDRAW, msgspec.to_builtins(ref, builtin_types=(bytes,))
             )
 
     def _offer(self, data: bytes, sha256: str) -> ContentRef:
         check_size(len(data), self._session.largest)
-        self._session.tell_root(root_calls.OFFER, sha256, Payload(data))
+        self._session.tell_server(session_calls.OFFER, sha256, Payload(data))
         return ContentRef(sha256, len(data))

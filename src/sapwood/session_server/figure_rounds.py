@@ -1,4 +1,4 @@
-"""The root of a session polls the statistics of its agents periodically, by one wave."""
+"""The server of a session polls the statistics of its agents periodically, by one wave."""
 
 from __future__ import annotations
 

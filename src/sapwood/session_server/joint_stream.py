@@ -1,6 +1,6 @@
 """A stream over two sessions: each does its part in its own tree, and here both come together.
 
-The front end has one stream. Its root opens one at each session, sends each wave to both, and puts
+The client has one stream. Its root opens one at each session, sends each wave to both, and puts
 the two partial results together when both are there. The members of the other session have ranks
 that are different here: ``first`` is added to the ranks in their session. No I/O.
 """
@@ -84,7 +84,7 @@ class StreamPart:
         self.lost: SapwoodError | None = None
 
     def ranks(self, ranges: Ranges) -> Ranges:
-        """Return ranks as the front end knows them.
+        """Return ranks as the client knows them.
 
         Raises:
             ProtocolError: They are of others than it was asked for.
@@ -125,7 +125,7 @@ class JointStream:
     """A stream over the agents of two sessions.
 
     Args:
-        spec: The stream as the front end's root calls it.
+        spec: The stream as the client's root calls it.
         parts: The parts of the sessions; this session's is the last.
         emit: Receives its results.
         filters: Calls own filters.
@@ -181,14 +181,14 @@ class JointStream:
             part.post(ev.OpenStream(part.spec, paced, partial=True))
 
     def take(self, event: Any) -> None:
-        """Do what the front end wants.
+        """Do what the client wants.
 
         Raises:
             SapwoodError: The stream is in another state.
         """
         self._takers[type(event)](event)
 
-    # --- what the front end wants --------------------------------------------------------------
+    # --- what the client wants --------------------------------------------------------------
 
     def _there(self) -> list[StreamPart]:
         return [one for one in self.parts if one.lost is None and one not in self._leaving]

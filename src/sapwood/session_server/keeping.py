@@ -61,24 +61,24 @@ class KeptOutput:
         for rank in self._parts:
             self._trim(rank, 0)
 
-    def take(self, front_end: int) -> Iterable[msgspec.Struct]:
-        """Hand it over to a front end as messages; see :meth:`taken` and :meth:`given_back`."""
+    def take(self, client: int) -> Iterable[msgspec.Struct]:
+        """Hand it over to a client as messages; see :meth:`taken` and :meth:`given_back`."""
         parts, dropped = self._parts, self.dropped
         self._parts, self._sizes, self.dropped = {}, {}, {}
-        self._handed[front_end] = parts, dropped
+        self._handed[client] = parts, dropped
         if dropped:
             yield wire.OutputDropped(dropped)
         for rank, several in sorted(parts.items()):
             if several:
                 yield wire.PlaceWrote(rank, b"".join(several))
 
-    def taken(self, front_end: int) -> None:
-        """Forget what a front end has by now."""
-        self._handed.pop(front_end, None)
+    def taken(self, client: int) -> None:
+        """Forget what a client has by now."""
+        self._handed.pop(client, None)
 
-    def given_back(self, front_end: int) -> None:
-        """Keep again what a front end was given and never had: it is older than all the rest."""
-        parts, dropped = self._handed.pop(front_end, ({}, {}))
+    def given_back(self, client: int) -> None:
+        """Keep again what a client was given and never had: it is older than all the rest."""
+        parts, dropped = self._handed.pop(client, ({}, {}))
         for rank, lost in dropped.items():
             self.dropped[rank] = self.dropped.get(rank, 0) + lost
         for rank, several in parts.items():
@@ -98,19 +98,19 @@ class KeptOutput:
 
 
 class ServedStream:
-    """A stream that a front end has opened.
+    """A stream that a client has opened.
 
     A paced stream needs reports of reads. The root sends them itself for values that it
-    keeps (``owed``), and for what was on its way to a front end that is gone (``unread``).
+    keeps (``owed``), and for what was on its way to a client that is gone (``unread``).
 
     Attributes:
         number: What the root calls it.
-        spec: What it is, under the front end's number.
+        spec: What it is, under the client's number.
         paced: Whether agents push no faster than the client reads.
         begun: Waves that were broadcast.
         waiting: Those that are not over.
-        owed: What the front end will read and the root has read before, by agent.
-        unread: What the front end got and has not read, by agent.
+        owed: What the client will read and the root has read before, by agent.
+        unread: What the client got and has not read, by agent.
     """
 
     __slots__ = ("begun", "number", "owed", "paced", "spec", "unread", "waiting")
@@ -140,14 +140,14 @@ class ServedStream:
             (self.owed if read else self.unread)[source] += 1
 
     def read(self, rank: int, count: int) -> int:
-        """Note that the front end has read; return of how much the core is to know."""
+        """Note that the client has read; return of how much the core is to know."""
         owed = min(self.owed[rank], count)
         self.owed[rank] -= owed
         self.unread[rank] = max(0, self.unread[rank] - (count - owed))
         return count - owed
 
     def left(self) -> Mapping[int, int]:
-        """Return what the front end got and has not read, by agent; it is gone."""
+        """Return what the client got and has not read, by agent; it is gone."""
         unread = +self.unread
         self.owed.clear()
         self.unread.clear()

@@ -63,7 +63,7 @@ RUNNER_MEMORY = 64 * 2**20
 """Bytes without which a runner cannot even load the languages of programs."""
 
 BASE_MEMORY = 64 * 2**20
-"""Bytes that a cluster takes besides its agents: the zygote and the loop of the front end."""
+"""Bytes that a cluster takes besides its agents: the zygote and the loop of the client."""
 
 SPARE_FILES = 48
 """Files that a cluster opens besides one for each agent, with room for builds and runs."""

@@ -1,6 +1,6 @@
-"""The connection from the root of a session to another root, which takes part in its streams.
+"""The connection from the server of a session to another root, which takes part in its streams.
 
-To the other root this is one more front end, which may do nothing but work with streams. All of it
+To the other root this is one more client, which may do nothing but work with streams. All of it
 happens on the loop of this root.
 """
 
@@ -27,9 +27,9 @@ from sapwood.core.rankset import MAX_RANKS
 from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.attached import Connect, RootAddress
-from sapwood.session_server.rights import FrontEndRole
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.attached import Connect, SessionAddress
+from sapwood.session_server.rights import ClientRole
 
 ANSWER_TIMEOUT = 10.0
 """Seconds in which the other root lets this one in, or refuses."""
@@ -49,7 +49,7 @@ TakeEffect = Callable[[Any], None]
 
 
 class MergeLine:
-    """A line to the root of another session.
+    """A line to the server of another session.
 
     Args:
         address: Which session.
@@ -67,7 +67,7 @@ class MergeLine:
 
     def __init__(
         self,
-        address: RootAddress,
+        address: SessionAddress,
         connect: Connect,
         loop: Any,
         label: str,
@@ -86,7 +86,7 @@ class MergeLine:
         self._over = over
         self._ended = False
         self._connection: Connection | None = None
-        self._reader = wire.WireReader(wire.TO_FRONT_END, limit=limit)
+        self._reader = wire.WireReader(wire.TO_CLIENT, limit=limit)
         self._streams: dict[int, TakeEffect] = {}
         self._numbers = itertools.count(1)
         self._calls = itertools.count(1)
@@ -126,13 +126,13 @@ class MergeLine:
 
     def tell(self, name: str, value: Any, payload: Payload | None = None) -> None:
         """Want something of the other root that has no answer."""
-        self._write(wire.CallOfRoot(0, name, value, payload))
+        self._write(wire.SessionCall(0, name, value, payload))
 
     def close(self) -> None:
         """Leave the other session as it was before."""
         if self._ended:
             return
-        self._write(wire.CallOfRoot(0, root_calls.DETACH))
+        self._write(wire.SessionCall(0, session_calls.DETACH))
         self._stop()
         if self._connection is not None:
             self._connection.close()
@@ -157,7 +157,7 @@ class MergeLine:
             version=wire.VERSION,
             session=self.address.session,
             secret=self.address.secret,
-            role=FrontEndRole.MERGER.value,
+            role=ClientRole.MERGER.value,
             pid=os.getpid(),
             label=self._label,
         )
@@ -193,9 +193,9 @@ class MergeLine:
         elif isinstance(message, wire.TreeNews):
             if message.tree is not None:
                 self._tree = _checked(message.tree)
-        elif isinstance(message, wire.RootEnds):
+        elif isinstance(message, wire.SessionEnds):
             self._cut(ClosedError(f"it has ended: {message.reason}"))
-        elif isinstance(message, wire.AnswerOfRoot):
+        elif isinstance(message, wire.SessionAnswer):
             if message.number == self._asked:
                 self._asked = None
         else:
@@ -220,7 +220,7 @@ class MergeLine:
         now = self._loop.time()
         if self._asked is None:
             self._asked, self._asked_at = next(self._calls), now
-            self._write(wire.CallOfRoot(self._asked, root_calls.STATUS))
+            self._write(wire.SessionCall(self._asked, session_calls.STATUS))
         elif now - self._asked_at > SILENCE:
             self._cut(CommunicationError(f"it has not answered for {SILENCE:g} s"))
         if not self._ended:

@@ -1,4 +1,4 @@
-"""What a front end and the root of its session say of sessions that are merged into it."""
+"""What a client and the server of its session say of sessions that are merged into it."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ from sapwood.core.hints import command
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
-from sapwood.session_server import root_calls
-from sapwood.session_server.attached import Connect, RootAddress
+from sapwood.session_server import session_calls
+from sapwood.session_server.attached import Connect, SessionAddress
 from sapwood.session_server.joint_stream import JointStream, StreamPart, filters_of_part
 from sapwood.session_server.merge_line import MergeLine
 from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
@@ -86,7 +86,7 @@ class Merges:
     """The sessions that are merged into one; all on the loop's thread.
 
     Args:
-        session: The session, a :class:`~sapwood.session_server.root.RootSession`.
+        session: The session, a :class:`~sapwood.session_server.server.ServedSession`.
         session_id: Its id.
         name: What users call it.
         above: Returns the sessions that it is merged into.
@@ -112,7 +112,7 @@ class Merges:
         self._above = above
         self._changed = changed
         self._largest = largest
-        self.found: Callable[[MergeOrder], tuple[RootAddress, Connect]] = _found
+        self.found: Callable[[MergeOrder], tuple[SessionAddress, Connect]] = _found
         self._merges: dict[str, _Merge] = {}
         self._firsts = itertools.count(FIRST, FIRST)
 
@@ -325,12 +325,12 @@ class Merges:
         """Offer the other session what the code of a stream needs."""
         for ref in _content_of(spec):
             data = self._session.content.read(ref)
-            line.tell(root_calls.OFFER, ref.sha256, Payload(data))
+            line.tell(session_calls.OFFER, ref.sha256, Payload(data))
 
     def _take_back_content(self, line: MergeLine, spec: StreamSpec) -> None:
         for ref in _content_of(spec):
             plain = ContentRef(ref.sha256, ref.nbytes)
-            line.tell(root_calls.WITHDRAW, msgspec.to_builtins(plain, builtin_types=(bytes,)))
+            line.tell(session_calls.WITHDRAW, msgspec.to_builtins(plain, builtin_types=(bytes,)))
 
 
 class _Taker:
@@ -362,13 +362,13 @@ def _content_of(spec: StreamSpec) -> list[ContentRef]:
     return [ref for code in codes if code for ref in decode_code(code).content]
 
 
-def _found(order: MergeOrder) -> tuple[RootAddress, Connect]:
+def _found(order: MergeOrder) -> tuple[SessionAddress, Connect]:
     """Return which session is meant, and what connects to its root."""
     if order.socket:
-        address = RootAddress(session=order.session, name=order.name)
+        address = SessionAddress(session=order.session, name=order.name)
         return address, partial(UnixTransport().connect, order.socket)
     shown = read_credential(order.credential)
-    address = RootAddress(
+    address = SessionAddress(
         session=shown.session, name=shown.name, secret=shown.secret, cluster=cluster_of(shown)
     )
     return address, connect_by(shown)

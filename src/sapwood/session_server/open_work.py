@@ -1,4 +1,4 @@
-"""What front ends have asked of agents that are to leave, until it is over. No I/O."""
+"""What clients have asked of agents that are to leave, until it is over. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST = 3600.0
 
 
 class OpenWork:
-    """Requests and waves of front ends that some agents take part in; on the loop's thread.
+    """Requests and waves of clients that some agents take part in; on the loop's thread.
 
     Args:
         routes: Whose each request and stream is.

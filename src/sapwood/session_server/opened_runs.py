@@ -1,6 +1,6 @@
-"""What agents keep for one front end: runs that it has opened, and slices of persistent datasets.
+"""What agents keep for one client: runs that it has opened, and slices of persistent datasets.
 
-A front end that ends properly has its agents forget both. One that is killed cannot; then the root
+A client that ends properly has its agents forget both. One that is killed cannot; then the root
 of the session does it. No I/O.
 """
 
@@ -19,7 +19,7 @@ _read_slice = typed.unpacker(SliceRef)
 
 
 class OpenedRuns:
-    """The runs and persistent slices of one front end, by agent.
+    """The runs and persistent slices of one client, by agent.
 
     Example:
         >>> opened = OpenedRuns()
@@ -33,7 +33,7 @@ class OpenedRuns:
         self._handles: dict[tuple[int, str], None] = {}
 
     def asked(self, event: ev.Ask) -> None:
-        """Note a request of the front end to an agent."""
+        """Note a request of the client to an agent."""
         rank, handler = event.destination, event.handler
         if handler == agent_requests.OPEN_RUN:
             self._opened(event)
@@ -43,7 +43,7 @@ class OpenedRuns:
             self._handles.pop((rank, _text(event)), None)
 
     def left(self) -> list[tuple[int, str, bytes]]:
-        """Return what agents are to be asked when the front end is gone, and forget all.
+        """Return what agents are to be asked when the client is gone, and forget all.
 
         Returns:
             The rank, the handler and the body of each request.

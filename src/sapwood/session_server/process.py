@@ -1,4 +1,4 @@
-"""The process of a session's root: what a head begins, and what outlives front ends and heads."""
+"""The process of a session server: a head starts it, and it outlives clients and heads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from sapwood.head import calls
 from sapwood.head.parts.policy import PolicyRow
 from sapwood.head.process_events import event_of
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
-from sapwood.head.session_registry import RootPlan, RootReady
+from sapwood.head.session_registry import ServerPlan, ServerReady
 from sapwood.head.watched import started
 from sapwood.head_client.access import HeadAccess
 from sapwood.head_client.connection import ServiceClient
@@ -57,11 +57,11 @@ from sapwood.session_server.making import (
 from sapwood.session_server.remote import RemotePort
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.rights import same_user, secret_holder
-from sapwood.session_server.root import RemoteDoor, RootServer, RootSession
-from sapwood.session_server.root_life import RootLife
+from sapwood.session_server.server import RemoteDoor, ServedSession, SessionServer
+from sapwood.session_server.session_life import SessionLife
 from sapwood.session_server.session_policy import SessionPolicy
 from sapwood.session_server.told_tree import tree_of
-from sapwood.session_server.waiting import REVOKED, WaitingRoot
+from sapwood.session_server.waiting import REVOKED, WaitingServer
 
 TREE_INTERVAL = 0.5
 """Seconds before a changed tree is reported to the head."""
@@ -72,13 +72,13 @@ KEPT_INTERVAL = 2.0
 NODES_PATIENCE = 20.0
 """Seconds for which a restarted root waits for nodes of its session."""
 
-_read_plan: Callable[[bytes], RootPlan] = typed.json_reader(RootPlan)
+_read_plan: Callable[[bytes], ServerPlan] = typed.json_reader(ServerPlan)
 
 _log = logger("session")
 
 
-class RootProcess:
-    """A session's root, and what belongs to its process.
+class ServerProcess:
+    """A session server: the session, its clients, and the reports to the head.
 
     Args:
         given: What it is to be.
@@ -90,7 +90,7 @@ class RootProcess:
     """
 
     def __init__(
-        self, given: RootPlan, settings: Settings, control: ControlTree | None = None
+        self, given: ServerPlan, settings: Settings, control: ControlTree | None = None
     ) -> None:
         wanted = given.wanted
         self._credential = frozenset(given.credential) if control is not None else frozenset()
@@ -108,14 +108,14 @@ class RootProcess:
         self._brings = control is not None
         planned, self._nodes_of = _planned(given, settings, control)
         nodes = None if self._nodes_of is None else self._nodes_of.source(owned=True)
-        self.session = RootSession(planned.options, nodes)
+        self.session = ServedSession(planned.options, nodes)
         self._policy = SessionPolicy(given.idle, given.disconnect, chosen=wanted.idle is not None)
         loop = self.session.loop
-        self.life = RootLife(given.id, given.idle, loop.call_later, loop.time, self.over.set)
+        self.life = SessionLife(given.id, given.idle, loop.call_later, loop.time, self.over.set)
         self._reports = HeadReports(
             given.cluster, self._announce, self._denials, self.life.end, self._policy_told
         )
-        self.server = RootServer(
+        self.server = SessionServer(
             self.session,
             given.id,
             wanted.name,
@@ -135,8 +135,8 @@ class RootProcess:
         self._remote: RemotePort | None = None
         self._secret = given.secret
 
-    def start(self) -> RootReady:
-        """Start the session and serve front ends; return what to say of it."""
+    def start(self) -> ServerReady:
+        """Start the session and serve clients; return what to say of it."""
         self._write_notice("", ready=False)  # whoever clears up after it knows of it by that
         self.session.start()
         try:
@@ -155,7 +155,7 @@ class RootProcess:
             self._reports.tell(self.session.call(self.report))
         self._reports.start()
         nodes = self._nodes_of
-        return RootReady(
+        return ServerReady(
             pid=os.getpid(),
             socket=path,
             idle=self.life.patience,
@@ -272,7 +272,7 @@ class RootProcess:
         self._reports.tell(self.report())
 
     def _announce(self, client: ServiceClient) -> float:
-        """Have a head hand over the front ends of other machines."""
+        """Have a head hand over the clients of other machines."""
         return inf if self._remote is None else self._remote.announce(client)
 
     def _drain(self) -> None:
@@ -290,7 +290,7 @@ class RootProcess:
         self.server.close(self.life.reason or "it was ended")
 
     def _changed(self) -> None:
-        """Front ends have come or gone, or sessions that are merged with this one."""
+        """Clients have come or gone, or sessions that are merged with this one."""
         server = self.server
         self.life.changed(
             attached=server.attached, merged=server.merged, abandoned=server.abandoned
@@ -314,7 +314,7 @@ class RootProcess:
 
 
 def _planned(
-    given: RootPlan, settings: Settings, control: ControlTree | None
+    given: ServerPlan, settings: Settings, control: ControlTree | None
 ) -> tuple[SessionPlan, HeadAccess | ControlTree | None]:
     """Return how a session is made, and what has the nodes on which its processes begin.
 
@@ -394,7 +394,7 @@ class FirstWord:
 
 
 def main(words: list[str] | None = None) -> None:
-    """Be the root of a session until it ends.
+    """Serve a session until it ends.
 
     Args:
         words: ``--ready-descriptor`` and a number; by default the command line's.
@@ -415,7 +415,7 @@ def main(words: list[str] | None = None) -> None:
             if is_launched(given.wanted.on):
                 _run_on_own_machines(given, settings, first)
             else:
-                _run(RootProcess(given, settings), first)
+                _run(ServerProcess(given, settings), first)
     except SapwoodError as error:
         first.say(background.Failure(error.to_record()))
         raise SystemExit(1) from error
@@ -425,31 +425,31 @@ def main(words: list[str] | None = None) -> None:
         raise SystemExit(1) from error
 
 
-def _run_on_own_machines(given: RootPlan, settings: Settings, first: FirstWord) -> None:
-    """Get the machines of a session, and be its root on them until it ends.
+def _run_on_own_machines(given: ServerPlan, settings: Settings, first: FirstWord) -> None:
+    """Get the machines of a session, and serve it on them until it ends.
 
     Raises:
         SapwoodError: It cannot start; the reason was sent to the head.
     """
     machines = SessionMachines(given.wanted, settings)
-    waiting = WaitingRoot(given, machines.end)
+    waiting = WaitingServer(given, machines.end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: machines.end("it was deleted"))
     waiting.begin()
 
     def on_wait(what: str) -> None:
         report = waiting.tell(what)
-        ready = RootReady(pid=os.getpid(), socket="", idle=given.idle, report=report)
+        ready = ServerReady(pid=os.getpid(), socket="", idle=given.idle, report=report)
         if what and not first.say(ready):
             machines.end("its head ended while it began")
 
     try:
         control = machines.obtain(on_wait)
         given = msgspec.structs.replace(given, wanted=machines.completed(given.wanted))
-        root = RootProcess(given, machines.settings, control)
+        server = ServerProcess(given, machines.settings, control)
         waiting.pause()
-        machines.watch(control, root.life.end)
-        _run(root, first, lambda: machines.reason)
+        machines.watch(control, server.life.end)
+        _run(server, first, lambda: machines.reason)
     except SapwoodError as error:
         waiting.failed(error)
         raise
@@ -458,32 +458,32 @@ def _run_on_own_machines(given: RootPlan, settings: Settings, first: FirstWord) 
         waiting.close()
 
 
-def _run(root: RootProcess, first: FirstWord, ended: Callable[[], str] = lambda: "") -> None:
-    """Be the root of a session until it ends.
+def _run(server: ServerProcess, first: FirstWord, ended: Callable[[], str] = lambda: "") -> None:
+    """Serve a session until it ends.
 
     Args:
-        root: The root.
+        server: The process.
         first: Says that it is ready.
         ended: Returns why it was ended meanwhile; empty if it was not.
     """
-    ready = root.start()
+    ready = server.start()
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _ender(root))
+            signal.signal(number, _ender(server))
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         if ended():
-            root.life.end(ended())
+            server.life.end(ended())
         if not first.say(ready):
-            root.life.end("its head ended while it began")  # no other head would know of it
-        while not root.over.wait(3600.0):
+            server.life.end("its head ended while it began")  # no other head would know of it
+        while not server.over.wait(3600.0):
             pass
     finally:
-        root.close()
+        server.close()
 
 
-def _ender(root: RootProcess) -> Any:
+def _ender(server: ServerProcess) -> Any:
     def end(*_: object) -> None:
-        root.life.end("it was deleted")
+        server.life.end("it was deleted")
 
     return end
 

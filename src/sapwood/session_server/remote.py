@@ -1,7 +1,7 @@
-"""Front ends on other machines: how they reach the root of a session, and what they show.
+"""Clients on other machines: how they reach the server of a session, and what they show.
 
 They connect to the head's port, which hands the connection to the root. The root shows a
-certificate of the cluster's authority under the name of its session; the front end shows none, and
+certificate of the cluster's authority under the name of its session; the client shows none, and
 proves by a secret that it may attach. All of this is in a credential, one line of text.
 """
 
@@ -38,11 +38,11 @@ CALL_TIMEOUT = 10.0
 def connect_by(
     credential: calls.SessionCredential,
 ) -> Callable[[ConnectionHandler, SharedReactor, Failed], None]:
-    """Return what connects to the root of a session on another machine."""
+    """Return what connects to the server of a session on another machine."""
 
     def connect(handler: ConnectionHandler, loop: SharedReactor, failed: Failed) -> None:
         def refused(error: CommunicationError) -> None:
-            failed(_without_root(credential, error) if is_another(error) else error)
+            failed(_without_server(credential, error) if is_another(error) else error)
 
         connect_unnamed(
             f"{credential.node}@{','.join(credential.places)}",
@@ -56,10 +56,10 @@ def connect_by(
     return connect
 
 
-def _without_root(
+def _without_server(
     credential: calls.SessionCredential, error: CommunicationError
 ) -> CommunicationError:
-    """Return what to say where the head is there, and the root of the session is not."""
+    """Return what to say where the head is there, and the server of the session is not."""
     missing = CommunicationError(
         f"the session '{credential.name}' has no root at its head",
         where=",".join(credential.places),
@@ -71,7 +71,7 @@ def _without_root(
 
 
 class RemotePort:
-    """Takes the connections of front ends on other machines, which the head hands over.
+    """Takes the connections of clients on other machines, which the head hands over.
 
     Args:
         session: The id of the session.

@@ -1,4 +1,4 @@
-"""What the root of a session tells the head of its cluster: each head that there is, in turn."""
+"""What the server of a session tells the head of its cluster: each head that there is, in turn."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ class HeadReports:
             self._untold.add(call)
             self._changed.notify_all()
 
-    def refused(self, told: calls.FrontEndRefused) -> None:
-        """Tell of a front end that was not let in, or cut off; from any thread."""
+    def refused(self, told: calls.ClientRefused) -> None:
+        """Tell of a client that was not let in, or cut off; from any thread."""
         self._note(Sessions.report_refused, told)
 
     def process(self, told: calls.SessionProcess) -> None:

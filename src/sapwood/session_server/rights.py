@@ -1,4 +1,4 @@
-"""What front ends of a session may do."""
+"""What clients of a session may do."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import msgspec
 from sapwood.core.errors import SecurityError
 from sapwood.security.denials import Denials
 from sapwood.security.session_secrets import ALL_ROLES, role_shown
-from sapwood.session_server import root_calls
+from sapwood.session_server import session_calls
 from sapwood.session_server.wire import AskToAttach
 
 
-class FrontEndRole(enum.Enum):
-    """What a front end is to a session.
+class ClientRole(enum.Enum):
+    """What a client is to a session.
 
     Attributes:
         OWNER: It may do everything; there is one at a time, and without one the session is idle.
         USER: It works with the agents: streams, requests, messages, groups.
         WATCHER: It sees what agents print, and how the session is.
-        MERGER: The root of another session, whose streams the agents take part in.
+        MERGER: The server of another session, whose streams the agents take part in.
     """
 
     OWNER = "owner"
@@ -34,7 +34,7 @@ class FrontEndRole(enum.Enum):
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """What a front end may be, and until when.
+    """What a client may be, and until when.
 
     Attributes:
         roles: What it may be.
@@ -42,13 +42,13 @@ class Allowed(msgspec.Struct, frozen=True):
         credential: Ids of the blocks of the credential by which it may; none without one.
     """
 
-    roles: frozenset[FrontEndRole]
+    roles: frozenset[ClientRole]
     not_after: float = math.inf
     credential: tuple[str, ...] = ()
 
 
 class CallNeed(enum.Enum):
-    """What a front end must be to make a call of a session's root.
+    """What a client must be to make a call of a session's root.
 
     Attributes:
         ATTACHED: Attached in any role.
@@ -68,37 +68,37 @@ class CallNeed(enum.Enum):
 
 
 NEED_OF_CALL: Final[Mapping[str, CallNeed]] = {
-    root_calls.STATUS: CallNeed.ATTACHED,
-    root_calls.MACHINES: CallNeed.ATTACHED,
-    root_calls.DETACH: CallNeed.ATTACHED,
-    root_calls.TAKEN: CallNeed.ATTACHED,
-    root_calls.MERGED: CallNeed.ATTACHED,
-    root_calls.OFFER: CallNeed.CONTENT,
-    root_calls.WITHDRAW: CallNeed.CONTENT,
-    root_calls.OFFER_MEMORY: CallNeed.WORKING,  # and only in memory that both processes share
-    root_calls.OFFER_FILE: CallNeed.WORKING,  # likewise
-    root_calls.CANCEL_RECEIVE: CallNeed.WORKING,
-    root_calls.INVITE: CallNeed.INVITING,
-    root_calls.INVITATIONS: CallNeed.INVITING,
-    root_calls.REVOKE_INVITATION: CallNeed.INVITING,
-    root_calls.EXPAND: CallNeed.OWNING,
-    root_calls.CONTRACT: CallNeed.OWNING,
-    root_calls.MERGE: CallNeed.OWNING,
-    root_calls.SPLIT: CallNeed.OWNING,
-    root_calls.END: CallNeed.OWNER,
+    session_calls.STATUS: CallNeed.ATTACHED,
+    session_calls.MACHINES: CallNeed.ATTACHED,
+    session_calls.DETACH: CallNeed.ATTACHED,
+    session_calls.TAKEN: CallNeed.ATTACHED,
+    session_calls.MERGED: CallNeed.ATTACHED,
+    session_calls.OFFER: CallNeed.CONTENT,
+    session_calls.WITHDRAW: CallNeed.CONTENT,
+    session_calls.OFFER_MEMORY: CallNeed.WORKING,  # and only in memory that both processes share
+    session_calls.OFFER_FILE: CallNeed.WORKING,  # likewise
+    session_calls.CANCEL_RECEIVE: CallNeed.WORKING,
+    session_calls.INVITE: CallNeed.INVITING,
+    session_calls.INVITATIONS: CallNeed.INVITING,
+    session_calls.REVOKE_INVITATION: CallNeed.INVITING,
+    session_calls.EXPAND: CallNeed.OWNING,
+    session_calls.CONTRACT: CallNeed.OWNING,
+    session_calls.MERGE: CallNeed.OWNING,
+    session_calls.SPLIT: CallNeed.OWNING,
+    session_calls.END: CallNeed.OWNER,
 }
 """What each call needs."""
 
-WORKING: Final = frozenset({FrontEndRole.OWNER, FrontEndRole.USER})
+WORKING: Final = frozenset({ClientRole.OWNER, ClientRole.USER})
 """Roles that work with the agents."""
 
 
-def require_call(call: str, role: FrontEndRole | None, allowed: Allowed) -> None:
-    """Refuse a call that a front end may not make.
+def require_call(call: str, role: ClientRole | None, allowed: Allowed) -> None:
+    """Refuse a call that a client may not make.
 
     Args:
         call: Its name; an unknown one is refused later.
-        role: What the front end is to the session.
+        role: What the client is to the session.
         allowed: What its credential lets it be.
 
     Raises:
@@ -107,13 +107,13 @@ def require_call(call: str, role: FrontEndRole | None, allowed: Allowed) -> None
     need = NEED_OF_CALL.get(call, CallNeed.WORKING)
     if need is CallNeed.ATTACHED:
         return
-    works = role in WORKING or (need is CallNeed.CONTENT and role is FrontEndRole.MERGER)
+    works = role in WORKING or (need is CallNeed.CONTENT and role is ClientRole.MERGER)
     if need is not CallNeed.INVITING and not works:
-        what = "merges" if role is FrontEndRole.MERGER else "watches"
-        raise SecurityError(f"a front end that only {what} may not change the session")
-    if need is CallNeed.OWNER and role is not FrontEndRole.OWNER:
+        what = "merges" if role is ClientRole.MERGER else "watches"
+        raise SecurityError(f"a client that only {what} may not change the session")
+    if need is CallNeed.OWNER and role is not ClientRole.OWNER:
         raise SecurityError("only the owner of a session may end it", hint="attach as its owner")
-    owns = FrontEndRole.OWNER in allowed.roles
+    owns = ClientRole.OWNER in allowed.roles
     if need in {CallNeed.INVITING, CallNeed.OWNING} and not owns:
         raise SecurityError(
             "only an owner of the session may change its agents, invitations and merges",
@@ -122,16 +122,16 @@ def require_call(call: str, role: FrontEndRole | None, allowed: Allowed) -> None
 
 
 Verify = Callable[[AskToAttach], Allowed]
-"""Returns what a front end may be, by what it shows.
+"""Returns what a client may be, by what it shows.
 
 Raises:
     SecurityError: It may be nothing.
 """
 
-ALL = Allowed(frozenset(FrontEndRole))
+ALL = Allowed(frozenset(ClientRole))
 NOTHING = Allowed(frozenset())
 
-_RISING = (FrontEndRole.WATCHER, FrontEndRole.USER, FrontEndRole.OWNER)
+_RISING = (ClientRole.WATCHER, ClientRole.USER, ClientRole.OWNER)
 """Each may do what those before it may."""
 
 
@@ -157,9 +157,9 @@ def secret_holder(
         shown = role_shown(asked.secret, secret, asked.session, clock(), denied)
         if shown.role == ALL_ROLES:
             return ALL
-        if shown.role == FrontEndRole.MERGER.value:
-            return Allowed(frozenset({FrontEndRole.MERGER}), shown.not_after, shown.credential)
-        highest = _RISING.index(FrontEndRole(shown.role))
+        if shown.role == ClientRole.MERGER.value:
+            return Allowed(frozenset({ClientRole.MERGER}), shown.not_after, shown.credential)
+        highest = _RISING.index(ClientRole(shown.role))
         return Allowed(frozenset(_RISING[: highest + 1]), shown.not_after, shown.credential)
 
     return verify

@@ -1,4 +1,4 @@
-"""Which front end hears of what the core of a root wants done. No I/O.
+"""Which client hears of what the core of a root wants done. No I/O.
 
 A client has its own numbers for streams, requests and messages; the root has others. Here
 are the tables between both, and the way back of each effect.
@@ -25,7 +25,7 @@ _Own = Mapping[type[ev.Effect], Callable[[Any], None]]
 
 
 class EffectHearer(Protocol):
-    """A front end, as what it hears of sees it.
+    """A client, as what it hears of sees it.
 
     Attributes:
         asked: Its open requests: its number and the root's.
@@ -45,7 +45,7 @@ class EffectHearer(Protocol):
 
 
 class StreamServed(Protocol):
-    """A stream of a front end.
+    """A stream of a client.
 
     Attributes:
         spec: What it is.
@@ -69,16 +69,16 @@ class StreamHearer(Protocol):
         """Return a stream, by its own number of it."""
 
 
-class FrontEndMemory:
+class ClientMemory:
     """The owner of a payload in the memory of a client."""
 
-    __slots__ = ("front_end",)
+    __slots__ = ("client",)
 
-    def __init__(self, front_end: EffectHearer) -> None:
-        self.front_end = front_end
+    def __init__(self, client: EffectHearer) -> None:
+        self.client = client
 
     def close(self) -> None:
-        """Do nothing: the front end has it."""
+        """Do nothing: the client has it."""
 
 
 class EffectRoutes:
@@ -104,7 +104,7 @@ class EffectRoutes:
         self.of_group: dict[GroupNumber, tuple[EffectHearer, Key]] = {}
 
     def routed(self, own: _Own) -> dict[type[ev.Effect], Callable[[Any], None]]:
-        """Return what to do with effects: those of front ends go to these, the rest to ``own``."""
+        """Return what to do with effects: those of clients go to these, the rest to ``own``."""
         stream, request = partial(self._stream_effect, own), partial(self._request_effect, own)
         return {
             **own,
@@ -146,30 +146,30 @@ class EffectRoutes:
         if known is None:
             own[ev.Answered](effect)
             return
-        front_end, number, _ = known
-        front_end.asked.pop(number, None)
-        tell_or_fail(front_end.tell, msgspec.structs.replace(effect, number=number))
+        client, number, _ = known
+        client.asked.pop(number, None)
+        tell_or_fail(client.tell, msgspec.structs.replace(effect, number=number))
 
     def _receive_effect(self, own: _Own, effect: Any) -> None:
         known = self.of_receive.pop(effect.number, None)
         if known is None:
             own[type(effect)](effect)
             return
-        front_end, number = known
-        front_end.receives.pop(number, None)
-        tell_or_fail(front_end.tell, msgspec.structs.replace(effect, number=number))
+        client, number = known
+        client.receives.pop(number, None)
+        tell_or_fail(client.tell, msgspec.structs.replace(effect, number=number))
 
     def _send_effect(self, own: _Own, effect: mev.SendEnded) -> None:
         known = self.of_send.get(effect.number)
         if known is None:
             own[mev.SendEnded](effect)
             return
-        front_end, number, missing = known
+        client, number, missing = known
         missing.discard(effect.destination)
         if not missing:
             del self.of_send[effect.number]
-            front_end.sends.pop(number, None)
-        front_end.tell(msgspec.structs.replace(effect, number=number))
+            client.sends.pop(number, None)
+        client.tell(msgspec.structs.replace(effect, number=number))
 
     def _progress(self, own: _Own, effect: mev.Progressed) -> None:
         table: dict[int, Any] = self.of_send if effect.outgoing else self.of_receive
@@ -181,12 +181,12 @@ class EffectRoutes:
 
     def _entered(self, own: _Own, effect: gev.GroupEntered) -> None:
         key = (effect.members, effect.name)
-        front_end = self.entering.pop(key, None)
-        if front_end is None:
+        client = self.entering.pop(key, None)
+        if client is None:
             own[gev.GroupEntered](effect)
             return
-        self.of_group[effect.group] = (front_end, key)
-        front_end.tell(effect)
+        self.of_group[effect.group] = (client, key)
+        client.tell(effect)
 
     def _group_effect(self, own: _Own, effect: gev.GroupFinished) -> None:
         known = self.of_group.get(effect.group)
@@ -197,36 +197,36 @@ class EffectRoutes:
 
     def _broken_group(self, own: _Own, effect: gev.GroupBroken) -> None:
         if effect.group == NO_GROUP:
-            front_end = self.entering.pop((effect.members, effect.name), None)
+            client = self.entering.pop((effect.members, effect.name), None)
         else:
             known = self.of_group.get(effect.group)
-            front_end = None if known is None else known[0]
-        if front_end is None:
+            client = None if known is None else known[0]
+        if client is None:
             own[gev.GroupBroken](effect)
         else:
-            front_end.tell(effect)
+            client.tell(effect)
 
     def _returned(self, own: _Own, effect: ev.Released | gev.Discarded) -> None:
         owner = effect.payload.owner
-        if isinstance(owner, FrontEndMemory):
-            owner.front_end.give_back(effect)
+        if isinstance(owner, ClientMemory):
+            owner.client.give_back(effect)
         else:
             own[type(effect)](effect)
 
 
 def tell_or_fail(tell: Callable[[Any], None], effect: Any) -> None:
-    """Tell a front end of an effect; where that fails, have what the effect is for fail there.
+    """Tell a client of an effect; where that fails, have what the effect is for fail there.
 
     Its arrays may have gone with the process that made them, or be too large to be copied.
 
     Args:
-        tell: Tells the front end.
+        tell: Tells the client.
         effect: The result of its request, wave or message.
     """
     try:
         tell(effect)
     except Exception as exception:
-        doing = f"telling a front end of {type(effect).__name__}"
+        doing = f"telling a client of {type(effect).__name__}"
         instead = _failed(effect, as_error(exception, doing).to_record())
         if instead is None:
             raise

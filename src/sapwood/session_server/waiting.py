@@ -11,7 +11,7 @@ from typing import Final
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
-from sapwood.head.session_registry import RootPlan
+from sapwood.head.session_registry import ServerPlan
 from sapwood.head.watched import started
 from sapwood.security.denials import Denials
 from sapwood.session.session_life import SessionState
@@ -21,7 +21,7 @@ REVOKED: Final = "the credential that made it was revoked"
 """Why a session ends that brings machines along."""
 
 
-class WaitingRoot:
+class WaitingServer:
     """A root whose session waits for machines: it is found and listed, and heads may come and go.
 
     Args:
@@ -29,7 +29,7 @@ class WaitingRoot:
         end: Receives why it is not wanted any more; from any thread.
     """
 
-    def __init__(self, given: RootPlan, end: Callable[[str], None]) -> None:
+    def __init__(self, given: ServerPlan, end: Callable[[str], None]) -> None:
         self._given = given
         self._end = end
         self._began = time.time()

@@ -1,6 +1,6 @@
-"""What a front end and the root of its session say to each other, as bytes.
+"""What a client and the server of its session say to each other, as bytes.
 
-Both speak the events and effects of the protocol core: a front end gives the root events, as if
+Both speak the events and effects of the protocol core: a client gives the root events, as if
 the root were in its own process, and gets the effects that are its own. Numbers of streams,
 requests and messages are the client's; the root translates them. Besides there are some
 messages about the session itself.
@@ -37,26 +37,26 @@ MAX_MESSAGE = 64 * 2**20
 """Bytes of one message, without its payload."""
 
 MAX_EVENT = plain.MAX_BODY + 2**19
-"""Bytes of an event that a front end sends into the tree: it has to fit into a message there."""
+"""Bytes of an event that a client sends into the tree: it has to fit into a message there."""
 
 FIRST_EVENT = 16
 """The first kind of message that is an event."""
 
 MAX_PAYLOAD = 2**40
-"""Bytes of one payload of a root; those of front ends are bounded by ``comm.max_payload``."""
+"""Bytes of one payload of a root; those of clients are bounded by ``comm.max_payload``."""
 
 MAX_STRANGE = 64 * 1024
-"""Bytes of a message, with its payload, of a front end that was not let in yet."""
+"""Bytes of a message, with its payload, of a client that was not let in yet."""
 
 
 class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of a front end.
+    """The first message of a client.
 
     Attributes:
         version: Of the protocol.
         session: The id of the session that it wants.
         secret: What proves that it may; empty where the kernel says who it is.
-        role: What it wants to be: see :class:`~sapwood.session_server.rights.FrontEndRole`.
+        role: What it wants to be: see :class:`~sapwood.session_server.rights.ClientRole`.
         machine: Which memory it sees; empty for none that it would share.
         pid: Its process.
         label: What users call it.
@@ -75,7 +75,7 @@ class AskToAttach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The root takes a front end in.
+    """The root takes a client in.
 
     Attributes:
         session: The id of the session.
@@ -87,7 +87,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         hosts: The machine of each place, by rank, 0 for the root's; none for one machine.
         shares_memory: Whether both map each other's memory.
         failure: Why places stay lost.
-        number: Which front end of the session this is.
+        number: Which client of the session this is.
         largest: Bytes of the largest payload that it may send.
     """
 
@@ -105,13 +105,13 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotAdmitted(msgspec.Struct, frozen=True):
-    """The root does not take a front end in."""
+    """The root does not take a client in."""
 
     error: ErrorRecord
 
 
-class CallOfRoot(msgspec.Struct, frozen=True):
-    """The front end wants something of the root itself; number 0 wants no answer."""
+class SessionCall(msgspec.Struct, frozen=True):
+    """The client wants something of the root itself; number 0 wants no answer."""
 
     number: int
     name: str
@@ -119,7 +119,7 @@ class CallOfRoot(msgspec.Struct, frozen=True):
     payload: Payload | None = None
 
 
-class AnswerOfRoot(msgspec.Struct, frozen=True):
+class SessionAnswer(msgspec.Struct, frozen=True):
     """The outcome of a call."""
 
     number: int
@@ -212,21 +212,21 @@ class TreeNews(msgspec.Struct, frozen=True):
     failure: ErrorRecord | None = None
 
 
-class RootEnds(msgspec.Struct, frozen=True):
+class SessionEnds(msgspec.Struct, frozen=True):
     """The session ends, or continues without this client.
 
     Attributes:
         reason: Why the session ends.
-        error: Why this front end was cut off; None where the session ends.
+        error: Why this client was cut off; None where the session ends.
     """
 
     reason: str
     error: ErrorRecord | None = None
 
 
-TO_ROOT: Mapping[int, type[msgspec.Struct]] = {
+TO_SERVER: Mapping[int, type[msgspec.Struct]] = {
     1: AskToAttach,
-    2: CallOfRoot,
+    2: SessionCall,
     3: MemoryTaken,
     16: ev.OpenStream,
     17: ev.Broadcast,
@@ -243,16 +243,16 @@ TO_ROOT: Mapping[int, type[msgspec.Struct]] = {
     28: gev.CallGroup,
     29: gev.BreakGroup,
 }
-"""What a front end says."""
+"""What a client says."""
 
-TO_FRONT_END: Mapping[int, type[msgspec.Struct]] = {
+TO_CLIENT: Mapping[int, type[msgspec.Struct]] = {
     1: Admitted,
     2: NotAdmitted,
-    3: AnswerOfRoot,
+    3: SessionAnswer,
     4: PlaceWrote,
     5: OutputDropped,
     6: TreeNews,
-    7: RootEnds,
+    7: SessionEnds,
     8: SweepRefused,
     9: StreamsKept,
     15: AllHandedOver,
@@ -274,8 +274,8 @@ TO_FRONT_END: Mapping[int, type[msgspec.Struct]] = {
 """What a root says."""
 
 _CODES = {
-    **{kind: code for code, kind in TO_ROOT.items()},
-    **{kind: code for code, kind in TO_FRONT_END.items()},
+    **{kind: code for code, kind in TO_SERVER.items()},
+    **{kind: code for code, kind in TO_CLIENT.items()},
 }
 
 
@@ -359,7 +359,7 @@ class WireReader(MessageReader[msgspec.Struct]):
     def limits(self, kind: int) -> tuple[int, int]:
         """Return how many bytes message and payload of a frame may have."""
         longest, payload = super().limits(kind)
-        if self._kinds is TO_ROOT and kind >= FIRST_EVENT:
+        if self._kinds is TO_SERVER and kind >= FIRST_EVENT:
             longest = MAX_EVENT
         return min(longest, payload), payload
 

@@ -21,7 +21,7 @@ from sapwood.core.errors import (
     UserCodeError,
 )
 from sapwood.environment.settings import CommSettings, LimitSettings, RestartSettings
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

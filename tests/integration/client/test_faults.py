@@ -16,7 +16,7 @@ import pytest
 import sapwood
 from sapwood.environment.settings import ClusterSettings, CommSettings, RestartSettings, Settings
 from sapwood.session.embedded import embedded
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

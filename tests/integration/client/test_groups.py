@@ -21,7 +21,7 @@ from sapwood.core.errors import (
     ProgramError,
 )
 from sapwood.environment.settings import RestartSettings
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", "attached")
 

@@ -13,7 +13,7 @@ import pytest
 import sapwood
 from sapwood.core.errors import ExecutionError, RunnerCrashError
 from sapwood.environment.settings import CommSettings
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

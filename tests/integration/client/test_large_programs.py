@@ -10,7 +10,7 @@ import pytest
 import sapwood
 from sapwood.code.image import INLINE_BYTES
 from sapwood.environment.settings import Settings
-from sapwood_simulation.root_here import attach_here, root_here
+from sapwood_simulation.local_session_server import attach_here, local_session_server
 
 ROOTS = ["embedded", "attached"]
 
@@ -50,7 +50,10 @@ def test_a_front_end_on_another_machine_sends_its_large_program(tmp_path: Path) 
     path = tmp_path / "lengths.py"
     path.write_text(FILE.format(blob="x" * 2**20, reduce="joined"))
     settings = Settings()
-    with root_here(settings, agents=2) as address, attach_here(address, settings) as cluster:
+    with (
+        local_session_server(settings, agents=2) as address,
+        attach_here(address, settings) as cluster,
+    ):
         session: Any = cluster.session
         session._sharing = False  # as if it saw neither memory nor files of the root
         program = sapwood.load_program(str(path))

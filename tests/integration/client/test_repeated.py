@@ -16,7 +16,7 @@ import pytest
 
 import sapwood
 from sapwood.environment.settings import Settings
-from sapwood_simulation.root_here import attach_here, root_here, server_of
+from sapwood_simulation.local_session_server import attach_here, local_session_server, server_of
 
 PATIENCE = 60.0
 TREE = (2, 0)
@@ -234,7 +234,7 @@ def test_front_ends_that_come_and_go_leave_nothing_at_the_root(
     until: Until, times: int, abruptly: bool
 ) -> None:
     settings = Settings()
-    with root_here(settings, agents=1) as address:
+    with local_session_server(settings, agents=1) as address:
         server = server_of(address)
 
         def come_and_go() -> None:
@@ -250,10 +250,10 @@ def test_front_ends_that_come_and_go_leave_nothing_at_the_root(
 
         for _ in range(3):
             come_and_go()
-        until(lambda: not server._front_ends)
+        until(lambda: not server._clients)
         before = Held(server)
         for _ in range(times):
             come_and_go()
-        until(lambda: not server._front_ends)
+        until(lambda: not server._clients)
         nothing_more(until, server, before, times)
         assert len(server.session.content) == 0

@@ -24,7 +24,7 @@ from sapwood.core.errors import (
     TimeLimitError,
     UserCodeError,
 )
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

@@ -12,7 +12,7 @@ import pytest
 import sapwood
 from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError, DataValueError
 from sapwood.environment.settings import RestartSettings
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

@@ -15,7 +15,7 @@ import sapwood
 from sapwood.core.errors import (
     AgentLostError,
 )
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

@@ -22,7 +22,7 @@ from sapwood.core.errors import (
     ProgramError,
     UserCodeError,
 )
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", "attached")
 

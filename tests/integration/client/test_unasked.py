@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import sapwood
-from sapwood_simulation.root_here import root_of
+from sapwood_simulation.local_session_server import root_of
 
 ROOTS = ("embedded", pytest.param("attached", marks=pytest.mark.nightly))
 

@@ -16,11 +16,11 @@ from sapwood.environment.settings import (
     PolicySettings,
     Settings,
 )
-from sapwood.session_server.attached import RootAddress
+from sapwood.session_server.attached import SessionAddress
 from sapwood.session_server.keeping import EFFECT_COST, KeptStreams
-from sapwood.session_server.rights import FrontEndRole
-from sapwood.session_server.root import RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server import ServedSession
+from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 from .conftest import PATIENCE, Until
 
@@ -51,12 +51,12 @@ def counting(path: str) -> Callable[[int], Iterator[int]]:
 class Leaving:
     """A session of two agents, of which the first has begun to push when its owner leaves."""
 
-    def __init__(self, address: RootAddress, settings: Settings, file: Path) -> None:
+    def __init__(self, address: SessionAddress, settings: Settings, file: Path) -> None:
         self.address, self.settings, self.file = address, settings, file
         file.touch()
         owner = attach_here(address, settings)
         root = root_of(owner)
-        assert isinstance(root, RootSession)
+        assert isinstance(root, ServedSession)
         self.root = root
         self.stream = owner.stream(counting(str(file)), sync="none", agents=[1])
         self.stream.flush()
@@ -100,7 +100,7 @@ def test_what_comes_is_kept_or_dropped_and_each_value_is_counted(
     output: Literal["buffer", "drop"], tmp_path: Path, until: Until
 ) -> None:
     settings = settings_of(output)
-    with root_here(settings, agents=1) as address:
+    with local_session_server(settings, agents=1) as address:
         left = Leaving(address, settings, tmp_path / "pushed")
         left.begin()
         until(lambda: sum(left.kept) >= MANY and left.pushed == MANY)
@@ -122,10 +122,10 @@ def test_what_comes_is_kept_or_dropped_and_each_value_is_counted(
 @pytest.mark.row("C3-SESS-3")
 def test_agents_that_push_wait_and_nobody_else_does(tmp_path: Path, until: Until) -> None:
     settings = settings_of("block")
-    with root_here(settings, agents=2) as address:
+    with local_session_server(settings, agents=2) as address:
         left = Leaving(address, settings, tmp_path / "pushed")
         left.begin()
-        with attach_here(address, settings, FrontEndRole.USER) as other:
+        with attach_here(address, settings, ClientRole.USER) as other:
             before = [one.pid for one in other.agents]
             until(lambda: left.pushed and left.kept[0] >= left.pushed)
             end = time.monotonic() + 3 * LOST_AFTER

@@ -11,8 +11,8 @@ import pytest
 from sapwood.environment.settings import Settings
 from sapwood.head.calls import WorkFigures
 from sapwood.session_server.figure_rounds import FigureRounds
-from sapwood.session_server.root import RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood.session_server.server import ServedSession
+from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 PATIENCE = 30.0
 
@@ -39,9 +39,9 @@ def test_a_root_hears_what_its_agents_have_done() -> None:
             ), told[-1]
             return told[-1]
 
-    with root_here(settings, 3, 2) as address, attach_here(address, settings) as cluster:
+    with local_session_server(settings, 3, 2) as address, attach_here(address, settings) as cluster:
         session = root_of(cluster)
-        assert isinstance(session, RootSession)
+        assert isinstance(session, ServedSession)
         rounds = FigureRounds(session, tell, 0.02)
         session.call(rounds.start)
         assert told[0].calls == 0

@@ -22,38 +22,38 @@ import sapwood
 from sapwood.client.merged import Merged
 from sapwood.core import typed
 from sapwood.environment.settings import Settings
-from sapwood.session_server import attached, merge_line, root_calls, wire
-from sapwood.session_server.attached import AttachedSession, RootAddress
+from sapwood.session_server import attached, merge_line, session_calls, wire
+from sapwood.session_server.attached import AttachedSession, SessionAddress
 from sapwood.session_server.merged_session import MergedSession, MergeOrder
-from sapwood.session_server.rights import FrontEndRole
-from sapwood.session_server.root import RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of
+from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server import ServedSession
+from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 from .conftest import PATIENCE, Until
 
 pytestmark = pytest.mark.row("C3-SESS-4")
 
 Pair = tuple[sapwood.Cluster, Merged]
-Addresses = tuple[RootAddress, RootAddress]
+Addresses = tuple[SessionAddress, SessionAddress]
 
 
-def socket_of(address: RootAddress) -> str:
+def socket_of(address: SessionAddress) -> str:
     return str(Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock")
 
 
-def merged_here(cluster: sapwood.Cluster, other: RootAddress) -> Merged:
+def merged_here(cluster: sapwood.Cluster, other: SessionAddress) -> Merged:
     """Merge a session whose root is in this process, too."""
     order = MergeOrder(socket=socket_of(other), session=other.session, name=other.name)
     session = cluster.session
     assert isinstance(session, AttachedSession)
-    asked = session.ask_root(root_calls.MERGE, msgspec.to_builtins(order))
+    asked = session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
     return cluster._merged(session, typed.convert(asked.result(PATIENCE), MergedSession))
 
 
 def served(cluster: sapwood.Cluster) -> int:
-    """How many streams front ends, and sessions above, have at a root."""
+    """How many streams clients, and sessions above, have at a root."""
     root = root_of(cluster)
-    assert isinstance(root, RootSession)
+    assert isinstance(root, ServedSession)
     return len(root.of_stream)
 
 
@@ -77,7 +77,10 @@ def two(nothing_is_left_behind_by_all: None, pickled_by_value: None) -> Iterator
     """A session of two agents, and one of three below two junctions."""
     del nothing_is_left_behind_by_all, pickled_by_value
     settings = Settings()
-    with root_here(settings, agents=2) as one, root_here(settings, agents=3, fanout=2) as other:
+    with (
+        local_session_server(settings, agents=2) as one,
+        local_session_server(settings, agents=3, fanout=2) as other,
+    ):
         with (
             attach_here(one, settings) as cluster,
             merged_here(cluster, other) as merged,
@@ -89,14 +92,14 @@ def two(nothing_is_left_behind_by_all: None, pickled_by_value: None) -> Iterator
 
 @pytest.fixture
 def cluster(two: Addresses) -> Iterator[sapwood.Cluster]:
-    """A front end of the first."""
+    """A client of the first."""
     with attach_here(two[0], Settings()) as found:
         yield found
 
 
 @pytest.fixture
 def other(two: Addresses) -> Iterator[sapwood.Cluster]:
-    """A front end of the other."""
+    """A client of the other."""
     with attach_here(two[1], Settings()) as found:
         yield found
 
@@ -111,7 +114,7 @@ def merged(cluster: sapwood.Cluster, two: Addresses) -> Iterator[Merged]:
 @pytest.fixture
 def brief(cluster: sapwood.Cluster) -> Iterator[Merged]:
     """The first, merged with one that ends with the test: its runners may be killed."""
-    with root_here(Settings(), agents=3) as third, merged_here(cluster, third) as found:
+    with local_session_server(Settings(), agents=3) as third, merged_here(cluster, third) as found:
         yield found
 
 
@@ -317,7 +320,10 @@ def test_what_cannot_be_merged(
             merged_here(cluster, two[1])
         with pytest.raises(sapwood.ConfigurationError, match="cannot have others in it"):
             merged_here(other, two[0])  # a circle
-        with root_here(Settings(), agents=1) as third, attach_here(third, Settings()) as one:
+        with (
+            local_session_server(Settings(), agents=1) as third,
+            attach_here(third, Settings()) as one,
+        ):
             with pytest.raises(sapwood.ConfigurationError, match="cannot be merged into one more"):
                 merged_here(one, two[0])
             again = merged_here(one, two[1])  # in two others at a time
@@ -338,15 +344,15 @@ def test_what_cannot_be_merged(
 
 
 def test_who_watches_merges_nothing(two: Addresses) -> None:
-    watching = attach_here(two[0], Settings(), FrontEndRole.WATCHER)
+    watching = attach_here(two[0], Settings(), ClientRole.WATCHER)
     with watching, pytest.raises(sapwood.SecurityError):
         merged_here(watching, two[1])
 
 
 def test_what_a_session_above_may_not_do(two: Addresses) -> None:
     for said, why in (
-        (wire.CallOfRoot(1, root_calls.EXPAND, []), "may not change"),
-        (wire.CallOfRoot(1, root_calls.MERGE, {}), "may not change"),
+        (wire.SessionCall(1, session_calls.EXPAND, []), "may not change"),
+        (wire.SessionCall(1, session_calls.MERGE, {}), "may not change"),
         (wire.AskToAttach(version=1, session=two[1].session, role="merge"), "version 1"),
     ):
         with socket.socket(socket.AF_UNIX) as sock:
@@ -356,13 +362,13 @@ def test_what_a_session_above_may_not_do(two: Addresses) -> None:
             if not isinstance(said, wire.AskToAttach):
                 sock.sendall(b"".join(wire.pack(asked, sharing=False)))
             sock.sendall(b"".join(wire.pack(said, sharing=False)))
-            reader = wire.WireReader(wire.TO_FRONT_END)
+            reader = wire.WireReader(wire.TO_CLIENT)
             errors: list[str] = []
             while not errors and (data := sock.recv(65536)):
                 errors += [
                     one.error.what
                     for one in reader.feed(data)
-                    if isinstance(one, wire.AnswerOfRoot | wire.NotAdmitted) and one.error
+                    if isinstance(one, wire.SessionAnswer | wire.NotAdmitted) and one.error
                 ]
             assert why in errors[0]
 
@@ -384,7 +390,7 @@ def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
         with attach_here(two[1], Settings()) as other:
             for one in (cluster.session, other.session):
                 assert isinstance(one, AttachedSession)
-                assert one.ask_root(root_calls.MERGED).result(PATIENCE) == []
+                assert one.ask_server(session_calls.MERGED).result(PATIENCE) == []
             assert other.submit(pow, 2, 3).result(PATIENCE) == 8
         speaks(attached, wire.VERSION + 1)
         with pytest.raises(sapwood.ProtocolError, match=f"the session {wire.VERSION}"):
@@ -420,7 +426,7 @@ def test_a_split_waits_for_some_time(
 ) -> None:
     session = cluster.session
     assert isinstance(session, AttachedSession)
-    asked = session.ask_root(root_calls.SPLIT, {"session": merged.id, "seconds": seconds})
+    asked = session.ask_server(session_calls.SPLIT, {"session": merged.id, "seconds": seconds})
     with pytest.raises(sapwood.ConfigurationError, match="does not wait"):
         asked.result(PATIENCE)
     assert [one.id for one in cluster.merged] == [merged.id]
@@ -460,7 +466,7 @@ def test_the_owner_of_the_other_session_splits_them(
 
 
 def test_the_other_session_ends_in_a_wave(cluster: sapwood.Cluster) -> None:
-    with root_here(Settings(), agents=3) as third:
+    with local_session_server(Settings(), agents=3) as third:
         gone = merged_here(cluster, third)
         partial = gone.stream(waits_at_three, reduce="sum", on_loss="partial")
         failing = gone.stream(waits_at_three, reduce="sum")
@@ -475,7 +481,7 @@ def test_the_other_session_ends_in_a_wave(cluster: sapwood.Cluster) -> None:
     failing.close()
 
 
-def test_a_front_end_that_merged_and_left(two: Addresses, until: Until) -> None:
+def test_a_client_that_merged_and_left(two: Addresses, until: Until) -> None:
     with attach_here(two[0], Settings()) as first:
         merged = merged_here(first, two[1])
         stream = merged.stream(waits, reduce="sum")

@@ -1,4 +1,4 @@
-"""Front ends that attach through the head's port, as from another machine."""
+"""Clients that attach through the head's port, as from another machine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def credential(head: Head) -> Iterator[str]:
     head.sessions.end("far").result(PATIENCE)
 
 
-def test_a_front_end_elsewhere_works_as_one_here(credential: str) -> None:
+def test_a_client_elsewhere_works_as_one_here(credential: str) -> None:
     with sapwood.attach(credential) as cluster:
         assert isinstance(cluster.session, AttachedSession)
         assert not cluster.session.shares_machine()
@@ -191,7 +191,7 @@ def test_a_revoked_credential_ends_what_is_attached_by_it_within_a_second(
             for one in cut:
                 assert isinstance(one.session.failure, SecurityError)
                 assert "its credential was revoked" in str(one.session.failure)
-            with pytest.raises(SecurityError, match="cut this front end off"):
+            with pytest.raises(SecurityError, match="cut this client off"):
                 cut[0].submit(pow, 2, 3).result(PATIENCE)
         finally:
             for one in cut:

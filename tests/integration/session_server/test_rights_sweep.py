@@ -9,23 +9,23 @@ import pytest
 
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.environment.settings import Settings
-from sapwood.session_server import root_calls
+from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.rights import (
     ALL,
     NEED_OF_CALL,
     Allowed,
     CallNeed,
-    FrontEndRole,
+    ClientRole,
     require_call,
 )
-from sapwood_simulation.root_here import attach_here, root_here
+from sapwood_simulation.local_session_server import attach_here, local_session_server
 
 PATIENCE = 30.0
 
 CALLS = {
     value
-    for name, value in vars(root_calls).items()
+    for name, value in vars(session_calls).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
 
@@ -37,10 +37,10 @@ MAY_MAKE = {
     CallNeed.OWNING: {"owner", "user"},
     CallNeed.OWNER: {"owner"},
 }
-"""The roles of front ends with a credential that lets them be all of them."""
+"""The roles of clients with a credential that lets them be all of them."""
 
 
-def is_allowed(call: str, role: FrontEndRole | None, allowed: Allowed = ALL) -> bool:
+def is_allowed(call: str, role: ClientRole | None, allowed: Allowed = ALL) -> bool:
     try:
         require_call(call, role, allowed)
     except SecurityError:
@@ -52,15 +52,15 @@ def test_each_call_is_in_the_table() -> None:
     assert NEED_OF_CALL.keys() == CALLS
 
 
-@pytest.mark.parametrize("role", FrontEndRole)
-def test_the_table(role: FrontEndRole) -> None:
+@pytest.mark.parametrize("role", ClientRole)
+def test_the_table(role: ClientRole) -> None:
     for call, need in NEED_OF_CALL.items():
         assert is_allowed(call, role) == (role.value in MAY_MAKE[need]), call
 
 
 def test_who_may_not_own_a_session_changes_nothing_of_it() -> None:
-    users = Allowed(frozenset({FrontEndRole.WATCHER, FrontEndRole.USER}))
-    refused = {call for call in CALLS if not is_allowed(call, FrontEndRole.USER, users)}
+    users = Allowed(frozenset({ClientRole.WATCHER, ClientRole.USER}))
+    refused = {call for call in CALLS if not is_allowed(call, ClientRole.USER, users)}
     assert refused == {
         call
         for call, need in NEED_OF_CALL.items()
@@ -70,9 +70,9 @@ def test_who_may_not_own_a_session_changes_nothing_of_it() -> None:
 
 def test_every_call_in_every_role() -> None:
     """A real root refuses a call from a role that may not make it, with any value."""
-    ends = {root_calls.END, root_calls.DETACH}
-    with root_here(Settings(), agents=1) as address:
-        for role in (FrontEndRole.OWNER, FrontEndRole.USER, FrontEndRole.WATCHER):
+    ends = {session_calls.END, session_calls.DETACH}
+    with local_session_server(Settings(), agents=1) as address:
+        for role in (ClientRole.OWNER, ClientRole.USER, ClientRole.WATCHER):
             with attach_here(address, Settings(), role) as cluster:
                 session = cluster.session
                 assert isinstance(session, AttachedSession)
@@ -80,7 +80,7 @@ def test_every_call_in_every_role() -> None:
                 for call in sorted(CALLS - ends):
                     error: BaseException | None = None
                     with contextlib.suppress(SapwoodError):
-                        error = session.ask_root(call, None).exception(PATIENCE)
+                        error = session.ask_server(call, None).exception(PATIENCE)
                     if isinstance(error, SecurityError) == is_allowed(call, role):
                         wrong.append((role, call, error))
                 assert not wrong
@@ -88,8 +88,8 @@ def test_every_call_in_every_role() -> None:
 
 def test_a_watcher_sends_no_events() -> None:
     with (
-        root_here(Settings(), agents=1) as address,
-        attach_here(address, Settings(), FrontEndRole.WATCHER) as cluster,
+        local_session_server(Settings(), agents=1) as address,
+        attach_here(address, Settings(), ClientRole.WATCHER) as cluster,
         pytest.raises(SapwoodError, match="watches"),
     ):
         cluster.submit(pow, 2, 10).result(PATIENCE)

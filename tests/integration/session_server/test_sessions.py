@@ -30,8 +30,8 @@ from sapwood.head.head import Head
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.watched import started
-from sapwood.session_server import root_calls
-from sapwood.session_server.root_life import ABANDONED
+from sapwood.session_server import session_calls
+from sapwood.session_server.session_life import ABANDONED
 from sapwood.store.opening import open_store
 
 from .conftest import PATIENCE, Script, Until
@@ -56,7 +56,7 @@ def night(head: Head) -> Iterator[str]:
 
 @pytest.fixture
 def left(night: str, head: Head, until: Until) -> str:
-    """The same, once its last front end is gone."""
+    """The same, once its last client is gone."""
     until(lambda: head.sessions.find(night).state == "detached")
     return night
 
@@ -120,7 +120,7 @@ sys.stdin.read()
 """
 
 
-def test_a_front_end_that_is_killed_is_only_detached(
+def test_a_client_that_is_killed_is_only_detached(
     left: str, head: Head, begin: Begin, until: Until
 ) -> None:
     script = begin(FRONT_END, left)
@@ -160,7 +160,7 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
             assert total(user) == 2
             until(lambda: more not in owner.session.tree.agent_ranks)
             with pytest.raises(SecurityError, match="only the owner"):
-                user.session.ask_root(root_calls.END).result(PATIENCE)  # type: ignore[attr-defined]
+                user.session.ask_server(session_calls.END).result(PATIENCE)  # type: ignore[attr-defined]
         with sapwood.attach(left, role="watch") as watcher:
             assert len(watcher.agents) == 2
             with pytest.raises(SecurityError, match="watches"):
@@ -196,7 +196,7 @@ with sapwood.attach(sys.argv[1], role=sys.argv[3]) as cluster:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("role", ["owner", "user"])
-def test_a_run_ends_at_its_agents_when_its_front_end_is_killed(
+def test_a_run_ends_at_its_agents_when_its_client_is_killed(
     left: str, head: Head, tmp_path: Path, begin: Begin, until: Until, role: str
 ) -> None:
     """A run that is restarted each time its process is killed must leave nothing there."""
@@ -249,7 +249,7 @@ def test_runs_of_the_same_name_of_several_front_ends(
 
 
 @pytest.mark.row("C3-SESS-2")
-def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
+def test_agents_that_are_removed_do_first_what_any_client_asked_of_them(
     left: str, tmp_path: Path, until: Until
 ) -> None:
     begun, gate = tmp_path / "begun", tmp_path / "gate"
@@ -280,7 +280,7 @@ def test_agents_that_are_removed_do_first_what_any_front_end_asked_of_them(
 def test_who_watches_does_not_work(left: str) -> None:
     with (
         sapwood.attach(left, role="watch") as watcher,
-        pytest.raises(SecurityError, match="cut this front end off: a front end that watches"),
+        pytest.raises(SecurityError, match="cut this client off: a client that watches"),
     ):
         watcher.submit(pow, 2, 2).result(PATIENCE)
     with sapwood.attach(left) as cluster:

@@ -131,14 +131,19 @@ BOUNDS: dict[str, tuple[FrameReader[Any], int, int, int]] = {
         *(16, head_caller.MAX_STRANGE_MESSAGE, 0),
     ),
     "answer": (head.reader_of_answers(), 17, head.MAX_MESSAGE, 0),
-    "message to a session": (wire.WireReader(wire.TO_ROOT), 2, wire.MAX_MESSAGE, wire.MAX_PAYLOAD),
-    "event to a session": (wire.WireReader(wire.TO_ROOT), 17, wire.MAX_EVENT, wire.MAX_PAYLOAD),
+    "message to a session": (
+        wire.WireReader(wire.TO_SERVER),
+        2,
+        wire.MAX_MESSAGE,
+        wire.MAX_PAYLOAD,
+    ),
+    "event to a session": (wire.WireReader(wire.TO_SERVER), 17, wire.MAX_EVENT, wire.MAX_PAYLOAD),
     "client that was not let in": (
-        wire.WireReader(wire.TO_ROOT, limit=wire.MAX_STRANGE),
+        wire.WireReader(wire.TO_SERVER, limit=wire.MAX_STRANGE),
         *(1, wire.MAX_STRANGE, wire.MAX_STRANGE),
     ),
     "message of a session": (
-        *(wire.WireReader(wire.TO_FRONT_END), 16, wire.MAX_MESSAGE, wire.MAX_PAYLOAD),
+        *(wire.WireReader(wire.TO_CLIENT), 16, wire.MAX_MESSAGE, wire.MAX_PAYLOAD),
     ),
     "request to join": (
         MessageReader(joining.FROM_MACHINE, joining.MAX_REQUEST),

@@ -15,7 +15,7 @@ from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.environment.component import Component, ComponentAction
 from sapwood.environment.lifecycle import State
 from sapwood.environment.supervisor import Supervisor
-from sapwood.head.components import REFUSALS, FrontEndService, HeadStore
+from sapwood.head.components import REFUSALS, HeadStore, ServiceSocket
 from sapwood.head.folder import find_head, head_folder
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.service import ServiceServer
@@ -78,7 +78,7 @@ def test_a_socket_that_somebody_removes_is_made_anew(
     folder.mkdir(parents=True)
     server = ServiceServer(thread)
     server.answer([Echo()])
-    part = FrontEndService(folder, "c", server, thread)
+    part = ServiceSocket(folder, "c", server, thread)
     supervisor, clock = watched(part)
 
     def on_thread(function: Callable[..., T], *args: object) -> T:

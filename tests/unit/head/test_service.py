@@ -198,7 +198,7 @@ def test_open_calls_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_FRONT_ENDS", 1)
+    monkeypatch.setattr(service, "MAX_CLIENTS", 1)
     with served.raw() as first:
         first.sendall(message("echo", {"value": 1}))
         assert first.recv(4)

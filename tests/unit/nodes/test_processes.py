@@ -16,7 +16,7 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.nodes import messages, processes
 from sapwood.nodes.processes import NodeProcesses, PooledNode, SessionOnNode
 from sapwood.session.shared_reactor import SharedReactor
-from sapwood.session.supervisor import ProcessSetup, RootPort
+from sapwood.session.supervisor import ProcessSetup, TreePort
 
 HOST = 3
 
@@ -64,7 +64,7 @@ class Way:
     def part(self, session: SessionOnNode) -> None:
         """Nothing is reported but by the test."""
 
-    def open_port(self, loop: SharedReactor) -> RootPort:
+    def open_port(self, loop: SharedReactor) -> TreePort:
         raise NotImplementedError
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The line to the root of another session, without that root."""
+"""The line to the server of another session, without that root."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.session.options import PlacesChanged
 from sapwood.session_server import merge_line, wire
-from sapwood.session_server.attached import RootAddress
+from sapwood.session_server.attached import SessionAddress
 from sapwood.session_server.merge_line import MergeLine
 
 pytestmark = pytest.mark.row("C3-SESS-4")
@@ -66,7 +66,7 @@ class Line:
         self.over: list[SapwoodError] = []
         self.ready = 0
         self.line = MergeLine(
-            RootAddress(session="b", name="day"),
+            SessionAddress(session="b", name="day"),
             self._connect,
             self.loop,
             "night#a",
@@ -114,7 +114,7 @@ def test_a_root_that_falls_silent() -> None:
     line.is_let_in()
     for number in range(1, 20):
         line.loop.pass_time(merge_line.LOOK_INTERVAL)
-        line.hears(wire.AnswerOfRoot(number))
+        line.hears(wire.SessionAnswer(number))
     assert not line.over
     line.loop.pass_time(merge_line.SILENCE + 3 * merge_line.LOOK_INTERVAL)
     (error,) = line.over
@@ -123,7 +123,7 @@ def test_a_root_that_falls_silent() -> None:
     assert line.loop.aborted
 
 
-@pytest.mark.parametrize("said", [wire.RootEnds("it is over"), b"\xff" * 20, None])
+@pytest.mark.parametrize("said", [wire.SessionEnds("it is over"), b"\xff" * 20, None])
 def test_a_root_that_ends_the_line(said: Any) -> None:
     line = Line()
     line.is_let_in()
@@ -189,5 +189,5 @@ def test_a_root_of_another_session_or_with_too_much_to_say() -> None:
     line.is_let_in(name="day\x1b]0;x\a")
     assert line.line.facts is not None
     assert line.line.facts.name == "day?]0;x?"
-    line.hears(wire.AnswerOfRoot(1, "x" * LIMIT))
+    line.hears(wire.SessionAnswer(1, "x" * LIMIT))
     assert f"over the limit of {LIMIT}" in line.over[0].what

@@ -1,4 +1,4 @@
-"""What front ends have asked of agents that leave is waited for, and nothing else."""
+"""What clients have asked of agents that leave is waited for, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents keep for a front end that is killed is forgotten."""
+"""What agents keep for a client that is killed is forgotten."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         )
         assert "dd" in denials
         head.wait_for(IssuedCredentials.denials.name, 2)
-        reports.refused(calls.FrontEndRefused(session="5b9a", reason="why", credential="dd"))
+        reports.refused(calls.ClientRefused(session="5b9a", reason="why", credential="dd"))
         (told,) = head.wait_for(Sessions.report_refused.name)
         assert (told.reason, told.credential) == ("why", "dd")
         assert "cc" in denials

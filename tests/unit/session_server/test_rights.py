@@ -11,10 +11,10 @@ from sapwood.head.authorizer import secret_for
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.security.session_secrets import limited_secret
-from sapwood.session_server.rights import ALL, FrontEndRole, same_user, secret_holder
+from sapwood.session_server.rights import ALL, ClientRole, same_user, secret_holder
 from sapwood.session_server.wire import AskToAttach
 
-WATCHER, USER, OWNER = FrontEndRole.WATCHER, FrontEndRole.USER, FrontEndRole.OWNER
+WATCHER, USER, OWNER = ClientRole.WATCHER, ClientRole.USER, ClientRole.OWNER
 
 
 def asked(secret: str, session: str = "s") -> AskToAttach:
@@ -40,7 +40,7 @@ def test_a_secret_lets_in_who_knows_it() -> None:
     ],
 )
 def test_nobody_gets_more_in_a_session_than_their_rights(
-    names: str, roles: set[FrontEndRole]
+    names: str, roles: set[ClientRole]
 ) -> None:
     rights = Rights(names=frozenset(names.split()), not_after=2000.0)
     shown = secret_for(rights, "abc", "s")
@@ -77,4 +77,4 @@ def test_what_comes_of_a_credential_is_refused_when_one_of_its_blocks_is_revoked
     denials.take(DenialUpdate(since=0, epoch=1, ids=["aa"]))
     with pytest.raises(SecurityError, match="was revoked"):
         verify(asked(shown))
-    assert verify(asked("abc")).roles == set(FrontEndRole)
+    assert verify(asked("abc")).roles == set(ClientRole)

@@ -1,4 +1,4 @@
-"""Effects on their way to front ends that cannot receive them."""
+"""Effects on their way to clients that cannot receive them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class FrontEnd:
 def test_what_cannot_be_told_fails_where_it_is_waited_for(
     error: Exception, code: str, is_logged: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A front end once waited for ever, or the neighbour that passed it on was cut off."""
-    routes, front_end, freed = EffectRoutes(), FrontEnd(error), list[ev.Released]()
-    hearer: Any = front_end
+    """A client once waited for ever, or the neighbour that passed it on was cut off."""
+    routes, client, freed = EffectRoutes(), FrontEnd(error), list[ev.Released]()
+    hearer: Any = client
     routes.of_stream[10] = (hearer, 1)
     routes.of_request[30] = (hearer, 3, 1)
     routes.of_receive[40] = (hearer, 4)
@@ -56,10 +56,10 @@ def test_what_cannot_be_told_fails_where_it_is_waited_for(
     ]
     for effect in effects:
         handlers[type(effect)](effect)
-    completed, contributed, answered, received = front_end.told
+    completed, contributed, answered, received = client.told
     assert (completed.stream, completed.wave, completed.error.code) == (1, 2, code)
     assert (contributed.stream, contributed.wave, contributed.error.code) == (1, 5, code)
     assert (answered.number, answered.error.code) == (3, code)
     assert (received.number, received.error.code) == (4, code)
     assert len(freed) == 2
-    assert ("telling a front end of Answered failed" in caplog.text) is is_logged
+    assert ("telling a client of Answered failed" in caplog.text) is is_logged

@@ -103,13 +103,13 @@ GATHERED = {"gather": "gather", "allgather": "gather"}
 FROM_ROOT = {"broadcast", "scatter"}
 """Operations in which one member gives the value."""
 
-TO_ROOT = {"gather", "reduce"}
+TO_SERVER = {"gather", "reduce"}
 """Operations in which one member gets the result."""
 
 SETTLING = {"allreduce"}
 """Operations whose result may differ in the last bits when it is made again: it is not."""
 
-OPERATIONS = {"barrier", "allgather", "allreduce", LEAVE.operation} | FROM_ROOT | TO_ROOT
+OPERATIONS = {"barrier", "allgather", "allreduce", LEAVE.operation} | FROM_ROOT | TO_SERVER
 
 
 class CollectiveRound:
@@ -1161,7 +1161,7 @@ def deliver(
     """
     if call.operation == "scatter":
         return _portions(near, where, result, payload)
-    if call.operation in TO_ROOT:
+    if call.operation in TO_SERVER:
         return _to_one(near, where, result, payload, call.root)
     effects: Effects = []
     links = near.links_to(tuple(where.below))

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapwood.head.calls import FrontEndCertificate
+from sapwood.head.calls import ClientCertificate
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.web import send_socket
@@ -38,7 +38,7 @@ class Links(HeadPart):
         self._delegated: dict[tuple[str, bool], tuple[int, Callable[[], None]]] = {}
 
     @call("certify", right=ALLOCATE)
-    def certify(self, caller: ServiceCaller, request: bytes) -> FrontEndCertificate:
+    def certify(self, caller: ServiceCaller, request: bytes) -> ClientCertificate:
         """Certify a client, so that nodes accept its links.
 
         Args:
@@ -48,7 +48,7 @@ class Links(HeadPart):
         name = f"f{self._generation}-{caller.number}-{next(self._numbers)}"
         left = self._authorizer.seconds_left(caller.granted)
         made = self._control.certify(request, name, left)
-        return FrontEndCertificate(made.node, made.certificate, made.authority)
+        return ClientCertificate(made.node, made.certificate, made.authority)
 
     @call("delegate", right=ALLOCATE, reach=Reach.HEAD)
     def delegate(

@@ -13,9 +13,9 @@ from sapwood.contexts.launchers.specs import is_launched, names_machines
 from sapwood.core.errors import SecurityError
 from sapwood.head.authorizer import Authorizer, merge_secret_for, refuse_others, secret_for
 from sapwood.head.calls import (
+    ClientCertificate,
+    ClientRefused,
     CreateSession,
-    FrontEndCertificate,
-    FrontEndRefused,
     KnownTrees,
     NodeRecord,
     RightsFacts,
@@ -286,7 +286,7 @@ class Sessions(HeadPart):
         return self._authorizer.facts_of(creator.rights)
 
     @call("session.certify", right=ADMIN)
-    def certify(self, session: str, request: bytes) -> FrontEndCertificate:
+    def certify(self, session: str, request: bytes) -> ClientCertificate:
         """Certify a session's server.
 
         Args:
@@ -294,7 +294,7 @@ class Sessions(HeadPart):
             request: Its request, PEM.
         """
         made = self._control.certify(request, f"s-{self._registry.find(session).id}")
-        return FrontEndCertificate(made.node, made.certificate, made.authority)
+        return ClientCertificate(made.node, made.certificate, made.authority)
 
     @call("session.report", right=ADMIN, slow=True, in_order=True)
     def report(self, report: SessionReport) -> bool:
@@ -325,7 +325,7 @@ class Sessions(HeadPart):
             self._figures.note(figures)
 
     @call("session.refused", right=ADMIN)
-    def report_refused(self, refused: FrontEndRefused) -> None:
+    def report_refused(self, refused: ClientRefused) -> None:
         """Note whom a session's server has not let in, or has cut off.
 
         Args:

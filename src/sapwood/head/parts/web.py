@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.core.futures import CallerFuture, when_done
-from sapwood.head.calls import FrontEndCertificate, IssueCredential
+from sapwood.head.calls import ClientCertificate, IssueCredential
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.security.rights import ADMIN, CONNECT, OBSERVE
@@ -97,7 +97,7 @@ class WebServer(HeadPart):
     @call("http.serve", right=ADMIN, reach=Reach.HEAD)
     def serve(
         self, caller: ServiceCaller, path: str, request: bytes, listens: tuple[str, ...] = ()
-    ) -> FrontEndCertificate:
+    ) -> ClientCertificate:
         """Give connections that speak HTTP to the server; return its certificate for browsers.
 
         Args:

@@ -1,4 +1,4 @@
-"""Front ends that leave a root in the middle of something."""
+"""Clients that leave a root in the middle of something."""
 
 from __future__ import annotations
 
@@ -24,21 +24,26 @@ from sapwood.comm.messages import StreamSpec
 from sapwood.comm.messaging import events as mev
 from sapwood.core.errors import ClosedError, DataValueError, ProtocolError, SapwoodError
 from sapwood.environment.settings import CommSettings, Settings
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.attached import AttachedSession, RootAddress
-from sapwood.session_server.rights import FrontEndRole
-from sapwood.session_server.root import MAX_STRANGERS, RootSession
-from sapwood_simulation.root_here import attach_here, root_here, root_of, server_of
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server import MAX_STRANGERS, ServedSession
+from sapwood_simulation.local_session_server import (
+    attach_here,
+    local_session_server,
+    root_of,
+    server_of,
+)
 
 from .conftest import PATIENCE, Until
 
 
-def test_what_has_not_left_is_taken_back_with_its_front_end(until: Until) -> None:
+def test_what_has_not_left_is_taken_back_with_its_client(until: Until) -> None:
     settings = Settings(comm=CommSettings(failure_after=PATIENCE))
-    with root_here(settings, agents=2) as address:
+    with local_session_server(settings, agents=2) as address:
         cluster = attach_here(address, settings)
         root = root_of(cluster)
-        assert isinstance(root, RootSession)
+        assert isinstance(root, ServedSession)
         agent = cluster.agents[0].pid
         os.kill(agent, signal.SIGSTOP)
         try:
@@ -58,21 +63,24 @@ def test_what_has_not_left_is_taken_back_with_its_front_end(until: Until) -> Non
 def test_who_leaves_waits_for_no_answer_of_the_root() -> None:
     """Agents that are added take a while; a thread that waits for them would wait for ever."""
     settings = Settings()
-    with root_here(settings, agents=1) as address:
+    with local_session_server(settings, agents=1) as address:
         cluster = attach_here(address, settings)
         session = cluster.session
         assert isinstance(session, AttachedSession)
-        asked = session.ask_root(root_calls.EXPAND, [{"parent": 0, "host": 0}])
+        asked = session.ask_server(session_calls.EXPAND, [{"parent": 0, "host": 0}])
         cluster.detach()
         assert isinstance(asked.exception(PATIENCE), ClosedError)
 
 
 def test_who_breaks_the_protocol_is_cut_off_alone() -> None:
     settings = Settings()
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
-        with attach_here(address, settings, FrontEndRole.USER) as bad:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
+        with attach_here(address, settings, ClientRole.USER) as bad:
             bad.session.open_stream("echo", {}, [77])
-            with pytest.raises(ProtocolError, match="cut this front end off"):
+            with pytest.raises(ProtocolError, match="cut this client off"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
@@ -80,7 +88,10 @@ def test_who_breaks_the_protocol_is_cut_off_alone() -> None:
 def test_what_is_too_large_at_once_is_refused_and_goes_in_pieces() -> None:
     comm = CommSettings(shared_memory=False, max_payload=2**18)
     settings, large = Settings(comm=comm), np.ones(2**16)
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
         with cluster.stream("echo", reduce={"x": "sum"}) as stream:
             with pytest.raises(DataValueError, match=r"comm\.max_payload"):
                 stream.broadcast({"x": large})
@@ -100,8 +111,11 @@ def test_what_is_too_large_at_once_is_refused_and_goes_in_pieces() -> None:
 
 def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() -> None:
     settings = Settings(comm=CommSettings(shared_memory=False, max_payload=2**18))
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
-        with attach_here(address, settings, FrontEndRole.USER) as bad:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
+        with attach_here(address, settings, ClientRole.USER) as bad:
             assert isinstance(bad.session, AttachedSession)
             frame = PREFIX.pack(MAGIC, FRAME_VERSION, 17, 10, 2**39)
             way = bad.session._connection
@@ -112,29 +126,35 @@ def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() ->
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
 
-def test_agents_forget_the_runs_of_a_front_end_that_is_gone(until: Until) -> None:
+def test_agents_forget_the_runs_of_a_client_that_is_gone(until: Until) -> None:
     settings = Settings()
     order = agent_requests.OpenRun("r", b"", b"", 0, 1, "f")
     value = msgspec.to_builtins(order, builtin_types=(bytes,))
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
         root = root_of(cluster)
-        lost = attach_here(address, settings, FrontEndRole.USER).session
+        lost = attach_here(address, settings, ClientRole.USER).session
         assert isinstance(lost, AttachedSession)
         assert lost.ask(1, agent_requests.OPEN_RUN, value).exception(PATIENCE) is not None
         way = lost._connection
         assert way is not None
         lost.call(way.abort)
-        until(lambda: len(server_of(address)._front_ends) == 1)
+        until(lambda: len(server_of(address)._clients) == 1)
         closed = root.ask(1, agent_requests.CLOSE_RUN, "r").result(PATIENCE)
         assert closed["statistics"] is None
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
         lost.close()
 
 
-def test_a_front_end_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
+def test_a_client_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
     settings = Settings()
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
-        with attach_here(address, settings, FrontEndRole.USER) as bad:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
+        with attach_here(address, settings, ClientRole.USER) as bad:
             session: Any = bad.session
             large = bytes(wire.MAX_EVENT + 1)
             session.call(lambda: session._write(ev.Ask(1, "ping", 77, large, None)))
@@ -148,17 +168,20 @@ def test_patient_contracts_delay_no_revocation_and_no_expansion(
 ) -> None:
     settings = Settings()
     over = threading.Event()
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
         root, session = root_of(cluster), cluster.session
         assert isinstance(session, AttachedSession)
         invited: Any = SimpleNamespace(revoke=lambda _id: False, close=lambda: None)
         monkeypatch.setattr(root, "invited", invited)
         monkeypatch.setattr(root, "contract", lambda *_args: over.wait(PATIENCE))
-        removing = [session.ask_root(root_calls.CONTRACT, [[1], 60.0, ""]) for _ in range(8)]
+        removing = [session.ask_server(session_calls.CONTRACT, [[1], 60.0, ""]) for _ in range(8)]
         try:
-            revoked = session.ask_root(root_calls.REVOKE_INVITATION, "none")
+            revoked = session.ask_server(session_calls.REVOKE_INVITATION, "none")
             assert revoked.result(PATIENCE / 2) is False
-            added = session.ask_root(root_calls.EXPAND, [{"parent": 0, "host": 0}])
+            added = session.ask_server(session_calls.EXPAND, [{"parent": 0, "host": 0}])
             assert added.result(PATIENCE / 2) == [2]
             assert not any(one.done() for one in removing)
         finally:
@@ -167,11 +190,11 @@ def test_patient_contracts_delay_no_revocation_and_no_expansion(
             one.result(PATIENCE)
 
 
-def place_of(address: RootAddress) -> str:
+def place_of(address: SessionAddress) -> str:
     return str(Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock")
 
 
-def stranger(address: RootAddress) -> socket.socket:
+def stranger(address: SessionAddress) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(PATIENCE)
     made.connect(place_of(address))
@@ -180,7 +203,7 @@ def stranger(address: RootAddress) -> socket.socket:
 
 def farewell_of(sock: socket.socket) -> str:
     """Return why a root ends a connection."""
-    reader = wire.WireReader(wire.TO_FRONT_END)
+    reader = wire.WireReader(wire.TO_CLIENT)
     while data := sock.recv(65536):
         for message in reader.feed(data):
             assert isinstance(message, wire.NotAdmitted)
@@ -190,28 +213,28 @@ def farewell_of(sock: socket.socket) -> str:
 
 def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
-    with root_here(settings, agents=1) as address, contextlib.ExitStack() as stack:
+    with local_session_server(settings, agents=1) as address, contextlib.ExitStack() as stack:
         silent = [stack.enter_context(stranger(address)) for _ in range(MAX_STRANGERS + 8)]
         with attach_here(address, settings) as cluster:
             assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
         assert "others wait" in farewell_of(silent[0])
-        monkeypatch.setattr("sapwood.session_server.root.STRANGER_PATIENCE", 0.05)
+        monkeypatch.setattr("sapwood.session_server.server.STRANGER_PATIENCE", 0.05)
         assert "in time" in farewell_of(stack.enter_context(stranger(address)))
 
 
 def test_little_is_read_of_a_stranger() -> None:
-    with root_here(Settings(), agents=1) as address:
+    with local_session_server(Settings(), agents=1) as address:
         for size, nbytes in ((2**20, 0), (10, 2**39)):
             with stranger(address) as sock:
                 sock.sendall(PREFIX.pack(MAGIC, FRAME_VERSION, 1, size, nbytes))
                 assert "over the limit" in farewell_of(sock)
 
 
-def attaches_and_dies(address: RootAddress) -> list[Any]:
+def attaches_and_dies(address: SessionAddress) -> list[Any]:
     """Attach as owner, hear what was kept, and end without a word; return what was heard."""
     asked = wire.AskToAttach(version=wire.VERSION, session=address.session)
     heard: list[Any] = []
-    reader = wire.WireReader(wire.TO_FRONT_END)
+    reader = wire.WireReader(wire.TO_CLIENT)
     with stranger(address) as sock:
         sock.sendall(b"".join(wire.pack(asked, sharing=False)))
         while not any(isinstance(one, wire.AllHandedOver) for one in heard):
@@ -221,10 +244,10 @@ def attaches_and_dies(address: RootAddress) -> list[Any]:
 
 def test_what_was_kept_waits_until_somebody_has_it(until: Until) -> None:
     settings = Settings()
-    with root_here(settings, agents=2) as address:
+    with local_session_server(settings, agents=2) as address:
         cluster = attach_here(address, settings)
         root, server = root_of(cluster), server_of(address)
-        assert isinstance(root, RootSession)
+        assert isinstance(root, ServedSession)
         stream = cluster.session.open_stream("echo", {"x": "sum"})
         assert stream.broadcast({"x": 2}).result(PATIENCE).total == {"x": 4}
         agent = cluster.agents[0].pid
@@ -266,11 +289,14 @@ NOT_POSSIBLE = (
 
 
 @pytest.mark.nightly
-def test_what_cannot_be_done_ends_one_front_end_at_most() -> None:
+def test_what_cannot_be_done_ends_one_client_at_most() -> None:
     settings = Settings()
-    with root_here(settings, agents=1) as address, attach_here(address, settings) as cluster:
+    with (
+        local_session_server(settings, agents=1) as address,
+        attach_here(address, settings) as cluster,
+    ):
         for event in NOT_POSSIBLE:
-            with attach_here(address, settings, FrontEndRole.USER) as bad:
+            with attach_here(address, settings, ClientRole.USER) as bad:
                 session = bad.session
                 assert isinstance(session, AttachedSession)
                 session.call(partial(session._write, event))

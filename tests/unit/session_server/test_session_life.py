@@ -8,18 +8,18 @@ import pytest
 
 from sapwood.core.clock import VirtualClock
 from sapwood.session.session_life import SessionState
-from sapwood.session_server.root_life import ABANDONED, FIRST_PATIENCE, RootLife
+from sapwood.session_server.session_life import ABANDONED, FIRST_PATIENCE, SessionLife
 from sapwood_simulation.processes import VirtualLoop
 
 
 def living(
     idle: float, *, abandoned: bool = False
-) -> tuple[RootLife, Callable[[float], None], list[str]]:
+) -> tuple[SessionLife, Callable[[float], None], list[str]]:
     """Return a life, what lets time pass, and why it has ended."""
     clock = VirtualClock()
     loop = VirtualLoop(clock)
     ended: list[str] = []
-    life = RootLife("5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason))
+    life = SessionLife("5b9a", idle, loop.call_later, clock.now, lambda: ended.append(life.reason))
     life.started(abandoned=abandoned)
 
     def wait(seconds: float) -> None:
@@ -41,7 +41,7 @@ def test_who_only_watches_does_not_keep_a_session() -> None:
     assert ended == ["no client was attached for 100 s"]
 
 
-def test_the_first_front_end_has_more_time() -> None:
+def test_the_first_client_has_more_time() -> None:
     life, wait, ended = living(0.5)
     wait(FIRST_PATIENCE - 1.0)
     life.changed(attached=True)

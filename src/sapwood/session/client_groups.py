@@ -22,7 +22,7 @@ from sapwood.core.topology import ROOT
 from sapwood.session.loop_thread import LoopThread
 
 
-class FrontEndGroups:
+class ClientGroups:
     """The groups that the front end takes part in, as rank 0.
 
     Args:

@@ -1,4 +1,4 @@
-"""Roots of sessions as other processes have them, but in this one: front ends attach to them."""
+"""Roots of sessions as other processes have them, but in this one: clients attach to them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from sapwood.client.attaching import attached_cluster
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session_server.attached import AttachedSession, RootAddress
+from sapwood.session_server.attached import AttachedSession, SessionAddress
 from sapwood.session_server.making import host_filters, plan_here
-from sapwood.session_server.rights import FrontEndRole, same_user
-from sapwood.session_server.root import RootServer, RootSession
+from sapwood.session_server.rights import ClientRole, same_user
+from sapwood.session_server.server import ServedSession, SessionServer
 
 _numbers = itertools.count(1)
-_roots: dict[str, RootSession] = {}
-_servers: dict[str, RootServer] = {}
+_roots: dict[str, ServedSession] = {}
+_servers: dict[str, SessionServer] = {}
 
 
 @contextlib.contextmanager
-def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[RootAddress]:
+def local_session_server(
+    settings: Settings, agents: int, fanout: int = 0
+) -> Iterator[SessionAddress]:
     """Have a root; its session is gone afterwards."""
     planned = plan_here(settings, agents, fanout)
-    session = RootSession(msgspec.structs.replace(planned.options, fastpath=False))
-    server = RootServer(
+    session = ServedSession(msgspec.structs.replace(planned.options, fastpath=False))
+    server = SessionServer(
         session,
         f"here-{next(_numbers)}",
         "here",
@@ -51,7 +53,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
     )
     _roots[server.id], _servers[server.id] = session, server
     try:
-        yield RootAddress(session=server.id, name="here")
+        yield SessionAddress(session=server.id, name="here")
     finally:
         session.call(listener.close)
         session.call(server.close, "the test is over")
@@ -62,7 +64,7 @@ def root_here(settings: Settings, agents: int, fanout: int = 0) -> Iterator[Root
 
 
 def attach_here(
-    address: RootAddress, settings: Settings, role: FrontEndRole = FrontEndRole.OWNER
+    address: SessionAddress, settings: Settings, role: ClientRole = ClientRole.OWNER
 ) -> sapwood.Cluster:
     """Attach to such a root."""
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{address.session}.sock"
@@ -70,13 +72,13 @@ def attach_here(
     return attached_cluster(address, connect, role, settings)
 
 
-def server_of(address: RootAddress) -> RootServer:
-    """Return what serves the front ends of such a root."""
+def server_of(address: SessionAddress) -> SessionServer:
+    """Return what serves the clients of such a root."""
     return _servers[address.session]
 
 
 def root_of(cluster: sapwood.Cluster) -> EmbeddedSession:
-    """Return what is at the root of a cluster, wherever its front end is."""
+    """Return what is at the root of a cluster, wherever its client is."""
     session = cluster.session
     if isinstance(session, AttachedSession):
         return _roots[session.address.session]

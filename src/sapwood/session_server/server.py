@@ -1,4 +1,4 @@
-"""The root of a session in a session server: it serves clients, and outlives them.
+"""The session server: it serves the clients of a session, and outlives them.
 
 The events of a client enter the protocol core like the events of an embedded session, with
 numbers that this server assigns; the effects that belong to a client go back to it. So nothing of
@@ -52,51 +52,51 @@ from sapwood.session.embedded import EmbeddedSession, MakeFilters
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import AgentEvent, InvitationView, NewAgent, PlaceView
 from sapwood.session.supervisor import NodeSource
-from sapwood.session_server import root_calls, wire
+from sapwood.session_server import session_calls, wire
 from sapwood.session_server.joint_routes import JointRoutes
 from sapwood.session_server.keeping import KeptOutput, KeptStreams, ServedStream
 from sapwood.session_server.merged_session import MergeOrder, SplitOrder
 from sapwood.session_server.merges import Merges
 from sapwood.session_server.open_work import OpenWork
 from sapwood.session_server.opened_runs import OpenedRuns
-from sapwood.session_server.rights import NOTHING, WORKING, FrontEndRole, Verify, require_call
-from sapwood.session_server.routes import FrontEndMemory
+from sapwood.session_server.rights import NOTHING, WORKING, ClientRole, Verify, require_call
+from sapwood.session_server.routes import ClientMemory
 
-MAX_FRONT_ENDS = 64
-"""Front ends that may be attached to a session at a time."""
+MAX_CLIENTS = 64
+"""Clients that may be attached to a session at a time."""
 
 MAX_WATCHERS = 32
 """Those of them that may only watch: so they leave room for others."""
 
 MAX_STRANGERS = 64
-"""Front ends that were not let in yet; with more, the first of them is cut off."""
+"""Clients that were not let in yet; with more, the first of them is cut off."""
 
 STRANGER_PATIENCE = 10.0
-"""Seconds that a front end has to ask to attach."""
+"""Seconds that a client has to ask to attach."""
 
 LONGEST_TIMER = 3600.0
 """Seconds after which the end of a credential is looked at again at the latest."""
 
 FAREWELL = 1.0
-"""Seconds that a front end has to read why it is cut off."""
+"""Seconds that a client has to read why it is cut off."""
 
 TOLD_EVENTS = 16
 """Events of agents that others start, of which a report tells."""
 
 MAX_UNSENT = 2**30
-"""Bytes that may wait for a front end that does not read; with more it is cut off."""
+"""Bytes that may wait for a client that does not read; with more it is cut off."""
 
 MAX_STREAMS = 10_000
-"""Streams that one front end may have open."""
+"""Streams that one client may have open."""
 
 MAX_OPEN = 1_000_000
-"""Requests and messages of one front end that may be under way."""
+"""Requests and messages of one client that may be under way."""
 
 LONGEST_CONTRACT = 3600.0
 """Seconds that agents which are removed have to do what they were asked for, at most."""
 
 SLOW_CALLS = 4
-"""Calls of front ends that wait for something at a time; more wait for them.
+"""Calls of clients that wait for something at a time; more wait for them.
 
 Those that remove agents may wait for an hour: they have as many other threads, so that nothing else
 waits for them. Revoking an invitation waits for neither.
@@ -105,7 +105,7 @@ waits for them. Revoking an invitation waits for neither.
 _log = logger("session")
 
 
-class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
+class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a session is.
 
     Attributes:
@@ -137,7 +137,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     owned: bool = False
 
 
-class RootSession(JointRoutes, EmbeddedSession):
+class ServedSession(JointRoutes, EmbeddedSession):
     """A session whose users are other processes.
 
     Args:
@@ -169,7 +169,7 @@ class RootSession(JointRoutes, EmbeddedSession):
         )
 
     def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
-        """Take places out of the tree; return what is open of them, also for front ends."""
+        """Take places out of the tree; return what is open of them, also for clients."""
         open_work = super().begin_contract(ranks)
         self._leaving = [one for one in self._leaving if not one.done.done()]
         self._leaving.append(OpenWork(self, ranks, self.loop.call_later))
@@ -190,8 +190,8 @@ class RootSession(JointRoutes, EmbeddedSession):
         return self.routed(super()._handlers())
 
 
-class ServedFrontEnd:
-    """A front end, as the root sees it; all on the loop's thread.
+class ServedClient:
+    """A client, as the root sees it; all on the loop's thread.
 
     Attributes:
         number: Which one it is; no other has it.
@@ -210,7 +210,7 @@ class ServedFrontEnd:
         self,
         number: int,
         connection: Connection,
-        server: RootServer,
+        server: SessionServer,
         verify: Verify,
         *,
         here: bool,
@@ -219,15 +219,15 @@ class ServedFrontEnd:
         self.here = here
         self.owned = False
         self.number = number
-        self.role: FrontEndRole | None = None
+        self.role: ClientRole | None = None
         self.allowed = NOTHING
         self.label = ""
         self.connection = connection
         self._server = server
         self._session = server.session
-        self._memory = FrontEndMemory(self)
+        self._memory = ClientMemory(self)
         self.reader = wire.WireReader(
-            wire.TO_ROOT, own=lambda _ref: self._memory, limit=wire.MAX_STRANGE
+            wire.TO_SERVER, own=lambda _ref: self._memory, limit=wire.MAX_STRANGE
         )
         self._sharing = False
         self._there = True
@@ -239,7 +239,7 @@ class ServedFrontEnd:
         self._offers: list[ContentRef] = []
         self._lent: dict[int, tuple[SharedBlock, bool]] = {}
         self._takers: dict[type[Any], Callable[[Any], None]] = {
-            wire.CallOfRoot: self._called,
+            wire.SessionCall: self._called,
             wire.MemoryTaken: self._memory_taken,
             ev.OpenStream: self._open_stream,
             ev.Broadcast: self._of_stream,
@@ -273,21 +273,21 @@ class ServedFrontEnd:
         """Do what a message wants.
 
         Raises:
-            SapwoodError: The front end does not keep to the protocol.
+            SapwoodError: The client does not keep to the protocol.
         """
         if self.role is None:
             if not isinstance(message, wire.AskToAttach):
-                raise ProtocolError("a front end must ask to attach first")
+                raise ProtocolError("a client must ask to attach first")
             self._server.admit(self, message)
             return
         taker = self._takers.get(type(message))
         if taker is None:
-            raise ProtocolError("a front end asks to attach once")
-        if self.role is FrontEndRole.WATCHER and not isinstance(
-            message, wire.CallOfRoot | wire.MemoryTaken
+            raise ProtocolError("a client asks to attach once")
+        if self.role is ClientRole.WATCHER and not isinstance(
+            message, wire.SessionCall | wire.MemoryTaken
         ):
-            raise SecurityError("a front end that watches may not work with the agents")
-        if self.role is FrontEndRole.MERGER and not isinstance(message, _OF_MERGERS):
+            raise SecurityError("a client that watches may not work with the agents")
+        if self.role is ClientRole.MERGER and not isinstance(message, _OF_MERGERS):
             raise SecurityError("a session that this one is merged into may only use streams")
         taker(message)
 
@@ -296,7 +296,7 @@ class ServedFrontEnd:
         self._sharing = True
         self.reader.blocks = MappedBlocks()
 
-    def _called(self, call: wire.CallOfRoot) -> None:
+    def _called(self, call: wire.SessionCall) -> None:
         value, error = None, None
         try:
             value = self._server.answer(self, call)
@@ -311,18 +311,18 @@ class ServedFrontEnd:
         if isinstance(value, Future):
             when_done(value, partial(self._answer_later, call.number))
         elif call.number:
-            self.tell(wire.AnswerOfRoot(call.number, value, error))
-            if call.name == root_calls.DETACH:
+            self.tell(wire.SessionAnswer(call.number, value, error))
+            if call.name == session_calls.DETACH:
                 self._server.leave(self)
         elif error is not None:
-            _log.warning("front end's call failed", call=call.name, reason=error.what)
+            _log.warning("client's call failed", call=call.name, reason=error.what)
 
     def _answer_later(self, number: int, answer: Future[Any]) -> None:
         error = answer.exception()
         if error is not None:
-            reply = wire.AnswerOfRoot(number, None, as_error(error, "a call").to_record())
+            reply = wire.SessionAnswer(number, None, as_error(error, "a call").to_record())
         else:
-            reply = wire.AnswerOfRoot(number, answer.result())
+            reply = wire.SessionAnswer(number, answer.result())
         with contextlib.suppress(ClosedError):  # the session has ended meanwhile
             self._session.on_loop(self.tell, reply)
 
@@ -342,18 +342,18 @@ class ServedFrontEnd:
     def _open_stream(self, event: ev.OpenStream) -> None:
         mine = event.spec.stream
         if mine in self._streams or len(self._streams) >= MAX_STREAMS:
-            raise ProtocolError(f"a front end opens stream {mine} twice, or too many")
+            raise ProtocolError(f"a client opens stream {mine} twice, or too many")
         self._check_filters(event.spec.filters)
         session, merges = self._session, self._server.merges
         unknown = from_ranges(event.spec.members) - set(session.tree.agent_ranks)
-        spans = self.role is not FrontEndRole.MERGER and merges.spans(event.spec)
+        spans = self.role is not ClientRole.MERGER and merges.spans(event.spec)
         if unknown and not spans and max(unknown) >= session.tree.size:
             raise ProtocolError(f"a stream to places that never were: {sorted(unknown)}")
         number = session.host.new_stream()
         self._streams[mine] = ServedStream(number, event.spec, paced=event.paced)
         session.of_stream[number] = (self, mine)
         spec = msgspec.structs.replace(event.spec, stream=number)
-        if spec.follows:  # the tree may have changed, and the front end has not heard of it yet
+        if spec.follows:  # the tree may have changed, and the client has not heard of it yet
             spec = msgspec.structs.replace(spec, members=to_ranges(session.tree.agent_ranks))
         try:
             if spans:
@@ -373,7 +373,7 @@ class ServedFrontEnd:
         Raises:
             SecurityError: A filter may run at the root.
         """
-        if not self.allowed.credential and FrontEndRole.MERGER in self.allowed.roles:
+        if not self.allowed.credential and ClientRole.MERGER in self.allowed.roles:
             return
         if self._session.streams.filters is None:  # none can run there
             return
@@ -413,7 +413,7 @@ class ServedFrontEnd:
         stream = self._streams.get(event.stream)
         if stream is None:
             return
-        if self.role is FrontEndRole.OWNER:
+        if self.role is ClientRole.OWNER:
             self._server.kept_streams.was_read(event.stream, event.rank, event.count)
         count = stream.read(event.rank, event.count)
         if count:
@@ -439,7 +439,7 @@ class ServedFrontEnd:
         served = self._streams[stream]
         served.over(effect)
         served.told(effect)
-        if self.role is FrontEndRole.OWNER:
+        if self.role is ClientRole.OWNER:
             self._server.kept_streams.also_told(stream, effect)
         self.tell(effect)
 
@@ -514,7 +514,7 @@ class ServedFrontEnd:
         key = (event.members, event.name)
         if key in self._session.entering:
             error = GroupError(
-                "another front end is entering this group already",
+                "another client is entering this group already",
                 hint="give groups of the same members different names",
             )
             self.tell(gev.GroupBroken(NO_GROUP, *key, error.to_record()))
@@ -571,15 +571,15 @@ class ServedFrontEnd:
         try:
             buffers = wire.pack(message, sharing=self._sharing)
         except ProtocolError as error:
-            if not isinstance(message, wire.AnswerOfRoot):
+            if not isinstance(message, wire.SessionAnswer):
                 raise
-            said = wire.AnswerOfRoot(message.number, None, error.to_record())
+            said = wire.SessionAnswer(message.number, None, error.to_record())
             buffers = wire.pack(said, sharing=self._sharing)
         self.connection.write(buffers)
         connection = self.connection
         unsent = getattr(connection, "unsent", 0)
         if unsent > MAX_UNSENT:
-            _log.warning("front end cut off", number=self.number, reason="it does not read")
+            _log.warning("client cut off", number=self.number, reason="it does not read")
             connection.abort()
 
     def _placed(self, encoded: values.Encoded) -> Payload | None:
@@ -591,11 +591,11 @@ class ServedFrontEnd:
         return payload
 
     def _copied(self, payload: Payload, *, kept: bool) -> Payload | None:
-        """Return the bytes in memory that stays until the front end has read them.
+        """Return the bytes in memory that stays until the client has read them.
 
         Args:
             payload: The bytes.
-            kept: Whether the front end maps that memory for good.
+            kept: Whether the client maps that memory for good.
         """
         try:
             view = payload.view
@@ -658,7 +658,7 @@ class ServedFrontEnd:
 
     def _leave_streams(self) -> None:
         streams, self._streams = self._streams, {}
-        if self.role is FrontEndRole.OWNER:
+        if self.role is ClientRole.OWNER:
             kept = self._server.kept_streams
             # No client can continue a run: its state was in the client.
             left = {m: s for m, s in streams.items() if s.spec.handler != agent_requests.MAP}
@@ -672,12 +672,12 @@ class ServedFrontEnd:
 
     def _leave_groups(self) -> None:
         session, post = self._session, self._take_back
-        error = GroupError("the front end has left the session").to_record()
-        for key, front_end in list(session.entering.items()):
-            if front_end is self:
+        error = GroupError("the client has left the session").to_record()
+        for key, client in list(session.entering.items()):
+            if client is self:
                 post(gev.BreakGroup(NO_GROUP, *key, error, 1))
-        for group, (front_end, key) in list(session.of_group.items()):
-            if front_end is self:
+        for group, (client, key) in list(session.of_group.items()):
+            if client is self:
                 post(gev.BreakGroup(group, *key, error))
                 del session.of_group[group]
 
@@ -691,19 +691,19 @@ def _with_payload(message: msgspec.Struct, payload: Payload | None) -> msgspec.S
     return msgspec.structs.replace(message, payload=payload)
 
 
-class RootServer:
-    """Serves the front ends of a session: what a listener gives their connections to.
+class SessionServer:
+    """Serves the clients of a session: what a listener gives their connections to.
 
     Args:
         session: The session.
         session_id: Its id.
         name: What users call it.
-        verify: Says what a front end may be.
-        changed: Told on the loop's thread that front ends have come or gone.
+        verify: Says what a client may be.
+        changed: Told on the loop's thread that clients have come or gone.
         end: Has the session ended; given why.
         keeping: Treatment of results that arrive without an attached client.
-        refused: Told on the loop's thread of front ends that were not let in, or cut off.
-        largest: Bytes of the largest message and payload of a front end: the root has it in memory.
+        refused: Told on the loop's thread of clients that were not let in, or cut off.
+        largest: Bytes of the largest message and payload of a client: the root has it in memory.
         clock: The time, seconds since 1970.
         executor: Does what takes long; by default some threads.
         abandoned: Whether the owner of a former server of the session may be gone.
@@ -714,7 +714,7 @@ class RootServer:
 
     def __init__(  # noqa: PLR0913 - what a server is made of has little in common
         self,
-        session: RootSession,
+        session: ServedSession,
         session_id: str,
         name: str,
         verify: Verify,
@@ -722,7 +722,7 @@ class RootServer:
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
         *,
-        refused: Callable[[calls.FrontEndRefused], None] = lambda _told: None,
+        refused: Callable[[calls.ClientRefused], None] = lambda _told: None,
         largest: int = CommSettings().max_payload,
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,
@@ -737,7 +737,7 @@ class RootServer:
         self._verify = verify
         self._changed = changed
         self._end = end
-        self._front_ends: dict[int, ServedFrontEnd] = {}
+        self._clients: dict[int, ServedClient] = {}
         self._numbers = itertools.count(1)
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self._removing = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-removing")
@@ -756,9 +756,9 @@ class RootServer:
         session.tree_changed = self._places_leave
 
     @property
-    def owner(self) -> ServedFrontEnd | None:
+    def owner(self) -> ServedClient | None:
         """Who owns the session now."""
-        return next((one for one in self._admitted() if one.role is FrontEndRole.OWNER), None)
+        return next((one for one in self._admitted() if one.role is ClientRole.OWNER), None)
 
     @property
     def attached(self) -> bool:
@@ -773,10 +773,10 @@ class RootServer:
     def _part_of(self) -> list[str]:
         return [one.label for one in self._mergers()]
 
-    def _mergers(self) -> list[ServedFrontEnd]:
-        return [one for one in self._admitted() if one.role is FrontEndRole.MERGER]
+    def _mergers(self) -> list[ServedClient]:
+        return [one for one in self._admitted() if one.role is ClientRole.MERGER]
 
-    def _mergers_called(self, text: str) -> list[ServedFrontEnd]:
+    def _mergers_called(self, text: str) -> list[ServedClient]:
         return [one for one in self._mergers() if text in {one.label, *one.label.split("#")}]
 
     def change_keeping(self, keeping: DisconnectPolicy) -> None:
@@ -784,10 +784,10 @@ class RootServer:
         self.kept_streams.change(keeping)
         self._kept.change(_kept_output(keeping))
 
-    def status(self) -> RootStatus:
+    def status(self) -> SessionStatus:
         """Return how the session is; on the loop's thread."""
         owner, invited = self.owner, self.session.invited
-        return RootStatus(
+        return SessionStatus(
             agents=self.session.tree.agents,
             owner=owner.label if owner is not None else "",
             front_ends=[f"{one.label} ({one.role.value})" for one in self._admitted() if one.role],
@@ -802,18 +802,18 @@ class RootServer:
             owned=self.abandoned or any(one.owned for one in self._admitted()),
         )
 
-    def _admitted(self) -> list[ServedFrontEnd]:
-        return [one for one in self._front_ends.values() if one.role is not None]
+    def _admitted(self) -> list[ServedClient]:
+        return [one for one in self._clients.values() if one.role is not None]
 
     # --- connections ---------------------------------------------------------------------------
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Take a front end of this machine in that has said nothing yet."""
+        """Take a client of this machine in that has said nothing yet."""
         del initiator
         return self.open(connection, self._verify, here=True)
 
     def open(self, connection: Connection, verify: Verify, *, here: bool) -> int:
-        """Take a front end in that has said nothing yet.
+        """Take a client in that has said nothing yet.
 
         Args:
             connection: The connection with it.
@@ -821,77 +821,77 @@ class RootServer:
             here: Whether it is on this machine: then both map each other's memory.
         """
         number = next(self._numbers)
-        strangers = [one for one in self._front_ends.values() if one.role is None]
+        strangers = [one for one in self._clients.values() if one.role is None]
         if len(strangers) >= MAX_STRANGERS:
             self._cut_off(
                 strangers[0], SecurityError("others wait, and it has not asked to attach")
             )
-        made = ServedFrontEnd(number, connection, self, verify, here=here)
-        self._front_ends[number] = made
+        made = ServedClient(number, connection, self, verify, here=here)
+        self._clients[number] = made
         self.session.loop.call_later(STRANGER_PATIENCE, self._too_late, made)
         return number
 
-    def _too_late(self, front_end: ServedFrontEnd) -> None:
-        if front_end.role is None:
-            self._cut_off(front_end, SecurityError("it has not asked to attach in time"))
+    def _too_late(self, client: ServedClient) -> None:
+        if client.role is None:
+            self._cut_off(client, SecurityError("it has not asked to attach in time"))
 
-    def _look_at_end(self, front_end: ServedFrontEnd, not_after: float) -> None:
-        """Cut a front end off when what it has shown ends."""
+    def _look_at_end(self, client: ServedClient, not_after: float) -> None:
+        """Cut a client off when what it has shown ends."""
         left = not_after - self._clock()
-        if self._front_ends.get(front_end.number) is not front_end or not_after == math.inf:
+        if self._clients.get(client.number) is not client or not_after == math.inf:
             return
         if left <= 0:
-            self._cut_off(front_end, SecurityError("its credential has expired"))
+            self._cut_off(client, SecurityError("its credential has expired"))
         else:
             wait = min(left, LONGEST_TIMER)
-            self.session.loop.call_later(wait, self._look_at_end, front_end, not_after)
+            self.session.loop.call_later(wait, self._look_at_end, client, not_after)
 
     def bytes_received(self, number: int, data: bytes) -> None:
-        """Take in what a front end says."""
-        front_end = self._front_ends.get(number)
-        if front_end is None:
+        """Take in what a client says."""
+        client = self._clients.get(number)
+        if client is None:
             return
         try:
-            for message in front_end.reader.feed(data):
-                if self._front_ends.get(number) is not front_end:
+            for message in client.reader.feed(data):
+                if self._clients.get(number) is not client:
                     return  # it was cut off meanwhile
-                front_end.take(message)
+                client.take(message)
         except SapwoodError as error:
-            self._cut_off(front_end, error)
-        except Exception as error:  # noqa: BLE001 - what one front end says must not end the session
-            doing = f"a message of front end {number}"
+            self._cut_off(client, error)
+        except Exception as error:  # noqa: BLE001 - what one client says must not end the session
+            doing = f"a message of client {number}"
             log_failure(doing, error)
-            self._cut_off(front_end, as_error(error, doing))
+            self._cut_off(client, as_error(error, doing))
 
-    def _cut_off(self, front_end: ServedFrontEnd, error: SapwoodError) -> None:
-        """End a connection, and tell the front end why."""
-        if self._front_ends.get(front_end.number) is not front_end:
+    def _cut_off(self, client: ServedClient, error: SapwoodError) -> None:
+        """End a connection, and tell the client why."""
+        if self._clients.get(client.number) is not client:
             return
-        _log.warning("front end cut off", number=front_end.number, reason=error.what)
-        if front_end.role is None:
+        _log.warning("client cut off", number=client.number, reason=error.what)
+        if client.role is None:
             said: msgspec.Struct = wire.NotAdmitted(error.to_record())
         else:
-            what = f"the session has cut this front end off: {error.what}"
+            what = f"the session has cut this client off: {error.what}"
             record = msgspec.structs.replace(error.to_record(), what=what)
-            said = wire.RootEnds(what, record)
+            said = wire.SessionEnds(what, record)
         if isinstance(error, SecurityError):
-            self._note_refused(front_end, error)
-        front_end.connection.write(wire.pack(said, sharing=False))
-        front_end.connection.close()
-        self.session.loop.call_later(FAREWELL, front_end.connection.abort)
-        self.connection_closed(front_end.number, error.what)
+            self._note_refused(client, error)
+        client.connection.write(wire.pack(said, sharing=False))
+        client.connection.close()
+        self.session.loop.call_later(FAREWELL, client.connection.abort)
+        self.connection_closed(client.number, error.what)
 
-    def _note_refused(self, front_end: ServedFrontEnd, error: SecurityError) -> None:
+    def _note_refused(self, client: ServedClient, error: SecurityError) -> None:
         """Have it noted who was not let in, or was cut off, and where they are."""
-        way = front_end.connection
+        way = client.connection
         address = way.facts().address if isinstance(way, TlsConnection) else ""
-        told = calls.FrontEndRefused(
+        told = calls.ClientRefused(
             session=self.id,
             reason=error.what,
             address=address,
-            label=front_end.label,
-            credential=error.where or (front_end.allowed.credential or ("",))[-1],
-            attached=front_end.role is not None,
+            label=client.label,
+            credential=error.where or (client.allowed.credential or ("",))[-1],
+            attached=client.role is not None,
         )
         self._refused(told)
 
@@ -900,48 +900,46 @@ class RootServer:
         self._denied |= ids
         if self.session.invited is not None:
             self.session.invited.deny(ids)
-        for front_end in self._admitted():
-            found = ids & set(front_end.allowed.credential)
+        for client in self._admitted():
+            found = ids & set(client.allowed.credential)
             if found:
-                self._cut_off(
-                    front_end, SecurityError("its credential was revoked", where=min(found))
-                )
+                self._cut_off(client, SecurityError("its credential was revoked", where=min(found)))
 
     def connection_closed(self, number: int, reason: str) -> None:
-        """A front end is gone, with or without a word."""
-        front_end = self._front_ends.pop(number, None)
-        if front_end is None:
+        """A client is gone, with or without a word."""
+        client = self._clients.pop(number, None)
+        if client is None:
             return
-        front_end.gone()
-        self.abandoned = self.abandoned or front_end.owned
+        client.gone()
+        self.abandoned = self.abandoned or client.owned
         self._kept.given_back(number)
-        if front_end.role is not None:
-            _log.info("front end gone", number=number, label=front_end.label, reason=reason)
+        if client.role is not None:
+            _log.info("client gone", number=number, label=client.label, reason=reason)
             self._note_change()
 
-    def leave(self, front_end: ServedFrontEnd) -> None:
+    def leave(self, client: ServedClient) -> None:
         """Detach a client that has asked for it: later results are for the next one."""
-        front_end.owned = False
-        front_end.connection.close()
-        self.session.loop.call_later(FAREWELL, front_end.connection.abort)
-        self.connection_closed(front_end.number, "it has left")
+        client.owned = False
+        client.connection.close()
+        self.session.loop.call_later(FAREWELL, client.connection.abort)
+        self.connection_closed(client.number, "it has left")
 
     def _note_change(self) -> None:
-        """Front ends have come or gone."""
+        """Clients have come or gone."""
         if self.attached is not self._was_attached:
             self._was_attached = self.attached
             self._since = self._clock()
         self._changed()
 
-    def admit(self, front_end: ServedFrontEnd, asked: wire.AskToAttach) -> None:
-        """Let a front end in.
+    def admit(self, client: ServedClient, asked: wire.AskToAttach) -> None:
+        """Let a client in.
 
         Raises:
             SapwoodError: It may not.
         """
         if asked.version != wire.VERSION:
             raise ProtocolError(
-                f"the front end speaks version {asked.version}, the session {wire.VERSION}",
+                f"the client speaks version {asked.version}, the session {wire.VERSION}",
                 hint="use the same version of Sapwood in both",
             )
         if asked.session != self.id:
@@ -949,18 +947,18 @@ class RootServer:
                 f"the session {asked.session} is not here", hint="it has ended: make a new one"
             )
         try:
-            wanted = FrontEndRole(asked.role)
+            wanted = ClientRole(asked.role)
         except ValueError:
-            raise ProtocolError(f"a front end cannot be {shown(asked.role)}") from None
-        front_end.label = wire.printable(asked.label[:200])
-        allowed = front_end.verify(asked)
+            raise ProtocolError(f"a client cannot be {shown(asked.role)}") from None
+        client.label = wire.printable(asked.label[:200])
+        allowed = client.verify(asked)
         if wanted not in allowed.roles:
             may = ", ".join(sorted(role.value for role in allowed.roles))
             raise SecurityError(
                 f"the credential does not let you be {wanted.value}",
                 hint=f"attach with another role: {may}",
             )
-        if wanted is FrontEndRole.MERGER and self.merges.begun:
+        if wanted is ClientRole.MERGER and self.merges.begun:
             raise ConfigurationError(
                 f"the session '{self._name}' has others merged into it, and so cannot be merged "
                 "into one more",
@@ -968,16 +966,16 @@ class RootServer:
             )
         self._check_room(wanted)
         owner = self.owner
-        if wanted is FrontEndRole.OWNER and owner is not None:
+        if wanted is ClientRole.OWNER and owner is not None:
             raise ConfigurationError(
                 f"the session '{self._name}' has an owner: {owner.label}",
                 hint='attach with role="user" to work beside it, or "watch"',
             )
         session = self.session
-        same = front_end.here and asked.machine == self._machine
+        same = client.here and asked.machine == self._machine
         shares = session.options.shared_memory and same
         failure = session.failure
-        front_end.tell(
+        client.tell(
             wire.Admitted(
                 session=self.id,
                 name=self._name,
@@ -988,38 +986,38 @@ class RootServer:
                 hosts=session.host.hosts,
                 shares_memory=shares,
                 failure=None if failure is None else failure.to_record(),
-                number=front_end.number,
+                number=client.number,
                 largest=self._largest,
             )
         )
-        front_end.role, front_end.allowed = wanted, allowed
-        calls_only = wanted is FrontEndRole.WATCHER
-        front_end.reader.max_payload = wire.MAX_STRANGE if calls_only else self._largest
+        client.role, client.allowed = wanted, allowed
+        calls_only = wanted is ClientRole.WATCHER
+        client.reader.max_payload = wire.MAX_STRANGE if calls_only else self._largest
         if shares:
-            front_end.share()
-        if wanted is FrontEndRole.OWNER:
-            front_end.owned, self.abandoned = asked.owned, False
-            front_end.inherit(self.kept_streams)
+            client.share()
+        if wanted is ClientRole.OWNER:
+            client.owned, self.abandoned = asked.owned, False
+            client.inherit(self.kept_streams)
         if wanted in WORKING:
-            for message in self._kept.take(front_end.number):
-                front_end.tell(message)
-            front_end.tell(wire.AllHandedOver(front_end.streams))
-        self._look_at_end(front_end, allowed.not_after)
-        _log.info("front end attached", number=front_end.number, role=wanted.value)
+            for message in self._kept.take(client.number):
+                client.tell(message)
+            client.tell(wire.AllHandedOver(client.streams))
+        self._look_at_end(client, allowed.not_after)
+        _log.info("client attached", number=client.number, role=wanted.value)
         self._note_change()
 
-    def _check_room(self, wanted: FrontEndRole) -> None:
-        """Refuse a front end when there are enough of them.
+    def _check_room(self, wanted: ClientRole) -> None:
+        """Refuse a client when there are enough of them.
 
         Raises:
             ConfigurationError: There are.
         """
         there = self._admitted()
-        watchers = sum(one.role is FrontEndRole.WATCHER for one in there)
-        if len(there) >= MAX_FRONT_ENDS:
-            found = f"{MAX_FRONT_ENDS} front ends are attached to"
-        elif wanted is FrontEndRole.WATCHER and watchers >= MAX_WATCHERS:
-            found = f"{MAX_WATCHERS} front ends watch"
+        watchers = sum(one.role is ClientRole.WATCHER for one in there)
+        if len(there) >= MAX_CLIENTS:
+            found = f"{MAX_CLIENTS} clients are attached to"
+        elif wanted is ClientRole.WATCHER and watchers >= MAX_WATCHERS:
+            found = f"{MAX_WATCHERS} clients watch"
         else:
             return
         raise ConfigurationError(
@@ -1027,11 +1025,11 @@ class RootServer:
         )
 
     def close(self, reason: str) -> None:
-        """Tell all front ends that the session ends; on the loop's thread."""
+        """Tell all clients that the session ends; on the loop's thread."""
         self.merges.close()
-        for front_end in list(self._front_ends.values()):
-            front_end.tell(wire.RootEnds(reason))
-            front_end.connection.close()
+        for client in list(self._clients.values()):
+            client.tell(wire.SessionEnds(reason))
+            client.connection.close()
 
     def stop(self) -> None:
         """End the threads; when the session has ended."""
@@ -1040,35 +1038,35 @@ class RootServer:
 
     # --- calls ---------------------------------------------------------------------------------
 
-    def answer(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+    def answer(self, client: ServedClient, call: wire.SessionCall) -> Any:
         """Return the answer to a call, or a future that gets it.
 
         Raises:
             SapwoodError: There is none.
         """
         name, value = call.name, call.value
-        require_call(name, front_end.role, front_end.allowed)
+        require_call(name, client.role, client.allowed)
         if name in _CALLS_ABOUT_MERGES:
-            return self._about_merges(front_end, call)
-        if name in {root_calls.STATUS, root_calls.MACHINES, root_calls.DETACH}:
+            return self._about_merges(client, call)
+        if name in {session_calls.STATUS, session_calls.MACHINES, session_calls.DETACH}:
             return self._told(name)
-        if name == root_calls.TAKEN:
-            self._taken(front_end)
+        if name == session_calls.TAKEN:
+            self._taken(client)
             return None
         if name in _INVITING:
-            return self._invited(front_end, name, value)
+            return self._invited(client, name, value)
         if name in _CHANGING:
             return self._change_agents(name, value)
-        if name == root_calls.END:
-            self._end(f"{front_end.label} has ended it")
+        if name == session_calls.END:
+            self._end(f"{client.label} has ended it")
             return None
-        if name == root_calls.CANCEL_RECEIVE:
-            return front_end.cancel_receive(typed.convert(value, int))
-        return self._content(front_end, call)
+        if name == session_calls.CANCEL_RECEIVE:
+            return client.cancel_receive(typed.convert(value, int))
+        return self._content(client, call)
 
     def _change_agents(self, name: str, value: Any) -> Future[Any]:
         """Add or remove agents."""
-        if name == root_calls.EXPAND:
+        if name == session_calls.EXPAND:
             places = typed.convert(value, list[NewAgent])
             return self._pool.submit(self.session.expand, places)
         ranks, seconds, reason = typed.convert(value, tuple[list[int], float, str])
@@ -1080,29 +1078,29 @@ class RootServer:
         reason = wire.printable(reason[:200])
         return self._removing.submit(self.session.contract, ranks, seconds, reason)
 
-    def _taken(self, front_end: ServedFrontEnd) -> None:
-        """A front end has what was kept for it."""
-        self._kept.taken(front_end.number)
-        if front_end.role is FrontEndRole.OWNER:
+    def _taken(self, client: ServedClient) -> None:
+        """A client has what was kept for it."""
+        self._kept.taken(client.number)
+        if client.role is ClientRole.OWNER:
             self.kept_streams.taken()
 
     def _told(self, name: str) -> Any:
-        """Answer what every front end may want."""
-        if name == root_calls.STATUS:
+        """Answer what every client may want."""
+        if name == session_calls.STATUS:
             return msgspec.to_builtins(self.status())
-        if name == root_calls.MACHINES:
+        if name == session_calls.MACHINES:
             return [list(self.session.hosts), self.session.ready_hosts()]
         return None
 
-    def _invited(self, front_end: ServedFrontEnd, name: str, value: Any) -> Any:
+    def _invited(self, client: ServedClient, name: str, value: Any) -> Any:
         """Do what concerns invitations."""
         invitations = self.session.invitations
-        if name == root_calls.INVITE:
+        if name == session_calls.INVITE:
             count, lifetime, listen = typed.convert(value, tuple[int, float, str])
-            shown = front_end.allowed
+            shown = client.allowed
             lifetime = min(lifetime, shown.not_after - self._clock())
             return self._pool.submit(self._invite, count, lifetime, listen, shown.credential)
-        if name == root_calls.REVOKE_INVITATION:
+        if name == session_calls.REVOKE_INVITATION:
             return self._prompt.submit(invitations.revoke, typed.convert(value, str))
         return self._prompt.submit(lambda: msgspec.to_builtins(invitations.views()))
 
@@ -1115,52 +1113,55 @@ class RootServer:
             raise SecurityError("the credential was revoked", hint="use another one")
         return lines
 
-    def _about_merges(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> Any:
+    def _about_merges(self, client: ServedClient, call: wire.SessionCall) -> Any:
         """Merge this session with another one, or split both; also for who is not its owner now.
 
         Raises:
             SapwoodError: It cannot be done.
         """
-        if call.name == root_calls.MERGED:
+        if call.name == session_calls.MERGED:
             return msgspec.to_builtins(self.merges.views())
-        if call.name == root_calls.SPLIT:
+        if call.name == session_calls.SPLIT:
             wanted = typed.convert(call.value, SplitOrder)
             above = self._mergers_called(wanted.session)
             for one in above:
                 self._cut_off(one, ClosedError(f"the owner of '{self._name}' has split the two"))
             return None if above else self.merges.split(wanted)
         order = typed.convert(call.value, MergeOrder)
-        if order.socket and not front_end.here:
+        if order.socket and not client.here:
             raise SecurityError(
                 "a client on another machine needs a credential of the other session",
                 hint="`sapwood credential issue --rights connect,merge --session …` makes one",
             )
         return self.merges.merge(order)
 
-    def _content(self, front_end: ServedFrontEnd, call: wire.CallOfRoot) -> None:
+    def _content(self, client: ServedClient, call: wire.SessionCall) -> None:
         content, value = self.session.content, call.value
-        if call.name in {root_calls.OFFER_FILE, root_calls.OFFER_MEMORY} and not front_end.shares:
+        if (
+            call.name in {session_calls.OFFER_FILE, session_calls.OFFER_MEMORY}
+            and not client.shares
+        ):
             raise SecurityError(
-                "a front end of another machine offers bytes: files and memory here are not its own"
+                "a client of another machine offers bytes: files and memory here are not its own"
             )
-        if call.name == root_calls.OFFER:
+        if call.name == session_calls.OFFER:
             data = call.payload.view if call.payload is not None else memoryview(b"")
-            front_end.offered(content.offer(data, typed.convert(value, str)))
-        elif call.name == root_calls.OFFER_MEMORY:
+            client.offered(content.offer(data, typed.convert(value, str)))
+        elif call.name == session_calls.OFFER_MEMORY:
             memory, sha256 = typed.convert(value, tuple[SharedRef, str])
-            front_end.offered(content.offer_memory_of(memory, sha256))
-        elif call.name == root_calls.OFFER_FILE:
+            client.offered(content.offer_memory_of(memory, sha256))
+        elif call.name == session_calls.OFFER_FILE:
             ref = typed.convert(value, ContentRef)
             if ref.file is None:
                 raise ProtocolError("a file without a name is offered")
-            front_end.offered(content.offer_file(ref.file, ref.offset, ref.nbytes, ref.sha256))
-        elif call.name == root_calls.WITHDRAW:
+            client.offered(content.offer_file(ref.file, ref.offset, ref.nbytes, ref.sha256))
+        elif call.name == session_calls.WITHDRAW:
             ref = typed.convert(value, ContentRef)
-            if front_end.withdrawn(ref):
+            if client.withdrawn(ref):
                 content.withdraw(ref)
         else:
             raise ProtocolError(
-                f"the root of a session knows no '{call.name}'",
+                f"the server of a session knows no '{call.name}'",
                 hint="is it of another version of Sapwood?",
             )
 
@@ -1170,9 +1171,9 @@ class RootServer:
         """Pass on what a place has printed, or keep it; on the loop's thread."""
         if not self.attached:
             self._kept.add(rank, data)
-        for front_end in self._admitted():
-            if front_end.role is not FrontEndRole.MERGER:
-                front_end.tell(wire.PlaceWrote(rank, data))
+        for client in self._admitted():
+            if client.role is not ClientRole.MERGER:
+                client.tell(wire.PlaceWrote(rank, data))
 
     def _places(self) -> list[PlaceView]:
         records = self.session.supervisor.processes
@@ -1182,7 +1183,7 @@ class RootServer:
         ]
 
     def _places_leave(self) -> None:
-        """Tell front ends of a tree without places that have work to do still."""
+        """Tell clients of a tree without places that have work to do still."""
         self._places_changed(PlacesChanged((), (), back=False, epoch=self.session.tree.epoch))
 
     def _places_changed(self, change: PlacesChanged) -> None:
@@ -1194,8 +1195,8 @@ class RootServer:
             None if failure is None else failure.to_record(),
         )
         self._epoch = tree.epoch
-        for front_end in self._admitted():
-            front_end.tell(news)
+        for client in self._admitted():
+            client.tell(news)
 
 
 def _nothing() -> None:
@@ -1203,33 +1204,35 @@ def _nothing() -> None:
 
 
 class RemoteDoor:
-    """Where front ends on other machines come in: they show a credential.
+    """Where clients on other machines come in: they show a credential.
 
     Args:
         server: Serves them.
         verify: Says what they may be.
     """
 
-    def __init__(self, server: RootServer, verify: Verify) -> None:
+    def __init__(self, server: SessionServer, verify: Verify) -> None:
         self._server = server
         self._verify = verify
         self.bytes_received = server.bytes_received
         self.connection_closed = server.connection_closed
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Take a front end in that has said nothing yet."""
+        """Take a client in that has said nothing yet."""
         del initiator
         return self._server.open(connection, self._verify, here=False)
 
 
-_INVITING = frozenset({root_calls.INVITE, root_calls.INVITATIONS, root_calls.REVOKE_INVITATION})
-_CHANGING = frozenset({root_calls.EXPAND, root_calls.CONTRACT})
+_INVITING = frozenset(
+    {session_calls.INVITE, session_calls.INVITATIONS, session_calls.REVOKE_INVITATION}
+)
+_CHANGING = frozenset({session_calls.EXPAND, session_calls.CONTRACT})
 
 _AT_ROOT = frozenset({f"rank {ROOT}", "depth 0", "*"})
 """Where filters of one's own may run at the root."""
 
 _OF_MERGERS = (
-    wire.CallOfRoot,
+    wire.SessionCall,
     ev.OpenStream,
     ev.Broadcast,
     ev.CloseStream,
@@ -1237,6 +1240,6 @@ _OF_MERGERS = (
     ev.Read,
     ev.SweepStream,
 )
-"""What the root of another session may say."""
+"""What the server of another session may say."""
 
-_CALLS_ABOUT_MERGES = frozenset({root_calls.MERGED, root_calls.MERGE, root_calls.SPLIT})
+_CALLS_ABOUT_MERGES = frozenset({session_calls.MERGED, session_calls.MERGE, session_calls.SPLIT})

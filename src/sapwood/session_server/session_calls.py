@@ -1,4 +1,4 @@
-"""What a front end may want of the root of its session: names of calls."""
+"""What a client may want of the server of its session: names of calls."""
 
 DETACH = "detach"
 """Leave: the session continues."""
@@ -34,7 +34,7 @@ OFFER = "content.offer"
 """Offer the payload as content: its SHA-256."""
 
 OFFER_MEMORY = "content.offer-memory"
-"""Offer shared memory of the front end: its reference and SHA-256."""
+"""Offer shared memory of the client: its reference and SHA-256."""
 
 OFFER_FILE = "content.offer-file"
 """Offer a file of this machine: a ``ContentRef``."""
@@ -43,7 +43,7 @@ WITHDRAW = "content.withdraw"
 """Offer content once less: a ``ContentRef``."""
 
 STATUS = "status"
-"""Say how the session is. Answer: ``RootStatus``."""
+"""Say how the session is. Answer: ``SessionStatus``."""
 
 MERGE = "merge"
 """Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""

@@ -1,4 +1,4 @@
-"""What the root of a session lets front ends do, without the session."""
+"""What the server of a session lets clients do, without the session."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sapwood.core.errors import ConfigurationError, SecurityError
 from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.session.port import NewAgent
-from sapwood.session_server import root_calls, wire
-from sapwood.session_server.rights import ALL, Allowed, FrontEndRole
-from sapwood.session_server.root import MAX_WATCHERS, RootServer, ServedFrontEnd
+from sapwood.session_server import session_calls, wire
+from sapwood.session_server.rights import ALL, Allowed, ClientRole
+from sapwood.session_server.server import MAX_WATCHERS, ServedClient, SessionServer
 
 LARGEST = 2**20
 
 
 class Told:
-    """A connection: what the front end hears."""
+    """A connection: what the client hears."""
 
     def __init__(self) -> None:
-        self.reader = wire.WireReader(wire.TO_FRONT_END)
+        self.reader = wire.WireReader(wire.TO_CLIENT)
         self.heard: list[Any] = []
         self.abort = self.close = lambda: None
 
@@ -79,7 +79,7 @@ class Root:
             answer=lambda *_: None,
             subscribe=lambda *_: None,
         )
-        self.server = RootServer(
+        self.server = SessionServer(
             self.session,  # type: ignore[arg-type]
             "a",
             "night",
@@ -93,29 +93,29 @@ class Root:
         )
         self.server._places = list  # type: ignore[method-assign]
 
-    def front_end(
-        self, allowed: Allowed, role: FrontEndRole, label: str = "me", *, owned: bool = False
-    ) -> tuple[ServedFrontEnd, Told]:
+    def client(
+        self, allowed: Allowed, role: ClientRole, label: str = "me", *, owned: bool = False
+    ) -> tuple[ServedClient, Told]:
         """Have one let in, and return it with what it hears."""
         told = Told()
         number = self.server.open(told, lambda _asked: allowed, here=False)  # type: ignore[arg-type]
-        front_end = self.server._front_ends[number]
+        client = self.server._clients[number]
         asked = wire.AskToAttach(
             version=wire.VERSION, session="a", role=role.value, label=label, owned=owned
         )
-        front_end.take(asked)
-        return front_end, told
+        client.take(asked)
+        return client, told
 
 
-def by_credential(*roles: FrontEndRole) -> Allowed:
+def by_credential(*roles: ClientRole) -> Allowed:
     return Allowed(frozenset(roles), time.time() + 1000, ("aa", "bb"))
 
 
-FRONT_ENDS = [
-    (by_credential(FrontEndRole.USER), FrontEndRole.USER),
-    (by_credential(FrontEndRole.OWNER), FrontEndRole.OWNER),
-    (by_credential(FrontEndRole.MERGER), FrontEndRole.MERGER),
-    (Allowed(frozenset({FrontEndRole.USER})), FrontEndRole.USER),
+CLIENTS = [
+    (by_credential(ClientRole.USER), ClientRole.USER),
+    (by_credential(ClientRole.OWNER), ClientRole.OWNER),
+    (by_credential(ClientRole.MERGER), ClientRole.MERGER),
+    (Allowed(frozenset({ClientRole.USER})), ClientRole.USER),
 ]
 
 AT_ROOT = [
@@ -127,22 +127,22 @@ AT_ROOT = [
 ]
 
 
-@pytest.mark.parametrize(("allowed", "role"), FRONT_ENDS)
+@pytest.mark.parametrize(("allowed", "role"), CLIENTS)
 @pytest.mark.parametrize("filters", AT_ROOT)
 def test_filters_of_others_do_not_run_at_the_root(
-    allowed: Allowed, role: FrontEndRole, filters: tuple[FilterAt, ...]
+    allowed: Allowed, role: ClientRole, filters: tuple[FilterAt, ...]
 ) -> None:
     root = Root()
-    front_end, told = root.front_end(allowed, role)
+    client, told = root.client(allowed, role)
     with pytest.raises(SecurityError, match="run as the user of its head") as refused:
-        front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
+        client.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
     assert 'FilterAt("depth 1")' in str(refused.value)
     assert root.posted == []
     below = (FilterAt("depth 1", b"f"), FilterAt("rank 7", b"f"), FilterAt("*"))
-    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=below)))
-    front_end.take(ev.SweepStream(1, 1, STAGE, below))
+    client.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=below)))
+    client.take(ev.SweepStream(1, 1, STAGE, below))
     assert len(root.posted) == 2
-    front_end.take(ev.SweepStream(1, 2, STAGE, filters))
+    client.take(ev.SweepStream(1, 2, STAGE, filters))
     assert len(root.posted) == 2
     assert isinstance(told.heard[-1], wire.SweepRefused)
     assert "run as the user of its head" in told.heard[-1].error.what
@@ -151,34 +151,34 @@ def test_filters_of_others_do_not_run_at_the_root(
 @pytest.mark.parametrize(
     ("allowed", "role"),
     [
-        (ALL, FrontEndRole.OWNER),
-        (ALL, FrontEndRole.MERGER),
-        (Allowed(frozenset({FrontEndRole.MERGER})), FrontEndRole.MERGER),
+        (ALL, ClientRole.OWNER),
+        (ALL, ClientRole.MERGER),
+        (Allowed(frozenset({ClientRole.MERGER})), ClientRole.MERGER),
     ],
 )
 @pytest.mark.parametrize("filters", AT_ROOT)
 def test_those_of_the_same_user_do(
-    allowed: Allowed, role: FrontEndRole, filters: tuple[FilterAt, ...]
+    allowed: Allowed, role: ClientRole, filters: tuple[FilterAt, ...]
 ) -> None:
     root = Root()
-    front_end, _ = root.front_end(allowed, role)
-    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
-    front_end.take(ev.SweepStream(1, 1, STAGE, filters))
+    client, _ = root.client(allowed, role)
+    client.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=filters)))
+    client.take(ev.SweepStream(1, 1, STAGE, filters))
     assert len(root.posted) == 2
 
 
-def invite(root: Root, front_end: ServedFrontEnd, lifetime: float) -> Any:
-    call = wire.CallOfRoot(1, root_calls.INVITE, [1, lifetime, ""])
-    return root.server.answer(front_end, call).result(10)
+def invite(root: Root, client: ServedClient, lifetime: float) -> Any:
+    call = wire.SessionCall(1, session_calls.INVITE, [1, lifetime, ""])
+    return root.server.answer(client, call).result(10)
 
 
 def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
     root = Root()
-    allowed = Allowed(frozenset({FrontEndRole.OWNER}), 1060.0, ("aa", "bb"))
-    front_end, _ = root.front_end(allowed, FrontEndRole.OWNER)
-    invite(root, front_end, 86400.0)
-    invite(root, front_end, 5.0)
-    here, _ = root.front_end(ALL, FrontEndRole.USER)
+    allowed = Allowed(frozenset({ClientRole.OWNER}), 1060.0, ("aa", "bb"))
+    client, _ = root.client(allowed, ClientRole.OWNER)
+    invite(root, client, 86400.0)
+    invite(root, client, 5.0)
+    here, _ = root.client(ALL, ClientRole.USER)
     invite(root, here, 86400.0)
     assert root.invited.made == [
         (1, 60.0, "", ("aa", "bb")),
@@ -188,7 +188,7 @@ def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
     root.server.deny(frozenset({"bb"}))
     assert root.invited.denied == [frozenset({"bb"})]
     with pytest.raises(SecurityError, match="was revoked"):  # it was under way
-        invite(root, front_end, 5.0)
+        invite(root, client, 5.0)
     assert len(root.invited.denied) == 2
     assert invite(root, here, 5.0) == ["line"]
 
@@ -198,45 +198,45 @@ def test_who_may_own_a_session_changes_its_agents_also_beside_its_owner() -> Non
     changed: list[Any] = []
     root.session.expand = changed.append
     root.session.contract = lambda *what: changed.append(what)
-    user, _ = root.front_end(by_credential(FrontEndRole.USER), FrontEndRole.USER)
-    beside, _ = root.front_end(ALL, FrontEndRole.USER)
+    user, _ = root.client(by_credential(ClientRole.USER), ClientRole.USER)
+    beside, _ = root.client(ALL, ClientRole.USER)
     for name, value in (
-        (root_calls.EXPAND, [{"parent": 0, "host": 0}]),
-        (root_calls.CONTRACT, [[1], 1.0, "gone\x1b[2J"]),
+        (session_calls.EXPAND, [{"parent": 0, "host": 0}]),
+        (session_calls.CONTRACT, [[1], 1.0, "gone\x1b[2J"]),
     ):
-        call = wire.CallOfRoot(1, name, value)
+        call = wire.SessionCall(1, name, value)
         with pytest.raises(SecurityError, match="only an owner"):
             root.server.answer(user, call)
         root.server.answer(beside, call).result(5.0)
     assert changed == [[NewAgent()], ([1], 1.0, "gone?[2J")]
     for seconds in (-1.0, 1e9, float("nan")):
-        call = wire.CallOfRoot(1, root_calls.CONTRACT, [[1], seconds, ""])
+        call = wire.SessionCall(1, session_calls.CONTRACT, [[1], seconds, ""])
         with pytest.raises(ConfigurationError, match="say how many seconds"):
             root.server.answer(beside, call)
 
 
 def test_who_watches_says_little_and_leaves_room() -> None:
     root = Root()
-    watching = Allowed(frozenset({FrontEndRole.WATCHER}), time.time() + 1000, ("aa",))
+    watching = Allowed(frozenset({ClientRole.WATCHER}), time.time() + 1000, ("aa",))
     for _ in range(MAX_WATCHERS):
-        front_end, _ = root.front_end(watching, FrontEndRole.WATCHER)
-        assert front_end.reader.max_payload == wire.MAX_STRANGE
-    with pytest.raises(ConfigurationError, match=f"{MAX_WATCHERS} front ends watch"):
-        root.front_end(watching, FrontEndRole.WATCHER)
-    front_end, _ = root.front_end(ALL, FrontEndRole.OWNER)
-    assert front_end.reader.max_payload == LARGEST
+        client, _ = root.client(watching, ClientRole.WATCHER)
+        assert client.reader.max_payload == wire.MAX_STRANGE
+    with pytest.raises(ConfigurationError, match=f"{MAX_WATCHERS} clients watch"):
+        root.client(watching, ClientRole.WATCHER)
+    client, _ = root.client(ALL, ClientRole.OWNER)
+    assert client.reader.max_payload == LARGEST
 
 
 def test_a_label_is_shown_without_what_steers_a_terminal() -> None:
-    front_end, _ = Root().front_end(ALL, FrontEndRole.USER, "ann\x1b[2J\n\u202eé")
-    assert front_end.label == "ann?[2J??é"
+    client, _ = Root().client(ALL, ClientRole.USER, "ann\x1b[2J\n\u202eé")
+    assert client.label == "ann?[2J??é"
 
 
 def test_a_root_that_calls_no_own_filters_needs_not_refuse_them() -> None:
     root = Root()
     root.session.streams.filters = None
-    front_end, _ = root.front_end(*FRONT_ENDS[0])
-    front_end.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=AT_ROOT[0])))
+    client, _ = root.client(*CLIENTS[0])
+    client.take(ev.OpenStream(StreamSpec(1, "echo", ((1, 3),), filters=AT_ROOT[0])))
     assert len(root.posted) == 1
 
 
@@ -248,14 +248,14 @@ def test_only_an_owner_that_did_not_leave_abandons_its_session(
     owned: bool, leaves: bool, abandoned: bool
 ) -> None:
     root = Root()
-    front_end, _ = root.front_end(ALL, FrontEndRole.OWNER, owned=owned)
+    client, _ = root.client(ALL, ClientRole.OWNER, owned=owned)
     assert not root.server.abandoned
     if leaves:
-        front_end.take(wire.CallOfRoot(1, root_calls.DETACH))
-    root.server.connection_closed(front_end.number, "it was killed")
+        client.take(wire.SessionCall(1, session_calls.DETACH))
+    root.server.connection_closed(client.number, "it was killed")
     assert root.server.abandoned is abandoned
-    user, _ = root.front_end(ALL, FrontEndRole.USER)
+    user, _ = root.client(ALL, ClientRole.USER)
     root.server.connection_closed(user.number, "it was killed")
     assert root.server.abandoned is abandoned
-    root.front_end(ALL, FrontEndRole.OWNER)
+    root.client(ALL, ClientRole.OWNER)
     assert not root.server.abandoned

@@ -8,13 +8,13 @@ from typing import Any
 from sapwood.session.session_life import TRANSITIONS, SessionState, SessionStep
 
 FIRST_PATIENCE = 30.0
-"""Seconds for which a new session waits at least for the first front end."""
+"""Seconds for which a new session waits at least for the first client."""
 
 ABANDONED = 60.0
 """Seconds for which a session waits at most whose owner is gone without having left it."""
 
 
-class RootLife:
+class SessionLife:
     """Where a session is in its life; all on the loop's thread, but for :meth:`end`.
 
     Args:
@@ -51,7 +51,7 @@ class RootLife:
         self._left_at = 0.0
 
     def started(self, *, abandoned: bool = False) -> None:
-        """Front ends can come from now on.
+        """Clients can come from now on.
 
         Args:
             abandoned: Whether the owner of a former server of the session may be gone.
@@ -61,7 +61,7 @@ class RootLife:
         self._wait_for_somebody()
 
     def changed(self, *, attached: bool, merged: bool = False, abandoned: bool = False) -> None:
-        """Front ends have come or gone, or sessions that are merged with this one.
+        """Clients have come or gone, or sessions that are merged with this one.
 
         Args:
             attached: Whether a client is attached that does more than watch.
