@@ -12,6 +12,7 @@ from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
 from sapwood.core.errors import ProgramError
+from sapwood.core.hints import command
 
 
 class LazyEntry(NamedTuple):
@@ -107,7 +108,7 @@ def _found(name: str, entry: LazyEntry) -> Any:
         if not entry.package:
             raise
         raise ProgramError(
-            f"`sapwood {name}` cannot be imported: {error}",
+            f"{command(*name.split())} cannot be imported: {error}",
             where=entry.where,
             hint=f"repair or uninstall the package {entry.package}, which adds it",
         ) from error

@@ -16,6 +16,7 @@ from sapwood.cli.log_lines import described
 from sapwood.cli.options import Debug, Set, assignments
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
+from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts
 from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
@@ -104,8 +105,14 @@ def _checked(level: str) -> str:
 def _configured(settings: list[str] | None) -> list[Path]:
     configured = load_configuration(assignments(settings or (), "--set")).settings.log.file
     if not configured:
+        from sapwood.head.folder import running_heads  # noqa: PLC0415 - only for this error
+
         raise InputError(
             "no log file is known",
-            hint="name files, set log.file in the configuration, or give --cluster CLUSTER",
+            hint="name files, or set log.file in the configuration"
+            + "".join(
+                f"; {command('logs', '--cluster', one)} shows the log of a cluster"
+                for one in running_heads()
+            ),
         )
     return [expand_user(configured)]

@@ -139,16 +139,14 @@ def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
     try:
         info = _read(file.read_bytes())
     except FileNotFoundError:
-        others = [f"'{one}'" for one in running_heads()]
+        others = [
+            f"'{one}' (--cluster {one}, --on head:{one}, sapwood.connect({one!r}))"
+            for one in running_heads()
+        ]
         raise NodeLostError(
             f"no cluster '{name}' is up here",
             hint=f"start it with {up}"
-            + (
-                f", or name one that is up: {', '.join(others)} (--cluster NAME, --on head:NAME, "
-                "sapwood.connect(NAME))"
-                if others
-                else ""
-            ),
+            + (f", or name one that is up: {', '.join(others)}" if others else ""),
         ) from None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
         raise NodeLostError(

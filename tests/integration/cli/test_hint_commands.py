@@ -32,12 +32,9 @@ EXAMPLES = {
 }
 
 CHOSEN = {
-    "cli/lizard.py": {"DIR"},
     "cli/options.py": {"NAME", "RUN", "VARIABLE"},
     "cli/policy.py": {"VALUE"},
     "code/native_binding.py": {"SOURCE"},
-    "compat/lizard/registration.py": {"DIR"},
-    "compat/lizard/store.py": {"CHECKSUM", "DIR"},
     "data/checks.py": {"PROGRAM"},
     "data/row_reader.py": {"PROGRAM"},
     "head/components.py": {"NODE"},

@@ -75,7 +75,8 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         nowhere = cli.run("node", "list", "--cluster", "default", status=6)
         assert "no cluster 'default' is up here" in nowhere
         assert "`sapwood up`" in nowhere
-        assert "'nw' (--cluster NAME" in nowhere
+        assert "'nw' (--cluster nw, --on head:nw, sapwood.connect('nw'))" in nowhere
+        assert "head" in cli.run(*typed(cli.run("logs", status=2), "logs"))
     finally:
         ended = cli.run(*typed(said, "down"))
     assert ended == "The cluster 'nw' is down.\n"
