@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from sapwood.cli.lazy import LazyEntry
 from sapwood.core.errors import InputError
-from sapwood.core.hints import command
 from sapwood.core.extras import install
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def check_installed(name: str, commands: Mapping[str, LazyEntry]) -> None:
     extra = OF_EXTRAS.get(name)
     if extra is not None and name not in commands:
         raise InputError(
-            f"{command(name)} needs the package sapwood-{extra}, which is not installed",
+            f"'sapwood {name}' needs the package sapwood-{extra}, which is not installed",
             hint=install(extra),
         )
 
