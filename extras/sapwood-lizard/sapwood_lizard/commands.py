@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from sapwood import ProgramError, Run, local
-from sapwood.plugins.builds import BuildCache
+from sapwood.plugins.caches import BuildCache
 from sapwood.plugins.commands import (
     EXIT_INTERRUPTED,
     Debug,

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from sapwood import Cluster, FunctionMissingError, ProgramError, Run
-from sapwood.plugins.builds import BuildCache, Built, build
+from sapwood.plugins.builds import Built, build
+from sapwood.plugins.caches import BuildCache
 from sapwood_lizard.abi import ENTRY_POINTS, check_entry_points, check_structures
 from sapwood_lizard.contract import check_module
 from sapwood_lizard.dataset import LizardDataset

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sapwood import ProgramError
-from sapwood.plugins.builds import BuildCache
+from sapwood.plugins.caches import BuildCache
 from sapwood_lizard.launch import Checked, check
 from sapwood_lizard.registration import Registration, parse_checksum
 from sapwood_lizard.store import ProgramStore

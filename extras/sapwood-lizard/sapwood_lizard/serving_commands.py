@@ -20,7 +20,7 @@ import msgspec
 import typer
 
 from sapwood import Cluster, NodeLostError, SapwoodError, Settings, local, on
-from sapwood.plugins.builds import BuildCache
+from sapwood.plugins.caches import BuildCache
 from sapwood.plugins.commands import (
     background,
     command_line,

@@ -1,16 +1,12 @@
-"""Builds of sources, the cache of what was built, and names in debug information."""
+"""Builds of programs, and what is read of sources and of debug information."""
 
 from sapwood.code.build import Built, build
-from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.dwarf_scan import definitions
-from sapwood.code.toolchain import Compiler, find_compiler
+from sapwood.gpu.opencl.parse import kernel_signatures
 
 __all__ = [
-    "BuildCache",
     "Built",
-    "CacheEntry",
-    "Compiler",
     "build",
     "definitions",
-    "find_compiler",
+    "kernel_signatures",
 ]

@@ -4,6 +4,7 @@
 """
 
 from sapwood.gpu.devices.base import Backend, Buffer, Device, DeviceFacts, DeviceStatistics, Module
+from sapwood.gpu.resident import KernelFunction
 
 __all__ = [
     "Backend",
@@ -11,5 +12,6 @@ __all__ = [
     "Device",
     "DeviceFacts",
     "DeviceStatistics",
+    "KernelFunction",
     "Module",
 ]

@@ -3,6 +3,8 @@
 ``sapwood.testing.languages`` has the suite that a language must pass.
 """
 
+from sapwood.code import transfers
+from sapwood.code.bundle import digest
 from sapwood.code.interface import (
     ElementType,
     FieldType,
@@ -18,6 +20,8 @@ from sapwood.code.languages.compiled import LIBRARY, CompiledLanguage, run_compi
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.shared_library import SharedLibrary
 from sapwood.code.target import Target, host_target
+from sapwood.code.toolchain import Compiler, find_compiler
+from sapwood.code.transfers import DeviceTransfers
 
 __all__ = [
     "LIBRARY",
@@ -25,7 +29,9 @@ __all__ = [
     "BuildRequest",
     "C",
     "CompiledLanguage",
+    "Compiler",
     "Cpp",
+    "DeviceTransfers",
     "ElementType",
     "FieldType",
     "FunctionSignature",
@@ -37,6 +43,9 @@ __all__ = [
     "SharedLibrary",
     "Target",
     "UnboundFunction",
+    "digest",
+    "find_compiler",
     "host_target",
     "run_compiler",
+    "transfers",
 ]

@@ -4,12 +4,11 @@ Runners import this module, so it imports nothing of a client.
 """
 
 from sapwood.code import floating_point
-from sapwood.code.bundle import Bundle, digest, with_sources
+from sapwood.code.bundle import Bundle, with_sources
 from sapwood.code.python_module import import_main, python_files, syntax_tree
 
 __all__ = [
     "Bundle",
-    "digest",
     "floating_point",
     "import_main",
     "python_files",
