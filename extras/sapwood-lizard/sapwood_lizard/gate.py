@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from sapwood import ConfigurationError, SecurityError
-from sapwood.plugins.tools import Address, user_of
+from sapwood.plugins.peers import Address, user_of
 
 FEWEST_CHARACTERS: Final = 32
 """Characters of a token: so many hexadecimal digits cannot be guessed."""

@@ -23,7 +23,7 @@ from sapwood import (
     NodeLostError,
     SecurityError,
 )
-from sapwood.plugins.tools import is_loopback
+from sapwood.plugins.peers import is_loopback
 from sapwood_lizard.events import FINAL
 from sapwood_lizard.gate import read_token
 

@@ -15,7 +15,8 @@ from starlette.applications import Starlette
 
 from sapwood import ConfigurationError, ResourceError
 from sapwood.plugins.http import HttpLimits, HttpServer
-from sapwood.plugins.tools import is_loopback, logger
+from sapwood.plugins.peers import is_loopback
+from sapwood.plugins.tools import logger
 from sapwood_lizard.api import MAX_BODY
 
 LIMITS: Final = HttpLimits(body_bytes=MAX_BODY, body_seconds=600.0, requests=64)

@@ -30,7 +30,8 @@ from sapwood.plugins.commands import (
     print_json,
     usable_cores,
 )
-from sapwood.plugins.tools import data_folder, is_loopback, logger
+from sapwood.plugins.peers import is_loopback
+from sapwood.plugins.tools import data_folder, logger
 from sapwood_lizard.block_size import recommended_block
 from sapwood_lizard.client import LizardClient
 from sapwood_lizard.gate import ApiGate, read_token

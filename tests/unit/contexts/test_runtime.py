@@ -139,6 +139,7 @@ def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
     modules = [entry.partition(":")[0] for entry in entries] + list(RUNNER_LIBRARIES)
     modules += ["sapwood.nodes.daemon", "sapwood.contexts.zygote", "sapwood.comm.transport.tls"]
     modules += ["numpy.testing", "sapwood", "sapwood.environment.memory"]
+    modules += ["sapwood_lizard.program", "sapwood_lizard.dataset"]  # what its runners import
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", NODE_IMPORTS, str(unpacked), *modules],
         capture_output=True,
