@@ -55,7 +55,7 @@ def test_a_command_that_is_not_installed_says_what_installs_it(
     monkeypatch.setattr(added_commands, "_added", dict)
     assert run(monkeypatch, command, *more) == 2
     said = capsys.readouterr().err
-    assert f"`sapwood {command}` needs the package sapwood-{OF_EXTRAS[command]}" in said
+    assert f"'sapwood {command}' needs the package sapwood-{OF_EXTRAS[command]}" in said
     assert f"hint:  pip install 'sapwood[{OF_EXTRAS[command]}]'" in said
 
 
