@@ -41,7 +41,7 @@ def stream_options(
     reducers = has_reducers(program.reduce)
     if own is not None and reducers:
         raise ProgramError(
-            "own_filter and a function in reduce are both to put the results together",
+            "own_filter and a function in reduce both combine the results",
             where=program.name,
             hint="keep one of them: own_filter gets whole results, a reducer one field",
         )

@@ -219,7 +219,7 @@ def head_of(name: str, on: str | None) -> str:
     kind, _, named = on.partition(":")
     if kind != "head":
         raise InputError(
-            "files are kept by nodes that stay", where=f"--on {on}", hint="write --on head"
+            "only nodes of a head keep files", where=f"--on {on}", hint="write --on head"
         )
     return remember_cluster(named or name)
 

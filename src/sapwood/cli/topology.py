@@ -233,7 +233,7 @@ def tree_on(spec: str, shape: str, agents: int | None, *, given: bool) -> ShownT
     count = agents or settings.cluster.agents
     if not (count or all(cores)):
         raise InputError(
-            "how many agents there would be is known only when the machines are there",
+            "the number of agents is unknown until the machines are allocated",
             hint="say --agents N",
         )
     several = len(names)
@@ -277,7 +277,8 @@ def control_tree(name: str, *, given: bool) -> ShownTree:
     """
     if given:
         raise InputError(
-            "a cluster that is up has its shape", hint="leave out its name, or the other options"
+            "the shape of a running cluster is fixed",
+            hint="leave out its name, or the other options",
         )
     nodes = [one for one in status_of(name).nodes if one.record.state != "removed"]
     names = ("", *(f"{one.record.name} ({one.record.state})" for one in nodes))

@@ -352,7 +352,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         tree = self._session.tree
         if count < 1 or tree.agents + count > self.settings.limits.agents:
             raise ConfigurationError(
-                f"{tree.agents} and {count} more agents are not between 1 and the limit of "
+                f"{tree.agents} and {count} more agents would not be between 1 and the limit of "
                 f"{self.settings.limits.agents}",
                 hint="raise limits.agents if this is meant",
             )

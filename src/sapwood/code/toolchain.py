@@ -188,7 +188,7 @@ def _find(language: str, wanted: str, search_path: str) -> Compiler:
             return _compiler(language, (path, *command[1:]), search_path)
     if wanted:
         raise CompilerMissingError(
-            f"{variable} names a compiler that is not there: {wanted}",
+            f"{variable} names a compiler that does not exist: {wanted}",
             where=variable,
             hint=f"unset {variable}, or {hint}",
         )

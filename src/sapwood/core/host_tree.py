@@ -111,7 +111,7 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"it is no TOML: {error}", where=where) from error
+        raise ConfigurationError(f"it is not TOML: {error}", where=where) from error
     numbers = {HEAD: 0} | {name: number for number, name in enumerate(names, start=1)}
     above: dict[int, int] = {}
     for parent, below in found.items():

@@ -277,7 +277,7 @@ def map_file(place: FilePlace) -> memoryview:
 
 def _map_content(place: ContentPlace, content: ContentFolder) -> memoryview:
     if not content.path:
-        raise ProtocolError("a slice is content, and this place has no folder for that")
+        raise ProtocolError("this process has no folder for fetched slices")
     path = content.path_of(place.sha256)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -130,7 +130,7 @@ def _files(source: str) -> list[StoredFile]:
 def _some(names: list[str], source: str) -> list[str]:
     if not names:
         raise DataMissingError(
-            "no files are there", where=source, hint="check the folder or the pattern"
+            "no files match", where=source, hint="check the folder or the pattern"
         )
     if len(names) > MAX_FILES:
         raise DataShapeError(
@@ -180,7 +180,7 @@ def _kind(paths: Sequence[str], source: str) -> RowFormat:
             hint="choose one by a pattern, for example FOLDER/*.parquet",
         )
     if first is None:
-        raise DataError("no files are there", where=source)
+        raise DataError("no files match", where=source)
     return first
 
 

@@ -489,7 +489,7 @@ class CommSettings(Section, frozen=True):
             )
         if self.max_message < MIN_MESSAGE:
             raise ConfigurationError(
-                f"places cannot live with messages of at most {self.max_message} bytes",
+                f"{self.max_message} bytes are too few for the messages of the tree",
                 where="comm.max_message",
                 hint=f"give at least {MIN_MESSAGE} bytes",
             )

@@ -189,7 +189,7 @@ class CredentialIssuer:
             self._issued[made.id] = facts
         self._note(
             "credential.issued",
-            f"it gives {', '.join(facts.rights)} to {facts.subject or 'whoever has it'}",
+            f"issued for {facts.subject or 'any holder'}: {', '.join(facts.rights)}",
             session=facts.session,
             facts={
                 "id": made.id,
@@ -251,7 +251,7 @@ class CredentialIssuer:
         subject = "" if facts is None else facts.subject
         self._note(
             "credential.revoked",
-            f"that of {subject}" if subject else "a credential",
+            f"revoked the credential of {subject}" if subject else "revoked a credential",
             session="" if facts is None else facts.session,
             facts={"id": block, "by": by, "epoch": str(update.epoch)},
         )

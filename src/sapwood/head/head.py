@@ -334,7 +334,7 @@ class Head:
         begun = MonotonicClock().now()
         try:
             former = self._former_nodes()
-            self.ledger.note("head.started", "the head began", facts={"pid": str(os.getpid())})
+            self.ledger.note("head.started", "the head started", facts={"pid": str(os.getpid())})
             self.control.start()
             self._kept.note_port(list(self.control.places))
             if self._announcer is not None:

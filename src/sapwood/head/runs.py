@@ -273,7 +273,7 @@ class HeadRuns:
             _log.info("run restarted", run=record.id, restarts=len(times))
             self._note(
                 "run.restarted",
-                f"{record.program} {record.id}: its process was gone",
+                f"{record.program} {record.id}: its process had ended",
                 session=record.session,
                 facts={"run": record.id, "restarts": str(len(times))},
             )

@@ -389,7 +389,7 @@ class SessionRegistry:
             )
             self._records[session] = record
         facts = {"name": name, "on": wanted.on}
-        self._note("session.created", f"{record.handle}: asked for", session=name, facts=facts)
+        self._note("session.created", f"created {record.handle}", session=name, facts=facts)
         answer: Future[calls.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         beginning = self.processes.begin(plan)
@@ -480,7 +480,7 @@ class SessionRegistry:
         if report.waits and not before:
             self._note("session.delayed", report.waits, session=record.name)
         elif before and not report.waits and report.state == SessionState.STARTING.value:
-            self._note("session.allocated", "its machines are there", session=record.name)
+            self._note("session.allocated", "its machines are ready", session=record.name)
 
     def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
         """Note what has happened to agents that others start, as far as it is not noted yet."""
@@ -494,14 +494,14 @@ class SessionRegistry:
         """Note with which sessions one is merged now, and with which no more."""
         before = record.report or calls.SessionReport(id=record.id, state="")
         for was, now, how in (
-            (before.merged, report.merged, "has {} in it"),
-            (before.part_of, report.part_of, "is a part of {}"),
+            (before.merged, report.merged, ("{0} was merged into {1}", "{0} was split from {1}")),
+            (before.part_of, report.part_of, ("{1} was merged into {0}", "{1} was split from {0}")),
         ):
             for other in sorted({*was} ^ {*now}):
                 merged = other in now
                 self._note(
                     "session.merged" if merged else "session.split",
-                    f"{record.handle} {how.format(other)}{'' if merged else ' no more'}",
+                    how[0 if merged else 1].format(other, record.handle),
                     session=record.name,
                     facts={"with": other},
                 )
@@ -833,9 +833,9 @@ def _check_state(record: calls.SessionRecord, told: str) -> None:
     if told in known and (draining or may_report(SessionState(record.state), known[told])):
         return
     raise ProtocolError(
-        f"the root of the session '{record.handle}' says that it is {told[:40]!a}, "
-        f"and it is {record.state}",
-        hint="is the root of another version of Sapwood?",
+        f"the session server of '{record.handle}' reports the state {told[:40]!a} "
+        f"after {record.state}",
+        hint="use one version of Sapwood for the head and its sessions",
     )
 
 

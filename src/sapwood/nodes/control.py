@@ -654,7 +654,7 @@ class ControlTree:
                 self._certificate_ends[question.asked.source] = valid_until(certificate)
             self._note(
                 "certificate.renewed",
-                "it got a new certificate",
+                "renewed the certificate",
                 node=self.name_of(question.asked.source),
                 facts={"until": f"{valid_until(certificate):.0f}"},
             )
@@ -710,7 +710,7 @@ class ControlTree:
             raise
         self._note(
             "node.joined" if request.token else "node.back",
-            "it joined" if request.token else "it came back, and showed its certificate",
+            "joined" if request.token else "reconnected with its certificate",
             node=self.name_of(answer.rank),
             facts={"address": address, "id": answer.node, "user": request.facts.user},
         )

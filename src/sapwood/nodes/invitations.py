@@ -273,7 +273,7 @@ class Invitations:
         if self._port is not None:
             if wanted != self._listens:
                 raise ConfigurationError(
-                    f"the session lets agents join at {self._listens} already",
+                    f"the session already admits agents at {self._listens}",
                     where=f"listen={listen}",
                     hint="a session has one such port; leave this out",
                 )

@@ -228,7 +228,7 @@ class StageFetch:
                 raise self._lost("its certificate does not name one node")
             if way.selected_alpn_protocol() != STAGE_PROTOCOL:
                 way.close()
-                raise ProtocolError("that node serves no staged files", where=self._address)
+                raise ProtocolError("the node does not serve staged files", where=self._address)
             way.settimeout(SILENCE)
             return way
         raise self._lost("; ".join(reasons))

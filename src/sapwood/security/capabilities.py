@@ -492,7 +492,7 @@ def verify(
         )
     if rights.holder and not _is_signed(rights.holder, shown.holder_proof, message):
         raise SecurityError(
-            "who shows the credential does not have the key that it is bound to",
+            "the client does not have the key that the credential is bound to",
             where=holder_text(rights.holder),
         )
     return rights

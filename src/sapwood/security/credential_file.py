@@ -26,7 +26,7 @@ def write_secret(path: Path, text: str) -> None:
             file.write(f"{text}\n")
     except FileExistsError as error:
         raise SecurityError(
-            "there is such a file already", where=str(path), hint="name another one"
+            "the file exists already", where=str(path), hint="name another one"
         ) from error
     except OSError as error:
         raise SecurityError(f"cannot be written: {error.strerror}", where=str(path)) from error
@@ -46,7 +46,7 @@ def read_secret(path: Path) -> str:
                 raise SecurityError("not a file with a credential", where=str(path))
             if status.st_mode & 0o077 or status.st_uid not in {0, os.geteuid()}:
                 raise SecurityError(
-                    "others can read or write the file with the credential, or it is theirs",
+                    "other users own the file with the credential, or can read or write it",
                     where=str(path),
                     hint=f"chmod 600 {path}; if others have read it, revoke it",
                 )

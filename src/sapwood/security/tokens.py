@@ -152,7 +152,8 @@ class Tokens:
             self._forget_expired()
             if len(self._records) >= MAX_TOKENS:
                 raise SecurityError(
-                    f"there are {MAX_TOKENS} join tokens already", hint="revoke some of them"
+                    f"{MAX_TOKENS} join tokens exist already, the maximum",
+                    hint="revoke some of them",
                 )
             self._keep(token.id, record)
             self._records[token.id] = record

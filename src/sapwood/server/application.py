@@ -186,7 +186,7 @@ class WebApplication:
             scheme, _, text = header.partition(" ")
             if scheme.lower() != "bearer" or not text.strip():
                 raise UnauthorizedError(
-                    "the Authorization header is none of ours",
+                    "unsupported Authorization header",
                     hint="send `Authorization: Bearer CREDENTIAL`",
                 )
             return text.strip(), False

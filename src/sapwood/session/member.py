@@ -336,7 +336,9 @@ class TreeMember:
             return
         address = configuration.addresses.get(rank)
         if address is None:
-            error = CommunicationError("it listens for its own machine only", where=f"rank {rank}")
+            error = CommunicationError(
+                "it accepts connections from its own machine only", where=f"rank {rank}"
+            )
             self.loop.call_soon(failed, error)
             return
         if self._far is None:

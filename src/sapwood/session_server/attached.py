@@ -506,7 +506,7 @@ class AttachedSession:
             if not isinstance(exception, ProtocolError):
                 log_failure("decoding what the server of a session sent", exception)
             what = as_error(exception).what
-            self._lost(CommunicationError(f"the root broke the protocol: {what}"))
+            self._lost(CommunicationError(f"the session server violated the protocol: {what}"))
             if self._connection is not None:
                 self._connection.abort()
             return

@@ -58,7 +58,7 @@ def test_conformance(api: KubernetesApi) -> None:
         launcher.close()
     assert launcher.state is AllocationState.RELEASED
     assert not api.jobs
-    with pytest.raises(ResourceError, match="given back"):
+    with pytest.raises(ResourceError, match="are released"):
         launcher.start(launcher.hosts[0], "true")
 
 

@@ -160,7 +160,7 @@ def test_a_detached_run_that_cannot_begin_is_refused(
     assert "no such program" in refused("NO_SUCH_FOLDER")
     assert "unknown parameter x" in refused(program, "-p", "x=1")
     assert "there is no such file" in refused(program, "--data", "no.csv")
-    assert "no files are there" in refused(program, "--data", "*.npy")
+    assert "no files match" in refused(program, "--data", "*.npy")
     assert "has no default data" in refused(str(without_data))
     assert "session 's9' does not exist" in refused(program, "--session", "s9")
     assert "names no machines" in refused(program, "--on", "moon")

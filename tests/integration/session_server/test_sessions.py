@@ -308,7 +308,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
 @pytest.mark.parametrize("state", ["moon", "", "ended", "failed", "starting", "requested"])
 def test_a_root_tells_of_no_state_that_it_cannot_be_in(left: str, head: Head, state: str) -> None:
     record = head.sessions.find(left)
-    with pytest.raises(ProtocolError, match=f"says that it is '{state}', and it is detached"):
+    with pytest.raises(ProtocolError, match=f"reports the state '{state}' after detached"):
         head.sessions.report(calls.SessionReport(id=record.id, state=state))
     assert head.sessions.find(left) == record
 

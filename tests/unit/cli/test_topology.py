@@ -84,7 +84,7 @@ def test_the_tree_over_machines_is_known_before_they_are() -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["show", "--on", "ssh:n1"], "known only when the machines are there"),
+        (["show", "--on", "ssh:n1"], "unknown until the machines are allocated"),
         (["show", "--on", "slurm", "--agents", "2"], "not known before it is used"),
         (["show", "--on", "ssh:n1", "--hosts", "2"], "--on names the machines"),
         (["show", "--on", "cloud"], "names no machines"),
@@ -94,7 +94,7 @@ def test_the_tree_over_machines_is_known_before_they_are() -> None:
         (["plan", "--agents", "4", *LINKS, "--host-link", "1us,1us,1GB"], "several machines"),
         (["plan", "--agents", "4", "--hosts", "5", *LINKS], "5 machines for 4 agents"),
         (["plan", "--agents", "4", "--shape", "cube", *LINKS], "not a shape"),
-        (["show", "one", "--agents", "3"], "has its shape"),
+        (["show", "one", "--agents", "3"], "is fixed"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(words: list[str], what: str) -> None:

@@ -71,7 +71,7 @@ def test_a_file_says_who_is_below_whom() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("n1 =", "no TOML"),
+        ("n1 =", "not TOML"),
         ('n1 = "n2"', "not a list of machines"),
         ("n1 = [2]", "not a list of machines"),
         ('n1 = ["n9"]', "'n9' is not a machine"),

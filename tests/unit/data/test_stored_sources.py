@@ -233,7 +233,7 @@ def test_files_of_different_kinds_or_columns_are_no_dataset(tmp_path: Path) -> N
     (tmp_path / "c.txt").touch()
     with pytest.raises(DataMissingError, match="cannot be read in pieces"):
         load(tmp_path)
-    with pytest.raises(DataMissingError, match="no files are there"):
+    with pytest.raises(DataMissingError, match="no files match"):
         load(f"{tmp_path}/*.npy")
 
 

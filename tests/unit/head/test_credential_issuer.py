@@ -78,9 +78,9 @@ def test_the_next_head_knows_what_was_issued_and_revoked(kept: Kept) -> None:
     assert rights.subject == "two"
     assert Capability.parse(two.text).authority == PIN
     assert kept.noted == [
-        "credential.issued: it gives run to one",
-        "credential.issued: it gives run to two",
-        "credential.revoked: that of one me",
+        "credential.issued: issued for one: run",
+        "credential.issued: issued for two: run",
+        "credential.revoked: revoked the credential of one me",
     ]
 
 

@@ -39,7 +39,7 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
     write_secret(file, HolderKey.create().text)
     assert find_holder_key(file).public
     file.chmod(mode)
-    with pytest.raises(SecurityError, match="others can read or write"):
+    with pytest.raises(SecurityError, match="can read or write"):
         find_holder_key(file)
 
 

@@ -157,7 +157,7 @@ class Fetches:
             return []
         start, size = message.start, payload.nbytes if payload is not None else 0
         if payload is None or start != fetch.position or start + size > fetch.asked:
-            raise ProtocolError(f"rank {link.rank} sends other bytes than were asked for")
+            raise ProtocolError(f"rank {link.rank} sends bytes that were not requested")
         fetch.position += size
         return fetch.sink.arrived(fetch, start, payload.view)
 

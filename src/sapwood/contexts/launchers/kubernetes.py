@@ -378,7 +378,7 @@ class KubernetesLauncher:
     def start(self, host: str, command: str) -> subprocess.Popen[bytes]:
         """Start a command; see :class:`~sapwood.contexts.launchers.base.Launcher`."""
         if self._state is not AllocationState.GRANTED:
-            raise ResourceError("the pods of this cluster are given back, or not there yet")
+            raise ResourceError("the pods of this cluster are released, or not running yet")
         try:
             return subprocess.Popen(
                 [
