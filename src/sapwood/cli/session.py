@@ -452,8 +452,8 @@ def _kept(report: calls.SessionReport) -> str:
 
 def _merges(report: calls.SessionReport) -> str:
     """Return who a session is merged with."""
-    has = f"has {', '.join(report.merged)} in it" if report.merged else ""
-    part = f"is a part of {', '.join(report.part_of)}" if report.part_of else ""
+    has = f"merged with {', '.join(report.merged)}" if report.merged else ""
+    part = f"merged into {', '.join(report.part_of)}" if report.part_of else ""
     return has or part
 
 

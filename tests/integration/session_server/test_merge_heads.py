@@ -128,7 +128,7 @@ def test_merged_and_split_by_commands(night: str, day: str, head: Head, until: U
     made = json.loads(command("merge", "night", "day", "--json"))
     assert (made["merged"], made["agents"]) == (day, 3)
     until(lambda: events(head, "night") == events(head, "day") == ["merged"])
-    assert f"{day} was merged into" in " ".join(command("show", "night").split())
+    assert f"merged with {day}" in " ".join(command("show", "night").split())
     listed = json.loads(command("list", "--json"))["sessions"]
     of = {one["name"]: (one["merged"], one["part_of"]) for one in listed}
     assert (of["night"], of["day"]) == (([day], []), ([], [night]))
