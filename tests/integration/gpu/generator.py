@@ -11,6 +11,7 @@ others after a barrier.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
@@ -124,7 +125,7 @@ class Kernel:
 
     Attributes:
         name: Its name.
-        text: Its definition.
+        lines: The statements of its body, a line for those that belong together.
         call: Its name with the template arguments.
         arguments: Those of the launch.
         size: Grid and block of the launch.
@@ -160,16 +161,28 @@ class Kernel:
         body = self._flat_body() if self._is_flat else self._body()
         template = "template <class F, unsigned K> " if self._is_template else ""
         functor = "F f" if self._is_template else f"{self._functor} f"
-        self.text = (
+        self._head = (
             f"{template}__global__ void {self.name}(unsigned *out, const unsigned *in, "
             "unsigned *total, unsigned n, unsigned limit, View view, unsigned *own, Pair *pairs, "
-            f"unsigned *wide, {functor}) {{\n{body}}}\n"
+            f"unsigned *wide, {functor})"
         )
+        self.lines = body
         self.call = f"{self.name}<{self._functor}, 5>" if self._is_template else self.name
         self.arguments = (
             f"out, in, total, {self._random.randrange(9)}, {self._random.randrange(210)}, view, "
             f"own, (Pair *)own, wide, {self._functor}{{3}}"
         )
+
+    @property
+    def text(self) -> str:
+        """Its definition."""
+        return f"{self._head} {{\n{_joined(self.lines)}}}\n"
+
+    def with_lines(self, lines: list[str]) -> Kernel:
+        """Return the kernel with other lines."""
+        changed = copy.copy(self)
+        changed.lines = lines
+        return changed
 
     # Choices.
 
@@ -572,7 +585,7 @@ class Kernel:
 
     # Bodies.
 
-    def _flat_body(self) -> str:
+    def _flat_body(self) -> list[str]:
         """Return a body that asks for its index in the grid only, and has no barrier."""
         lines = ["unsigned at = blockIdx.x * blockDim.x + threadIdx.x;"]
         lines += self._one([["if (at >= limit) return;"], ["if (at < limit) {"], []])
@@ -581,7 +594,7 @@ class Kernel:
         self._readable.remove("blockIdx.x")
         lines += [self._declare() for _ in range(self._random.randrange(1, 3))]
         lines += [self._statement(1) for _ in range(self._random.randrange(1, 5))]
-        return _joined([*lines, *self._result(), *closing])
+        return [*lines, *self._result(), *closing]
 
     def _result(self) -> Iterable[str]:
         yield "unsigned r = view.step + view.offset[0] * 3 + view.offset[1];"
@@ -591,7 +604,7 @@ class Kernel:
             yield f"r = r * 31 + {each}.sum();"
         yield "out[at] = r;"
 
-    def _body(self) -> str:
+    def _body(self) -> list[str]:
         lines = [
             "__shared__ unsigned s[64], c[8], q[4][16];",
             "__shared__ Pair sp[64];",
@@ -612,21 +625,20 @@ class Kernel:
             if barriers:
                 choose += [lambda: self._common(2)] * 2
             lines.append(self._one(choose)())
-        return _joined([*lines, *self._result()])
+        return [*lines, *self._result()]
 
 
 def _joined(lines: Iterable[str]) -> str:
     return "".join(f"  {line}\n" for line in lines)
 
 
-def program(seeds: Iterable[int], *, emulated: bool) -> str:
-    """Return a program that runs the kernels of some seeds, and prints a line for each.
+def program(kernels: Sequence[Kernel], *, emulated: bool) -> str:
+    """Return a program that runs some kernels, and prints a line for each.
 
     Args:
-        seeds: Of the kernels.
+        kernels: The kernels.
         emulated: Whether a context for each thread runs them, in place of CUDA.
     """
-    kernels = [Kernel(seed) for seed in seeds]
     head = '#include "emulator.h"' if emulated else "#include <cuda_runtime.h>\n#include <cstdio>"
     runs = ""
     for each in kernels:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.integration.gpu.generator import program
+from tests.integration.gpu.differences import (
+    EVERY_WAY,
+    LOOPS,
+    STACKS,
+    Way,
+    compare,
+    reduced,
+)
+from tests.integration.gpu.generator import Kernel
 
 from sapwood.gpu.cuda.executable import build_executable
-from sapwood.gpu.cuda.language import MODE
 from sapwood.gpu.cuda.patch import Mode
 
-HERE = Path(__file__).parent
 NIGHTLY = 10_000
 """Kernels of a night, each built by each compiler, with and without its optimiser."""
-EACH = 25
-"""Kernels of one program; larger ones take longer for each kernel."""
-EVERY_TIME = range(0, 100, EACH)
+EACH = 50
+"""Kernels of one program."""
+EVERY_TIME = range(0, 500, EACH)
 """Where the programs begin that are built in every run of the tests."""
 RENAMED = """
 #include <cstdio>
@@ -44,49 +50,42 @@ int main() {
 the order of its accesses."""
 
 
-def emulated(seeds: range, folder: Path) -> list[str]:
-    """Return a line for each kernel; C++ leaves nothing open in what it does."""
-    source, built = folder / "emulated.cpp", folder / "emulated"
-    source.write_text(program(seeds, emulated=True))
-    checked = ("-fsanitize=undefined", "-fno-sanitize-recover=undefined")
-    command = ["g++", "-std=c++17", "-O0", "-w", *checked, f"-I{HERE}"]
-    command += [str(source), "-o", str(built)]
-    subprocess.run(command, check=True)
-    done = subprocess.run([built], check=True, capture_output=True, text=True, timeout=60)
-    assert done.stderr == ""
-    return done.stdout.splitlines()
-
-
-def run_as_cuda(
-    seeds: range, folder: Path, compiler: str, mode: str, flags: str
-) -> tuple[list[str], int]:
-    """Return a line for each kernel, and how many of them are loops."""
-    source, built = folder / f"{compiler}-{mode}.cu", folder / f"{compiler}-{mode}"
-    source.write_text(program(seeds, emulated=False))
-    given = {"CXX": compiler, MODE: mode, "CXXFLAGS": f"{flags} -g0"}
-    kernels = build_executable([source], built, environment={**os.environ, **given})
-    done = subprocess.run([built], check=True, capture_output=True, text=True, timeout=60)
-    return done.stdout.splitlines(), sum(each.mode is Mode.BLOCK for each in kernels)
-
-
 def require(*compilers: str) -> None:
     for each in compilers:
         if shutil.which(each) is None:
             pytest.skip(f"this machine has no {each}")
 
 
+def require_same(first: int, ways: Sequence[Way], folder: Path) -> int:
+    """Compare kernels with their emulation; return how many of them are loops."""
+    require("g++", "clang++")
+    batch = compare([Kernel(seed) for seed in range(first, first + EACH)], ways, folder)
+    if batch.differences:
+        listed = [each.kernel.name for each in batch.differences]
+        pytest.fail(f"{', '.join(listed)}: {reduced(batch.differences[0], folder)}")
+    return batch.loops
+
+
 @pytest.mark.row("A-GPU-3")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", EVERY_TIME)
 def test_loops_and_stacks_are_as_emulated(first: int, tmp_path: Path) -> None:
-    require("g++", "clang++")
-    seeds = range(first, first + EACH)
-    right = emulated(seeds, tmp_path)
-    assert len(right) == len(seeds)
-    loops, count = run_as_cuda(seeds, tmp_path, "clang++", "block", "-O0")
-    assert loops == right
-    assert count >= len(seeds) // 3
-    assert run_as_cuda(seeds, tmp_path, "g++", "fiber", "-O0")[0] == right
+    ways = (LOOPS, STACKS) if first == EVERY_TIME[0] else (LOOPS,)
+    assert require_same(first, ways, tmp_path) >= EACH // 3
+
+
+def test_a_difference_names_its_kernel_and_is_reduced(tmp_path: Path) -> None:
+    require("g++")
+    kernels = [Kernel(seed) for seed in range(3)]
+    wrong = "out[at] += 1;"
+    only_here = f"\n#ifndef threadIdx  // in the emulation it is a macro\n  {wrong}\n#endif"
+    kernels[1] = kernels[1].with_lines([*kernels[1].lines, only_here])
+    (found,) = compare(kernels, [STACKS], tmp_path).differences
+    assert found.kernel.name == "k1"
+    small = reduced(found, tmp_path)
+    assert wrong in str(small)
+    assert len(small.kernel.lines) < len(kernels[1].lines) // 2
+    assert str(small).startswith("k1, fiber by g++ -O0: ")
 
 
 @pytest.mark.row("A-GPU-3")
@@ -102,14 +101,7 @@ def test_two_names_of_a_place_keep_the_order_of_a_thread(compiler: str, tmp_path
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, NIGHTLY, EACH))
 def test_many_more_are_as_emulated(first: int, tmp_path: Path) -> None:
-    require("g++", "clang++")
-    seeds = range(first, first + EACH)
-    right = emulated(seeds, tmp_path)
-    for compiler in ("g++", "clang++"):
-        for mode, flags in itertools.product(("block", "fiber"), ("-O0", "-O3")):
-            assert run_as_cuda(seeds, tmp_path, compiler, mode, flags)[0] == right
-    undefined = "-O0 -fsanitize=undefined -fno-sanitize-recover=undefined"
-    assert run_as_cuda(seeds, tmp_path, "g++", "block", undefined)[0] == right
+    require_same(first, EVERY_WAY, tmp_path)

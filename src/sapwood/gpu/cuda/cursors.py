@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +10,8 @@ from typing import Any, Final
 
 _ASSIGN: Final = 22
 """The number of ``=`` among libclang's binary operators."""
+_CONTINUE, _RECURSE = 1, 2
+"""What a visitor of libclang answers: whether it visits what is below a node."""
 _CHANGING: Final = frozenset({1, 2, 3, 4, 5})
 """The numbers of ``++``, ``--`` and ``&`` among its unary ones."""
 _NUMBERS: Final = frozenset({"ENUM", "POINTER", "NULLPTR", "MEMBERPOINTER"})
@@ -45,7 +48,12 @@ def key_of(cursor: Any) -> str:
 
 def children(cursor: Any) -> list[Any]:
     """Return what stands in a node."""
-    return list(cursor.get_children())
+    return _visit(cursor, _CONTINUE)
+
+
+def below(cursor: Any) -> list[Any]:
+    """Return a node and everything below it."""
+    return [cursor, *_visit(cursor, _RECURSE)]
 
 
 def body_of(function: Any) -> Any:
@@ -61,6 +69,31 @@ def walk_inside(root: Any) -> Iterator[tuple[Any, tuple[Any, ...]]]:
         yield node, above
         inner = (*above, node)
         pending += [(each, inner) for each in children(node)[::-1]]
+
+
+def _visit(root: Any, answer: int) -> list[Any]:
+    """Return the nodes that libclang visits.
+
+    The Python package visits one level at a time, and asks of each node whether it is one.
+    """
+    found: list[Any] = []
+    unit = root._tu  # noqa: SLF001 - a tree lives as long as its nodes refer to it
+
+    def visit(node: Any, _outer: Any, _data: Any) -> int:
+        node._tu = unit  # noqa: SLF001
+        found.append(node)
+        return answer
+
+    libclang().clang_visitChildren(root, _callback()(visit), None)
+    return found
+
+
+@functools.cache
+def _callback() -> Any:
+    """Return what makes a function callable for libclang."""
+    from clang import cindex  # noqa: PLC0415 - it is optional
+
+    return ctypes.CFUNCTYPE(ctypes.c_int, cindex.Cursor, cindex.Cursor, ctypes.py_object)
 
 
 def is_function(cursor: Any) -> bool:

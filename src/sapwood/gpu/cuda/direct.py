@@ -13,7 +13,7 @@ from typing import Any, Final
 from sapwood.gpu.cuda.cursors import Kind
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.parse import CudaSource, Function, walk
-from sapwood.gpu.cuda.semantics import Named, meaning_of, read_meanings
+from sapwood.gpu.cuda.semantics import Named, read_variables
 from sapwood.gpu.cuda.units import Reading
 
 _DROPPED: Final = re.compile(r"\b(?:const|constexpr|static|register|volatile)\b")
@@ -30,12 +30,12 @@ def with_plain_values(sources: Mapping[str, CudaSource], reading: Reading) -> di
         >>> found["a.cu"].data
         b'__global__ void k(int n) { dim3 at = dim3(n, n); int v = int(n); }'
     """
-    meanings = read_meanings(sources, reading, _is_unclear)
+    known = read_variables(sources, reading, _is_unclear)
     found = {}
     for name, source in sources.items():
         edits = Edits(source.data)
         for kernel in filter(_is_unclear, source.kernels):
-            for variable in meaning_of(kernel, meanings).variables:
+            for variable in known.get((name, int(kernel.body.start_byte)), ()):
                 _edit(variable, source.data, kernel, edits)
         found[name] = source.changed(edits) if edits else source
     return found

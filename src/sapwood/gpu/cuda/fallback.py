@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 
 from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.parse import CudaSource
-from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, Place, patch_sources
+from sapwood.gpu.cuda.patch import KernelMode, Mode, Patched, patch_sources
+from sapwood.gpu.cuda.semantics import Place
 from sapwood.gpu.cuda.units import INSTALL, Reading
 
 REASON: Final = "its loops do not compile"

@@ -17,6 +17,7 @@ _SKIPPED = re.compile(
     rb'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|^[ \t]*#(?:\\\r?\n|[^\n])*',
     re.DOTALL | re.MULTILINE,
 )
+_NOT_BREAK: Final = re.compile(rb"[^\r\n]+")
 _WANTED = re.compile(r"__syncthreads\s*\(\s*\)|__syncwarp|_sync\b|^for\s*\(|^if\s*\(.*\)\s*return")
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\s*##\s*|#\s*\w+|\w+|\s+|.')
 _REST: Final = "__VA_ARGS__"
@@ -81,6 +82,21 @@ def defined_macros(data: bytes) -> Iterator[tuple[str, Macro]]:
             listed = match[2].decode()[1:-1].split(",")
             arguments = tuple(name.strip() for name in listed if name.strip())
         yield match[1].decode(), Macro(arguments, line, match.start())
+
+
+def directives(data: bytes) -> bytes:
+    r"""Return the preprocessor's lines of a text; others are empty.
+
+    Example:
+        >>> directives(b"int a;\n#define B 1\n")
+        b'\n#define B 1\n'
+    """
+    pieces, position = [], 0
+    for match in _SKIPPED.finditer(data):
+        if match[0].lstrip().startswith(b"#"):
+            pieces += [_NOT_BREAK.sub(b"", data[position : match.start()]), match[0]]
+            position = match.end()
+    return b"".join([*pieces, _NOT_BREAK.sub(b"", data[position:])])
 
 
 def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.declaring import expand_declaring
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
-from sapwood.gpu.cuda.macros import expand_in_kernels, kernel_bodies
+from sapwood.gpu.cuda.macros import directives, expand_in_kernels, kernel_bodies
 from sapwood.gpu.cuda.rewriting import rewritten
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
@@ -214,8 +214,19 @@ class CudaSource:
 
     def changed(self, edits: Edits) -> CudaSource:
         """Return the source with edits made, parsed again; itself if there are none."""
-        data, known = edits.apply(), self._conditions
+        return self.with_data(edits.apply())
+
+    def with_data(self, data: bytes) -> CudaSource:
+        """Return the source with another text; itself if that is its own."""
+        known = self._conditions
         return self if data == self.data else CudaSource(self.name, data, known, is_resolved=True)
+
+    def alone(self, function: Function) -> CudaSource:
+        """Return a source that holds only a function, and what the preprocessor reads."""
+        node = function.node.parent
+        node = node if node.type == "template_declaration" else function.node
+        before, behind = self.data[: node.start_byte], self.data[node.end_byte :]
+        return self.with_data(directives(before) + node.text + directives(behind))
 
     @property
     def kernels(self) -> list[Function]:

@@ -30,7 +30,7 @@ from sapwood.gpu.cuda.fission import cut_kernel
 from sapwood.gpu.cuda.guarding import guard_device_arrays, guarded_shared
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
-from sapwood.gpu.cuda.semantics import Meanings, meaning_of, read_meanings
+from sapwood.gpu.cuda.semantics import KnownMeanings, Meanings, Place, meaning_of
 from sapwood.gpu.cuda.shifting import edit_shifts
 from sapwood.gpu.cuda.shuffles import without_warp_operations
 from sapwood.gpu.cuda.starting import start_variables
@@ -62,10 +62,6 @@ class KernelMode(msgspec.Struct, frozen=True, kw_only=True):
     line: int
     mode: Mode
     reason: str = ""
-
-
-Place = tuple[str, int]
-"""A kernel, by its source and its line."""
 
 
 class Patched(msgspec.Struct, frozen=True):
@@ -105,9 +101,10 @@ def patch_sources(
     if fiber_only:
         stacks = {(n, k.line): fiber_only for n, each in in_step.items() for k in each.kernels}
     chosen = dict(stacks or {})
+    known = KnownMeanings(reading)
     while True:  # a kernel that turns out to need stacks is patched again from its source
         cut = {name: _with_exchanges(each, graph, chosen) for name, each in in_step.items()}
-        meanings = read_meanings(cut, reading) if not fiber_only else {}
+        meanings = known.read(cut, chosen)
         found: dict[Place, str] = {}
         patched = {name: _patch(each, graph, chosen, meanings, found) for name, each in cut.items()}
         if not found:
@@ -128,17 +125,21 @@ def _with_exchanges(
     if edits:
         source = source.changed(edits)
     names = [kernel.name for kernel in source.kernels]
-    for name in (kernel.name for kernel in cut):
-        kernel = next(each for each in source.kernels if each.name == name)
+    chosen = {kernel.name for kernel in cut}
+    pieces: list[bytes] = []
+    position = 0
+    for kernel in source.kernels:
         waits = any(word in graph.meeting for word in kernel.words) or graph.meets(
             set(kernel.words) - BARRIERS
         )
-        if not waits or names.count(name) > 1:
+        if not waits or kernel.name not in chosen or names.count(kernel.name) > 1:
             continue
-        changed = without_warp_operations(source, name, graph)
+        # Parsing the whole source again for each change would take long.
+        changed = without_warp_operations(source.alone(kernel), kernel.name, graph)
         if changed is not None:
-            source = changed[0]
-    return source
+            pieces += [source.data[position : kernel.node.start_byte], changed[1].node.text]
+            position = kernel.node.end_byte
+    return source.with_data(b"".join([*pieces, source.data[position:]]))
 
 
 def _patch(

@@ -10,7 +10,7 @@ import bisect
 import enum
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from sapwood.gpu.cuda.cursors import (
     FUNCTIONS,
     MEMBERS,
     Kind,
+    below,
     body_of,
     children,
     holds_arrays,
@@ -51,6 +52,8 @@ _RECORDS: Final = frozenset(
 _SCOPES: Final = _RECORDS | {"NAMESPACE", "LINKAGE_SPEC", "UNEXPOSED_DECL"}
 _ERROR: Final = 3
 _FATAL: Final = 4
+_NAMING: Final = frozenset({"CALL_EXPR", "DECL_REF_EXPR", "MEMBER_REF_EXPR"})
+"""Expressions that may mean a function."""
 _DEPENDENT: Final = frozenset({"<dependent type>", "<overloaded function type>"})
 
 
@@ -156,6 +159,18 @@ class Meaning:
             if effect & wanted and start <= place[0] and place[1] <= end
         }
 
+    def moved(self, by: int) -> Meaning:
+        """Return what is known of the kernel at another place in its source."""
+        found = Meaning(self.problem)
+        found.variables = [
+            msgspec.structs.replace(each, start=each.start + by, at=each.at + by, end=each.end + by)
+            for each in self.variables
+        ]
+        found.changes = {name: {at + by for at in known} for name, known in self.changes.items()}
+        for (start, end), effect in self._effects.items():
+            found.add(start + by, end + by, effect)
+        return found
+
     def meeting(self) -> list[tuple[int, int]]:
         """Return the calls that wait for other threads."""
         return [place for place, effect in self._effects.items() if CallEffect.MEETS in effect]
@@ -179,6 +194,9 @@ class Meaning:
                 found.add(start, end, effect)
         return found
 
+
+Place = tuple[str, int]
+"""A kernel, by its source and its line."""
 
 Meanings = Mapping[tuple[str, int], Meaning]
 """The facts about each kernel, by its source and where its body begins."""
@@ -212,8 +230,10 @@ def read_meanings(
     except UnitsMissingError as error:
         return {_place(kernel): Meaning(str(error)) for kernel in kernels}
     try:
-        bodies = {(reading.path(each.source.name), int(each.body.start_byte)) for each in every}
+        bodies = {_body(kernel, reading) for kernel in every}
         read = [_Unit(unit, path, units.names, bodies) for path, unit in units.parsed]
+        for unit in read:
+            unit.find_functions()
         found: dict[tuple[str, int], Meaning] = {}
         for kernel in kernels:
             for unit in read:
@@ -227,6 +247,75 @@ def read_meanings(
         units.close()
 
 
+class KnownMeanings:
+    """The facts about kernels, for texts of a program in which some kernels change.
+
+    Args:
+        reading: How files are read.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._known: dict[tuple[str, int], tuple[Function, Meaning]] = {}
+
+    def read(self, sources: Mapping[str, CudaSource], without: Collection[Place]) -> Meanings:
+        """Return the facts about kernels; those that are as before are not looked at again.
+
+        Args:
+            sources: All current sources, each with the same number of kernels each time.
+            without: Kernels that are not asked for.
+        """
+
+        def is_asked(kernel: Function) -> bool:
+            return (kernel.source.name, kernel.line) not in without
+
+        asked = {
+            (name, number): kernel
+            for name, source in sources.items()
+            for number, kernel in enumerate(source.kernels)
+            if is_asked(kernel)
+        }
+        if any(self._has_changed(key, kernel) for key, kernel in asked.items()):
+            found = read_meanings(sources, self._reading, is_asked)
+            self._known = {key: (each, meaning_of(each, found)) for key, each in asked.items()}
+        moved = {}
+        for key, kernel in asked.items():
+            before, meaning = self._known[key]
+            by = int(kernel.body.start_byte) - int(before.body.start_byte)
+            moved[_place(kernel)] = meaning.moved(by) if by else meaning
+        return moved
+
+    def _has_changed(self, key: tuple[str, int], kernel: Function) -> bool:
+        known = self._known.get(key)
+        return known is None or bool(known[0].node.text != kernel.node.text)
+
+
+def read_variables(
+    sources: Mapping[str, CudaSource], reading: Reading, chosen: Callable[[Function], bool]
+) -> dict[tuple[str, int], list[Named]]:
+    """Return the variables of kernels, and nothing else, by source and beginning of the body.
+
+    Args:
+        sources: Sources and headers that are built together.
+        reading: How their files are read.
+        chosen: Whether a kernel is looked at.
+    """
+    kernels = [each for source in sources.values() for each in filter(chosen, source.kernels)]
+    if not kernels:
+        return {}
+    try:
+        units = Units(sources, reading)
+    except UnitsMissingError:
+        return {}
+    try:
+        places = {_body(kernel, reading) for kernel in kernels}
+        read = [_Unit(unit, path, units.names, places) for path, unit in units.parsed]
+        known = {place: named for unit in read for place, named in unit.variables().items()}
+        return {_place(k): known.get(_body(k, reading), []) for k in kernels}
+    finally:
+        units.close()
+
+
 def meaning_of(kernel: Function, meanings: Meanings) -> Meaning:
     """Return what is known of a kernel."""
     return meanings[_place(kernel)]
@@ -234,6 +323,11 @@ def meaning_of(kernel: Function, meanings: Meanings) -> Meaning:
 
 def _place(kernel: Function) -> tuple[str, int]:
     return kernel.source.name, int(kernel.body.start_byte)
+
+
+def _body(kernel: Function, reading: Reading) -> tuple[str, int]:
+    """Return where libclang sees the body of a kernel."""
+    return reading.path(kernel.source.name), int(kernel.body.start_byte)
 
 
 def _unseen(units: Sequence[_Unit]) -> str:
@@ -275,22 +369,23 @@ class _Unit:
         self._records: dict[str, CallEffect] = {}
         self._kernels: dict[tuple[str, int], list[Any]] = {}
         self._callable: list[str] = []
-        self._find_functions()
 
     # Finding functions and their instantiations.
 
-    def _find_functions(self) -> None:
+    def _written(self) -> Iterator[Any]:
+        """Yield the functions of the sources, and variables: a lambda may be the value of one."""
         pending = list(cursors_of(self._unit, self._names))
-        functions: list[Any] = []
         while pending:
             each = pending.pop()
             kind = each.kind.name
-            if kind in FUNCTIONS:
-                functions.append(each)
+            if kind in FUNCTIONS or kind == "VAR_DECL":
+                yield each
             elif kind in _SCOPES:
-                pending += each.get_children()
-            elif kind == "VAR_DECL":
-                functions.append(each)  # a lambda may be its value
+                pending += children(each)
+
+    def find_functions(self) -> None:
+        """Find the functions of the sources, and their instantiations."""
+        functions = list(self._written())
         seen: set[str] = set()
         while functions:
             function = functions.pop()
@@ -303,8 +398,8 @@ class _Unit:
                 self._kernels.setdefault(at, []).append(function)
             else:
                 self._callable.append(self._named(function))
-            for node in function.walk_preorder():
-                callee = node.referenced if node.kind.is_expression() else None
+            for node in below(function):
+                callee = node.referenced if node.kind.name in _NAMING else None
                 if (
                     callee is not None
                     and callee.kind.name in FUNCTIONS
@@ -352,7 +447,7 @@ class _Unit:
         definition = function.get_definition() or function
         if definition != function:
             for parameter in function.get_arguments():  # default arguments are in a declaration
-                for node in parameter.walk_preorder():
+                for node in below(parameter):
                     effect, callees = self._of_node(node)
                     code.effect |= effect
                     code.calls |= callees
@@ -360,7 +455,7 @@ class _Unit:
             if not is_pure(definition):
                 code.effect |= CallEffect.WRITES
             return
-        for node in definition.walk_preorder():
+        for node in below(definition):
             effect, callees = self._of_node(node)
             code.effect |= effect
             code.calls |= callees
@@ -427,7 +522,7 @@ class _Unit:
                 elif each.kind.name in MEMBERS:
                     _, more = self._made(each.type)
                     code.calls |= more
-                    for node in each.walk_preorder():
+                    for node in below(each):
                         if node.kind.is_expression():
                             effect, callees = self._of_node(node)
                             code.effect |= effect
@@ -458,6 +553,18 @@ class _Unit:
 
     # What a kernel is.
 
+    def variables(self) -> dict[tuple[str, int], list[Named]]:
+        """Return the variables of each kernel in which there are no errors."""
+        found = {}
+        for function in self._written():
+            place = _body_place(function)
+            start, end = function.extent.start.offset, function.extent.end.offset
+            if place in self._bodies and not any(
+                name == place[0] and start <= offset <= end for name, offset, *_ in self._errors
+            ):
+                found[place] = [_named(each) for each in below(function) if _is_variable(each)]
+        return found
+
     def meaning(self, kernel: Function, path: str) -> Meaning | None:
         """Return what is known of a kernel here; None if it is not seen."""
         known = self._kernels.get((path, int(kernel.body.start_byte)), [])
@@ -476,12 +583,8 @@ class _Unit:
         start, end = function.extent.start.offset, function.extent.end.offset
         listed: dict[tuple[int, str], Named] = {}
         for node, above in walk_inside(function):
-            kind, place = node.kind.name, (node.extent.start.offset, node.extent.end.offset)
-            if (
-                kind in {"VAR_DECL", "PARM_DECL"}
-                and node.spelling
-                and not node.spelling.startswith("__")
-            ):
+            kind = node.kind.name
+            if _is_variable(node):
                 listed.setdefault((node.location.offset, node.spelling), _named(node))
             if kind == "DECL_REF_EXPR" and node.referenced is not None:
                 declared = node.referenced
@@ -491,12 +594,19 @@ class _Unit:
                     if own and not is_read(node, above):
                         found.changes.setdefault(node.spelling, set()).add(node.location.offset)
             effect, callees = self._of_node(node)
-            if kind != "PARM_DECL":
-                if is_shared(node):
-                    effect &= ~CallEffect.OWN
+            if kind == "VAR_DECL" and is_shared(node):
+                effect &= ~CallEffect.OWN
+            if kind != "PARM_DECL" and (effect or callees):
+                place = (node.extent.start.offset, node.extent.end.offset)
                 found.add(*place, self._reach(effect, callees))
         found.variables = [listed[key] for key in sorted(listed)]
         return found
+
+
+def _is_variable(node: Any) -> bool:
+    """Whether a node declares a variable that the source names."""
+    is_one = node.kind.name in {"VAR_DECL", "PARM_DECL"}
+    return is_one and bool(node.spelling) and not node.spelling.startswith("__")
 
 
 def _body_place(function: Any) -> tuple[str, int]:
