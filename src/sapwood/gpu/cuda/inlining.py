@@ -131,7 +131,8 @@ def _callee(call: Any, kernel: Function, graph: CallGraph) -> Function | None:
         return None
     callee = found[0]
     ok = "__device__" in callee.attributes and not callee.is_kernel and name not in callee.words
-    return callee if ok and callee.body.parent.type == "function_definition" else None
+    ok = ok and callee.is_whole and callee.body.parent.type == "function_definition"
+    return callee if ok else None
 
 
 def _meeting(statement: Any, graph: CallGraph) -> Iterator[Any]:

@@ -101,17 +101,41 @@ def directives(data: bytes) -> bytes:
 
 def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the bodies of kernels begin and end, braces included."""
-    hidden = _SKIPPED.sub(lambda m: re.sub(rb"[^\n]", b" ", m[0]), data)
+    hidden = _without_text(data)
+    ends = _matching(hidden)
     for match in re.finditer(rb"\b__global__\b", hidden):
         at, depth = match.end(), 0
         while at < len(hidden) and not (depth == 0 and hidden[at : at + 1] in {b"{", b";"}):
             depth += (hidden[at] == ord("(")) - (hidden[at] == ord(")"))
             at += 1
-        if hidden[at : at + 1] != b"{":
-            continue
-        end = closing(hidden, at)
-        if end is not None:
-            yield at, end
+        if at in ends:
+            yield at, ends[at]
+
+
+def matching_braces(data: bytes) -> dict[int, int]:
+    """Return the braces that open, and where each is closed, the closing one included.
+
+    Example:
+        >>> matching_braces(b"{ '{' }")
+        {0: 7}
+    """
+    return _matching(_without_text(data))
+
+
+def _without_text(data: bytes) -> bytes:
+    """Return a source of the same length without comments, texts, and lines of the preprocessor."""
+    return _SKIPPED.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), data)
+
+
+def _matching(hidden: bytes) -> dict[int, int]:
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for match in re.finditer(rb"[{}]", hidden):
+        if match[0] == b"{":
+            opened.append(match.start())
+        elif opened:
+            found[opened.pop()] = match.end()
+    return found
 
 
 def closing(data: bytes, start: int) -> int | None:

@@ -25,7 +25,7 @@ from sapwood.gpu.cuda.conditions import Conditions, defined_names
 from sapwood.gpu.cuda.declaring import expand_declaring
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.host_names import may_hold, rename_on_host
-from sapwood.gpu.cuda.macros import directives, expand_in_kernels, kernel_bodies
+from sapwood.gpu.cuda.macros import directives, expand_in_kernels, kernel_bodies, matching_braces
 from sapwood.gpu.cuda.rewriting import rewritten
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
@@ -45,6 +45,7 @@ SUFFIXES: Final = frozenset(
 _NAMES: Final = {"identifier", "type_identifier", "field_identifier", "namespace_identifier"}
 _NAMELESS: Final = {"reference_declarator", "parenthesized_declarator", "variadic_declarator"}
 """Declarators whose grammar has no name for what they hold."""
+_CONDITIONS: Final = {"preproc_if", "preproc_ifdef"}
 _MACROS: Final = {"preproc_def", "preproc_function_def"}
 _DECLARATIONS: Final = {"declaration", "field_declaration"}
 _ON_DEVICE: Final = ("__device__", "__constant__", "__managed__")
@@ -92,6 +93,16 @@ class Function:
     def is_kernel(self) -> bool:
         """Whether it can be launched."""
         return "__global__" in self.attributes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its body ends where its braces say, and not where the grammar lost its way.
+
+        Where conditions of the preprocessor are left in it, its braces alone do not tell.
+        """
+        if any(node.type in _CONDITIONS for node in walk(self.body)):
+            return True
+        return self.source.braces.get(int(self.body.start_byte)) == int(self.body.end_byte)
 
     @property
     def is_const(self) -> bool:
@@ -227,6 +238,18 @@ class CudaSource:
         node = node if node.type == "template_declaration" else function.node
         before, behind = self.data[: node.start_byte], self.data[node.end_byte :]
         return self.with_data(directives(before) + node.text + directives(behind))
+
+    @functools.cached_property
+    def braces(self) -> dict[int, int]:
+        """Where each brace of what is compiled is closed."""
+        return matching_braces(self._conditions.leave_out(self.data))
+
+    @property
+    def unread_kernels(self) -> list[int]:
+        """Lines of the kernels that the grammar does not see."""
+        read = {int(kernel.body.start_byte) for kernel in self.kernels}
+        bodies = kernel_bodies(self._conditions.leave_out(self.data))
+        return [self.data.count(b"\n", 0, at) + 1 for at, _ in bodies if at not in read]
 
     @property
     def kernels(self) -> list[Function]:

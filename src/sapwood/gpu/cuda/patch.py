@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.by_address import edit_calls
 from sapwood.gpu.cuda.calls import BARRIERS, CallGraph
 from sapwood.gpu.cuda.direct import with_plain_values
@@ -153,8 +154,14 @@ def _patch(
     edits = Edits(source.data)
     modes = []
     inside: set[int] = set()
+    if source.unread_kernels:
+        raise _unread(source, source.unread_kernels[0])
     for kernel in source.kernels:
         reason = stacks.get((source.name, kernel.line), "")
+        if not kernel.is_whole:
+            if reason:
+                raise _unread(source, kernel.line)
+            reason = found[source.name, kernel.line] = "its end is not where its braces say"
         if not reason:
             try:
                 made = cut_kernel(kernel, graph, meaning_of(kernel, meanings))
@@ -191,6 +198,14 @@ def _patch(
     guard_device_arrays(source, graph.elsewhere, edits)
     head = f'#line 1 "{source.name}"\n'.encode()
     return Patched(head + edits.apply(), tuple(modes))
+
+
+def _unread(source: CudaSource, line: int) -> BuildError:
+    return BuildError(
+        "a kernel cannot be read: where it ends is unclear",
+        where=f"{source.name}:{line}",
+        hint="write its unusual declarations as `T v = …;`",
+    )
 
 
 def _mode(kernel: Function, mode: Mode, reason: str = "") -> KernelMode:

@@ -9,6 +9,18 @@ from sapwood.gpu.cuda.constructs import LIBRARY_HEADERS, OWN_HEADERS
 from sapwood.gpu.cuda.precompiled import SHIM
 from sapwood.gpu.cuda.ptx import without_ptx
 
+_BLOCK: Final = re.compile(
+    rb"(?:^|[;})]|\b(?:else|do|try|const|noexcept|override|final|mutable))[\s{]*$"
+)
+"""What stands before the brace of a block, not of a first value."""
+
+
+def _begins_block(match: re.Match[bytes]) -> bool:
+    """Whether a match begins with the brace of a block: declarations may follow it."""
+    before = match.string[max(match.start() - 80, 0) : match.start()]
+    return match[0].startswith(b"{") and _BLOCK.search(before) is not None
+
+
 _REWRITTEN = (
     (re.compile(rb"\b__noinline__\b"), lambda m: b" " * len(m[0])),
     (re.compile(rb"\bstatic(\s+__shared__)\b"), lambda m: b" " * 6 + m[1]),
@@ -31,8 +43,10 @@ _REWRITTEN = (
         lambda m: b"auto" + b" " * (len(m[0]) - 4),
     ),
     (  # the grammar reads ``(unsigned(`` as the beginning of a cast
-        re.compile(rb"([({]\s*)(unsigned|long)(\s*\()(?!\s*[*&)])"),
-        lambda m: m[1] + b"+" + m[2] + m[3],
+        re.compile(
+            rb"([({]\s*)(unsigned|long)(\s*\()(?!\s*[*&)])(?!\s*\w+\s*\)\s*(?:=(?!=)|[;{\[]))"
+        ),
+        lambda m: m[0] if _begins_block(m) else m[1] + b"+" + m[2] + m[3],
     ),
 )
 

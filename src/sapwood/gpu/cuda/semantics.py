@@ -571,6 +571,8 @@ class _Unit:
         for name, offset, line, text in self._errors:
             if name == path and kernel.node.start_byte <= offset <= kernel.node.end_byte:
                 return Meaning(f"line {line}: {text}")
+        if any(int(body_of(each).extent.end.offset) != kernel.body.end_byte for each in known):
+            return Meaning("its end is not where it looks")
         instances = [each for each in known if each.kind.name != "FUNCTION_TEMPLATE"]
         found: Meaning | None = None
         for each in instances or known:

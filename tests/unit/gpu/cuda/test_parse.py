@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
+from sapwood.core.errors import BuildError
 from sapwood.gpu.cuda.parse import CudaSource, read_sources
+from sapwood.gpu.cuda.patch import patch_sources
 
 CODE = b"""#include <cuda_runtime.h>
 #include "own.cuh"
@@ -69,3 +73,32 @@ def test_each_variable_of_a_kernel_gets_a_declaration_of_its_own_on_its_line() -
 def test_a_byte_order_mark_is_left_out() -> None:
     source = CudaSource("a.cu", b"\xef\xbb\xbf__global__ void k() {}\n")
     assert source.data == b"__global__ void k() {}\n"
+
+
+LOST = b"""__global__ void k(int *x) {
+  if (x[0]) x[1] = 1; x[2]--; else { int v(int(x[0] & 63)); x[3] = v; }
+  x[4] = 2;
+}
+"""
+"""A kernel that the grammar ends two lines too early: it is not C++."""
+
+
+def test_a_kernel_whose_end_is_unclear_is_refused() -> None:
+    source = CudaSource("a.cu", LOST)
+    assert [each.is_whole for each in source.kernels] == [False]
+    with pytest.raises(BuildError, match="where it ends is unclear"):
+        patch_sources({"a.cu": source})
+
+
+def test_a_kernel_that_the_grammar_does_not_see_is_refused() -> None:
+    source = CudaSource("a.cu", b"int a;\n__global__ void k(int *x) ANY(3) ! { x[0] = 1; }")
+    assert source.unread_kernels == [2]
+    with pytest.raises(BuildError, match="cannot be read"):
+        patch_sources({"a.cu": source})
+
+
+def test_ends_of_functions_are_those_of_their_braces() -> None:
+    code = b"__global__ void k(char *x) { x[0] = '{'; /* } */ if (x[1]) { x[2] = 3; } }"
+    source = CudaSource("a.cu", code)
+    assert source.kernels[0].is_whole
+    assert not source.unread_kernels

@@ -210,3 +210,10 @@ def test_precompiled_headers_that_libclang_refuses_are_read_again(tmp_path: Path
     (found,) = read_meanings(sources, reading).values()
     assert found.problem == ""
     assert [each.name for each in found.variables] == ["x"]
+
+
+def test_a_kernel_that_ends_elsewhere_for_the_compiler_is_not_cut() -> None:
+    code = b"#define WHERE if (x[0]) {\n__global__ void k(int *x) { WHERE x[1] = 1; } x[2] = 3; } }"
+    (kernel,) = patch_sources(read_sources({"a.cu": code}))["a.cu"].kernels
+    assert kernel.mode is Mode.FIBER
+    assert kernel.reason == "its end is not where it looks"
