@@ -2,6 +2,7 @@
 // threads wait. Nothing of it is shared with what the kernels are compared with.
 #pragma once
 #include <algorithm>
+#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,7 @@ struct dim3 {
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
+alignas(16) inline char dynamic_[512]; // memory whose size comes with a launch
 struct Emulated {
     ucontext_t context;
     std::vector<char> stack;
@@ -72,6 +74,8 @@ inline void release_(size_t first, size_t end, int what) {
         if (!threads_[i].done && threads_[i].waits != what) return;
     for (size_t i = first; i < end; i++) threads_[i].waits = 0;
 }
+inline void emulate(dim3 grid, dim3 block, std::function<void()> kernel);
+inline void emulate(dim3 grid, dim3 block, size_t, std::function<void()> kernel) { emulate(grid, block, kernel); }
 inline void emulate(dim3 grid, dim3 block, std::function<void()> kernel) {
     gridDim = grid, blockDim = block, body_ = kernel;
     const size_t count = size_t(block.x) * block.y * block.z;

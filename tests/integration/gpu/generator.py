@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
@@ -72,6 +73,7 @@ template <class T> struct Box {
   __device__ T twice() const { return v + v; }
 };
 enum Kind { NONE, SOME = 5 };
+extern __shared__ unsigned outer[];
 __constant__ unsigned fixed[8] = {3, 1, 4, 1, 5, 9, 2, 6};
 __device__ unsigned plain(unsigned v, unsigned w) { return v * 7 + (w ^ 5); }
 __device__ float plain(float v, float w) { return v * 2 + w; }
@@ -117,6 +119,8 @@ __device__ unsigned tiled(unsigned t, unsigned v) {
 }
 """
 
+_DYNAMIC: Final = re.compile(r"extern __shared__ (?:__align__\(16\) )?([a-z ]+) (\w+)\[\];")
+
 Names = tuple[list[str], list[str], list[str], list[str]]
 
 
@@ -146,6 +150,7 @@ class Kernel:
         self._may_exchange = kind == "exchange"
         self._may_leave = not self._may_exchange and self._chance(0.4)
         self._has_lambdas = not self._is_short and self._chance(0.15)
+        self._dynamic: list[str] = []
         self._has_own = self._chance(0.8 if self._is_short else 0.3)
         self._can_read_shared = False
         self._is_template = self._chance(0.3)
@@ -315,6 +320,17 @@ class Kernel:
             f"unsigned {name} = 0; if ({self._condition(a, b)}) {name} = {b};",
             f"unsigned {name}; if ({self._guard()}) {name} = {a}; else {name} = {b};",
             f"unsigned {name} = {a}; {{ unsigned {name} = {b}; view.step += {name} & 3; }}",
+            f"unsigned {name}{{unsigned((unsigned char)(min({a}, {b})))}};",
+            f"unsigned {name}{{(unsigned)(unsigned short)({a})}};",
+            f"unsigned {name}((unsigned)({a}));",
+            f"unsigned {name}((unsigned({self._one(self._readable)})));",
+            f"unsigned {name} = {{{a}}};",
+            f"unsigned {name}{{}}; {name} += {a};",
+            f"unsigned ({name}) = {a};",
+            f"unsigned {name}{{{a}}}, {name}x{{{b}}}; {name} += {name}x;",
+            f"auto {name}{{unsigned({a})}};",
+            f"auto {name}(unsigned{{{a}}});",
+            f"using {name}t = unsigned; {name}t {name}{{{a}}};",
         ]
         if not self._is_short:
             choices += [
@@ -330,6 +346,10 @@ class Kernel:
                     f"for (auto &row : {name}y) for (unsigned each : row) {name} += each;"
                 ),
                 f"unsigned (*{name}f)(unsigned) = deep; unsigned {name} = {name}f({a});",
+                f"unsigned {name}[2]{{{a}, {b}}};",
+                f"unsigned {name}y[]{{{a}, {b}, 3}}, {name} = {name}y[{b} % 3];",
+                f"unsigned {name}y{{{a}}}, &{name}{{{name}y}}; {name} ^= {b};",
+                f"auto [{name}, {name}y] = Pair{{{a}, {b}}}; {name} += {name}y;",
             ]
         text = self._one(choices)
         used = f"{name}[1]" if f"{name}[2]" in text else name
@@ -351,6 +371,9 @@ class Kernel:
                 f"bool {name} = {a} & 4;",
                 f"float {name} = float({a}) * 1.5f + 0.25f;",
                 f"double {name}({a}); {name} /= 2;",
+                f"int {name}{{int({a})}};",
+                f"auto {name}{{(long long)({a}) - 99}};",
+                f"unsigned char {name}{{(unsigned char)({a})}};",
             ]
         )
         self._readable.append(f"(unsigned)(int){name}")
@@ -368,6 +391,10 @@ class Kernel:
             f"Pair {name}; {name}.a = {a}; {name}.b = {b};",
             f"auto {name} = Pair{{{a}, {b}}};",
             f"Triple {name}; {name}.a = {a}; {name}.b = 3; {name}.c = {b};",
+            f"Pair {name}(Pair{{{a}, {b}}});",
+            f"auto {name}{{Pair{{{a}, {b}}}}};",
+            f"Pair {name}{{}}; {name}.add({a});",
+            f"Triple {name}{{{{{a}, {b}}}, 3}};",
         ]
         others = [each for each in self._pairs if each.startswith("v") and each != name]
         if others and not self._is_short:
@@ -391,6 +418,18 @@ class Kernel:
             (f"const unsigned &{name} = in[({a}) & 63];", [name]),
             (f"const auto *{name} = in + (({a}) & 31);", [f"{name}[{self._below(32)}]"]),
             (f"Box<unsigned> {name}{{{a}}};", [f"{name}.twice()"]),
+            (f"Box<unsigned> {name} = {{{a}}};", [f"{name}.twice()"]),
+            (f"Box<Pair> {name}{{{{{a}, {b}}}}};", [f"{name}.v.a", f"{name}.v.sum()"]),
+            (f"Placed {name}{{{a}, {b}}};", [f"{name}.t"]),
+            (f"Placed {name} = {{{a}, {b}}};", [f"{name}.t"]),
+            (f"dim3 {name}{{{a}, {b}}};", [f"{name}.x", f"{name}.y"]),
+            (f"uint2 {name}{{{a}, {b}}};", [f"{name}.x", f"{name}.y"]),
+            (f"const uint2 {name}(make_uint2({a}, {b}));", [f"{name}.x", f"{name}.y"]),
+            (f"constexpr unsigned {name}{{{self._below(99)}}};", [name]),
+            (
+                f"struct {name}t {{ unsigned p, q; }} {name}{{{a}, {b}}};",
+                [f"{name}.p", f"{name}.q"],
+            ),
         ]
         if self._has_lambdas:
             lambdas = ["[=](unsigned v) { return v + t; }", "[&](auto v) { return v * 3 + n; }"]
@@ -411,6 +450,8 @@ class Kernel:
             f"{target}++;",
             f"{target} += 1, view.offset[1] ^= {self._one(self._readable)};",
             f"change({target}, {a});",
+            f"{{ assert(min({a}, 5u) <= 5u); {target} ^= 3; }}",
+            f'if ({self._guard()}) assert(({a} & 3) < 4 && "small");',
         ]
         if self._small:
             choices.append(f"{self._one(self._small)} {self._one(['+=', '-='])} {self._below(9)};")
@@ -477,6 +518,19 @@ class Kernel:
                     f"case 1: {{ {self._inner(0)} }} default: {{ {self._inner(0)} }} }}"
                 ),
                 self._stride(i),
+                (
+                    f"{{ if ({self._guard()}) goto {i}; {{ {self._inner(depth - 1)} }} "
+                    f"{i}: {self._change()} }}"
+                ),
+                (
+                    f"{{ unsigned {i}c{{0}}; {i}: {{ {self._inner(0)} }} "
+                    f"if (++{i}c < {rounds}) goto {i}; }}"
+                ),
+                (
+                    f"for (unsigned {i}{{0}}; {i} < 3; {i}++) for (unsigned {i}j(0); ; {i}j++) "
+                    f"{{ if ({i}j + {i} > ({a} & 7)) goto {i}e; {self._inner(0)} }} "
+                    f"{i}e: view.step ^= 1;"
+                ),
             ]
         )
 
@@ -516,11 +570,12 @@ class Kernel:
             asked = self._condition(self._value(1), self._value(1))
             self._readable.append(f"(unsigned){name}")
             return f"const int {name} = __syncthreads{word}({asked});"
-        array = self._one(["s[t]", "s[t]", "q[t / 16][t % 16]", "sp[t].a"])
+        array = self._one(["s[t]", "s[t]", "q[t / 16][t % 16]", "sp[t].a", *self._dynamic])
         write = f"{array} = {self._value()}; __syncthreads();"
-        more = {"s": [], "q": ["q[(t + 3) / 16 & 3][n]"], "sp": ["sp[63 - t].a"]}[
-            array.split("[", maxsplit=1)[0]
-        ]
+        name = array.split("[", maxsplit=1)[0]
+        more = {"s": [], "q": ["q[(t + 3) / 16 & 3][n]"], "sp": ["sp[63 - t].a"]}.get(
+            name, [f"{name}[(t + {self._below(64)}) & 63]", f"{name}[t ^ {self._below(64)}]"]
+        )
         kept = list(self._readable)
         self._readable += more
         self._can_read_shared = array.startswith("s[")
@@ -537,6 +592,10 @@ class Kernel:
         i = self._fresh()
         rounds = self._random.randrange(2, 4)
         uniform = self._uniform_value()
+        over = self._share() if depth > 1 and self._chance(0.1) else ""
+        if over:  # all threads jump, or none
+            self._restore(kept)
+            return f"{{ if ({uniform} & 1) goto {i}; {{ {over} }} {i}: {self._change()} }}"
         self._readable.append(i)
         inside = f"{self._statement(1)} {self._common(depth - 1)} {self._change()}"
         leave = f"if ({i} == ({uniform} & 3)) break;" if self._chance(0.3) else ""
@@ -596,6 +655,24 @@ class Kernel:
         lines += [self._statement(1) for _ in range(self._random.randrange(1, 5))]
         return [*lines, *self._result(), *closing]
 
+    def _dynamic_memory(self) -> list[str]:
+        """Return declarations of memory whose size comes with the launch."""
+        if self._is_short or not self._chance(0.4):
+            return []
+        self.size += ", 512"
+        self._dynamic = self._one([["d[t]"], ["d[t]", "d2[t]"], ["m[t]"], ["outer[t]"]])
+        aligned = self._one(["", "__align__(16) "])
+        return {
+            "d[t]": [f"extern __shared__ {aligned}unsigned d[];"],
+            "m[t]": [
+                f"extern __shared__ {aligned}unsigned char bytes[];",
+                self._one(
+                    ["unsigned *m = (unsigned *)bytes;", "auto *m((unsigned *)&bytes[256]);"]
+                ),
+            ],
+            "outer[t]": [],
+        }[self._dynamic[0]] + ["unsigned *d2 = d + 64;"] * (len(self._dynamic) - 1)
+
     def _result(self) -> Iterable[str]:
         yield "unsigned r = view.step + view.offset[0] * 3 + view.offset[1];"
         for each in self._readable:
@@ -614,6 +691,7 @@ class Kernel:
         ]
         lines += [self._declare() for _ in range(self._random.randrange(1, 4))]
         leave = self._below(4) if self._may_leave else 9
+        lines[:0] = self._dynamic_memory()
         if self._chance(0.3):
             lines.append(f"view.data += ({BLOCK}) * 64; view.data[t] ^= n;")
         barriers = self._chance(0.5 if self._is_short else 0.8)
@@ -639,17 +717,23 @@ def program(kernels: Sequence[Kernel], *, emulated: bool) -> str:
         kernels: The kernels.
         emulated: Whether a context for each thread runs them, in place of CUDA.
     """
-    head = '#include "emulator.h"' if emulated else "#include <cuda_runtime.h>\n#include <cstdio>"
+    head = (
+        '#include "emulator.h"'
+        if emulated
+        else "#include <cuda_runtime.h>\n#include <assert.h>\n#include <cstdio>"
+    )
     runs = ""
     for each in kernels:
         run = f"{each.call}<<<{each.size}>>>({each.arguments});"
         if emulated:
             run = f"emulate({each.size}, [&] {{ {each.call}({each.arguments}); }});"
         runs += f'  begin(); {run} end("{each.name}");\n'
+    text = TYPES + "".join(each.text for each in kernels)
+    if emulated:
+        text = _DYNAMIC.sub(r"static \1 *const \2 = (\1 *)dynamic_;", text)
     wait = "" if emulated else "if (cudaDeviceSynchronize() != cudaSuccess) bad = 1;"
     return f"""{head}
-{TYPES}
-{"".join(each.text for each in kernels)}
+{text}
 unsigned memory[{ALL + 64 + 16 + ALL + 2 * ALL + 3 * ALL}], bad;
 unsigned *out = memory, *in = out + {ALL}, *total = in + 64, *own = total + {16 + ALL};
 unsigned *wide = own + {2 * ALL};
