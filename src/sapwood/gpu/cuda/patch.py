@@ -27,7 +27,7 @@ from sapwood.gpu.cuda.dynamic import (
 )
 from sapwood.gpu.cuda.edits import Edits
 from sapwood.gpu.cuda.endless import keep_endless_loops
-from sapwood.gpu.cuda.fission import cut_kernel
+from sapwood.gpu.cuda.fission import CutKernel, cut_kernel
 from sapwood.gpu.cuda.guarding import guard_device_arrays, guarded_shared
 from sapwood.gpu.cuda.naming import with_own_names
 from sapwood.gpu.cuda.parse import CudaSource, Function, Launch, plain, walk
@@ -157,47 +157,50 @@ def _patch(
     if source.unread_kernels:
         raise _unread(source, source.unread_kernels[0])
     for kernel in source.kernels:
-        reason = stacks.get((source.name, kernel.line), "")
-        if not kernel.is_whole:
-            if reason:
-                raise _unread(source, kernel.line)
-            reason = found[source.name, kernel.line] = "its end is not where its braces say"
+        place = (source.name, kernel.line)
+        reason = stacks.get(place, "")
+        if reason and not kernel.is_whole:
+            raise _unread(source, kernel.line)
         if not reason:
             try:
-                made = cut_kernel(kernel, graph, meaning_of(kernel, meanings))
+                made = _cut(kernel, graph, meanings)
             except NotPossibleError as error:
-                reason = found[source.name, kernel.line] = str(error)
+                reason = found[place] = str(error)
             else:
                 edits.extend(made.edits)
                 inside |= made.shared
                 modes.append(_mode(kernel, Mode.BLOCK))
                 continue
-        taken = "".join(
-            ["=", *(f", &{each.name}" for each in kernel.parameters if is_reference(each))]
-        )
-        edits.insert(
-            kernel.body.start_byte + 1,
-            f" ::sapwood_cuda::run_fibers([{taken}]() mutable -> void {{{outer_dynamic(kernel)}",
-        )
-        edits.insert(kernel.body.end_byte - 1, "});")
-        start_variables(kernel, edits)
-        edit_shifts(kernel.body, edits)
+        _give_stacks(kernel, edits)
         modes.append(_mode(kernel, Mode.FIBER, reason))
     for function in source.functions:
         _edit_function(function, graph, edits)
     for launch in source.launches:
         _edit_launch(launch, graph, edits)
     edit_calls(source, edits)
-    for node in source.shared:
-        if node.start_byte in inside:
-            continue
-        if is_dynamic(node):
-            _edit_dynamic(node, edits)
-        elif is_inside(node) and (text := guarded_shared(node, on_stack=False)):
-            edits.replace(node.start_byte, node.end_byte, text)
+    _edit_shared(source, inside, edits)
     guard_device_arrays(source, graph.elsewhere, edits)
     head = f'#line 1 "{source.name}"\n'.encode()
     return Patched(head + edits.apply(), tuple(modes))
+
+
+def _cut(kernel: Function, graph: CallGraph, meanings: Meanings) -> CutKernel:
+    if not kernel.is_whole:
+        raise NotPossibleError("its end is not where its braces say")
+    return cut_kernel(kernel, graph, meaning_of(kernel, meanings))
+
+
+def _give_stacks(kernel: Function, edits: Edits) -> None:
+    """Have each thread of a kernel run on a separate stack."""
+    references = (each.name for each in kernel.parameters if is_reference(each))
+    taken = "".join(["=", *(f", &{name}" for name in references)])
+    edits.insert(
+        kernel.body.start_byte + 1,
+        f" ::sapwood_cuda::run_fibers([{taken}]() mutable -> void {{{outer_dynamic(kernel)}",
+    )
+    edits.insert(kernel.body.end_byte - 1, "});")
+    start_variables(kernel, edits)
+    edit_shifts(kernel.body, edits)
 
 
 def _unread(source: CudaSource, line: int) -> BuildError:
@@ -310,6 +313,17 @@ def _call(kernel: str, given: list[Any]) -> str:
     )
     passed = ", ".join("0" if zero else name for name, zero in zip(names, zeros, strict=True))
     return f"[&]({taken}) {{ {kernel}({passed}); }}"
+
+
+def _edit_shared(source: CudaSource, done: set[int], edits: Edits) -> None:
+    """Edit the declarations of shared variables, except those that are done already."""
+    for node in source.shared:
+        if node.start_byte in done:
+            continue
+        if is_dynamic(node):
+            _edit_dynamic(node, edits)
+        elif is_inside(node) and (text := guarded_shared(node, on_stack=False)):
+            edits.replace(node.start_byte, node.end_byte, text)
 
 
 def _edit_dynamic(node: Any, edits: Edits) -> None:
