@@ -7,6 +7,7 @@ in every role, and never end in an internal error.
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -318,6 +319,61 @@ def test_every_order_in_every_role(swept: SweptHead, role: str, *, local: bool) 
         if swept.asked != [order] * expected:
             wrong.append((order, owner, error))
     assert not wrong
+
+
+# --- the loop -------------------------------------------------------------------------------------
+
+
+FILES = ("open", "os.", "shutil.", "sqlite3.", "subprocess.Popen", "socket.connect")
+"""Beginnings of the names of events that a call raises which waits for a disk or a process."""
+
+_watched: list[str] | None = None
+
+
+def _watch(event: str, args: tuple[Any, ...]) -> None:
+    on_loop = _watched is not None and threading.current_thread().name == "sapwood-service"
+    if _watched is not None and on_loop and event.startswith(FILES):
+        _watched.append(f"{event}: {args[:1]}")
+
+
+class WatchedStore:
+    """A store that notes on which threads it is used."""
+
+    def __init__(self, store: Any, used: set[str]) -> None:
+        self._store = store
+        self._used = used
+
+    def __getattr__(self, name: str) -> Any:
+        self._used.add(threading.current_thread().name)
+        return getattr(self._store, name)
+
+
+def test_no_call_waits_for_the_store_or_a_file_on_the_loop(
+    swept: SweptHead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such calls are declared as slow: the loop answers other callers meanwhile."""
+    global _watched  # noqa: PLW0603 - an audit hook cannot be removed
+    used: set[str] = set()
+    store = swept.head._store
+    monkeypatch.setattr(store, "_open", WatchedStore(store._open, used))
+    sys.addaudithook(_watch)
+    wrong: dict[str, list[str]] = {}
+    for call, owner in itertools.product(CALLS, ("me", "other")):
+        caller = caller_of("owner", local=True)
+        owning(swept, caller)
+        used.clear()
+        _watched = []
+        try:
+            swept.call(caller, call, valid(call, owner))
+        finally:
+            found, _watched = _watched, None
+        if found or "sapwood-service" in used:
+            wrong[call] = [*found, *used]
+    assert not wrong
+    _watched = []
+    swept.head.front.thread.call(lambda: Path(__file__).read_bytes())
+    found, _watched = _watched, None
+    assert found, "a file that is read on the loop is not noticed"
 
 
 # --- values ---------------------------------------------------------------------------------------

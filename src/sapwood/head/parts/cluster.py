@@ -85,6 +85,7 @@ class WholeCluster(HeadPart):
         self._thread = thread
         self._ended = ended
         self._started = time.time()
+        self._version = importlib.metadata.version("sapwood")  # it is in a file
 
     def places(self) -> list[str]:
         """Where this head is reached, and then those that stand by; ``host:port`` each."""
@@ -97,7 +98,7 @@ class WholeCluster(HeadPart):
         return HeadFacts(
             name=self._name,
             cluster=self._control.cluster,
-            version=importlib.metadata.version("sapwood"),
+            version=self._version,
             pid=os.getpid(),
             started=self._started,
             places=list(self._control.places),
