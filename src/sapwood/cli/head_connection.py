@@ -37,10 +37,7 @@ def asked_head(
         SapwoodError: What the head says.
     """
     client = open_client(cluster, *credential_for(cluster), seconds)
-    try:
-        return client.call_within(seconds, call, *args, **kwargs)
-    finally:
-        client.close()
+    return client.call_once(seconds, call, *args, **kwargs)
 
 
 def credential_for(cluster: str) -> tuple[Capability | None, HolderKey | None]:

@@ -14,8 +14,8 @@ from sapwood.client.cluster import Cluster
 from sapwood.client.finding import (
     CALL_TIMEOUT,
     CREATE_TIMEOUT,
-    asked,
     find_root,
+    head_here,
     once_there,
     page_of,
 )
@@ -204,7 +204,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
         idle=idle,
         settings=msgspec.to_builtins(whole_paths(chosen)),
     )
-    made = asked(cluster, CREATE_TIMEOUT, Sessions.create, wanted)
+    made = head_here(cluster).call_once(CREATE_TIMEOUT, Sessions.create, wanted)
     return made.handle
 
 
@@ -279,9 +279,11 @@ def _ask_to_end(cluster: str, handle: str) -> None:
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - imports cryptography
 
     try:
-        asked(cluster, END_TIMEOUT, Sessions.end, handle)
+        head_here(cluster).call_once(END_TIMEOUT, Sessions.end, handle)
     except ClosedError:  # the session has ended, or the head ends
-        if not SessionState(asked(cluster, CALL_TIMEOUT, Sessions.find, handle).state).is_over:
+        if not SessionState(
+            head_here(cluster).call_once(CALL_TIMEOUT, Sessions.find, handle).state
+        ).is_over:
             raise
     except ConfigurationError:
         pass  # it ended long ago: the head does not know it any more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.contexts.launchers.allocation import WaitCallback
@@ -21,10 +21,8 @@ from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
     from sapwood.head.calls import SessionRecord
-    from sapwood.head.protocol.call import HeadCall
+    from sapwood.head_client.connection import ServiceClient
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 LOOK: Final = 0.5
@@ -50,7 +48,7 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
     from sapwood.head.watched import started  # noqa: PLC0415 - as above
 
     try:
-        record = asked(cluster, CALL_TIMEOUT, Sessions.find, handle)
+        record = head_here(cluster).call_once(CALL_TIMEOUT, Sessions.find, handle)
     except (NodeLostError, CommunicationError):
         name, _, number = handle.rpartition("#")
         for one in notices(cluster):  # the head is down: sessions continue without it
@@ -114,36 +112,19 @@ def page_of(cluster: str, page: str) -> DashboardPage:
     from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - as in find_root
 
     try:
-        facts = asked(cluster, CALL_TIMEOUT, WholeCluster.facts)
+        facts = head_here(cluster).call_once(CALL_TIMEOUT, WholeCluster.facts)
     except SapwoodError:
         return DashboardPage()
     return DashboardPage.at(facts.urls, page, cluster)
 
 
-def asked(
-    cluster: str, seconds: float, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
-) -> R:
-    """Call a head on this machine and return its answer.
-
-    Args:
-        cluster: What the user calls the cluster.
-        seconds: How long the head may take.
-        call: The call.
-        args: Its arguments.
-        kwargs: Likewise.
+def head_here(cluster: str) -> ServiceClient:
+    """Connect to a head on this machine.
 
     Raises:
         NodeLostError: No such head is up here.
-        SapwoodError: What the head says.
     """
-    from sapwood.head.folder import find_head  # noqa: PLC0415 - as above
-    from sapwood.head_client.connection import (  # noqa: PLC0415 - cryptography is not needed on one machine
-        ServiceClient,
-        UnixWay,
-    )
+    from sapwood.head.folder import find_head  # noqa: PLC0415 - as in find_root
+    from sapwood.head_client import connection  # noqa: PLC0415 - as in find_root
 
-    client = ServiceClient(UnixWay(find_head(cluster).socket, cluster))
-    try:
-        return client.call_within(seconds, call, *args, **kwargs)
-    finally:
-        client.close()
+    return connection.ServiceClient(connection.UnixWay(find_head(cluster).socket, cluster))

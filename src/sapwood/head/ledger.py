@@ -13,9 +13,9 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
@@ -24,6 +24,7 @@ from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
+from sapwood.nodes.note_event import AboutEvent
 from sapwood.nodes.refusals import RefusalsByKind
 from sapwood.store.file_system import is_local
 
@@ -273,23 +274,13 @@ class Ledger:
         with self._lock:
             return LedgerState(trouble=self._trouble, lost=self._lost)
 
-    def note(
-        self,
-        kind: str,
-        text: str,
-        *,
-        node: str = "",
-        session: str = "",
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
+    def note(self, kind: str, text: str, /, **about: Unpack[AboutEvent]) -> None:
         """Note that something happened; this fails in no case, and waits for nothing.
 
         Args:
             kind: One of :data:`KINDS`.
             text: What, for people.
-            node: The node that it is about.
-            session: The session that it is about.
-            facts: More about it.
+            about: What it is about.
         """
         if kind not in KINDS:
             raise AssertionError(f"{kind} is not a kind of event")
@@ -299,11 +290,11 @@ class Ledger:
                 time=self._clock(),
                 kind=kind,
                 text=_shown(text),
-                node=_shown(node),
-                session=_shown(session),
+                node=_shown(about.get("node", "")),
+                session=_shown(about.get("session", "")),
                 facts={
                     _shown(name): _shown(value)
-                    for name, value in list((facts or {}).items())[:MAX_FACTS]
+                    for name, value in list(about.get("facts", {}).items())[:MAX_FACTS]
                 },
             )
             if self._closed:
@@ -317,16 +308,7 @@ class Ledger:
         self._wake.set()
         self._tell_all()
 
-    def note_caused(
-        self,
-        kind: str,
-        text: str,
-        by: str,
-        *,
-        node: str = "",
-        session: str = "",
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
+    def note_caused(self, kind: str, text: str, by: str, /, **about: Unpack[AboutEvent]) -> None:
         """Note what a client or a node can cause at will, unless it causes very much of it.
 
         Args:
@@ -334,30 +316,21 @@ class Ledger:
             text: Likewise.
             by: The owner of the credential, or the node; empty for the head's user, who is not
                 limited.
-            node: As for :meth:`note`.
-            session: Likewise.
-            facts: Likewise.
+            about: As for :meth:`note`.
         """
         left_out = self._caused.count((kind, by)) if by else 0
         if left_out is None:
             return
-        others = {"others": str(left_out)} if left_out else {}
-        self.note(kind, text, node=node, session=session, facts={**(facts or {}), **others})
+        if left_out:
+            about["facts"] = {**about.get("facts", {}), "others": str(left_out)}
+        self.note(kind, text, **about)
 
-    def note_of_node(
-        self,
-        kind: str,
-        text: str,
-        *,
-        node: str = "",
-        session: str = "",
-        facts: Mapping[str, str] | None = None,
-    ) -> None:
+    def note_of_node(self, kind: str, text: str, /, **about: Unpack[AboutEvent]) -> None:
         """Note what a node can cause at will, unless it causes very much of it; see :meth:`note`.
 
         A node that joined can ask for certificates, and break its link, as often as it likes.
         """
-        self.note_caused(kind, text, node, node=node, session=session, facts=facts)
+        self.note_caused(kind, text, about.get("node", ""), **about)
 
     def _tell_all(self) -> None:
         """Notify listeners in the order of the events, of which several threads note some.

@@ -153,6 +153,15 @@ class ServiceClient:
         """
         return self._waited(self.ask(call, *args, **kwargs), seconds)
 
+    def call_once(
+        self, seconds: float | None, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call the head as :meth:`call_within` does, and close the connection."""
+        try:
+            return self.call_within(seconds, call, *args, **kwargs)
+        finally:
+            self.close()
+
     def call(self, call: HeadCall[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the head and return the answer, as long as that takes.
 

@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 
 from sapwood.cli.main import app
 
+from .up_head import UpHead
+
 PATIENCE = 60.0
 
 Until = Callable[[Callable[[], object]], None]
@@ -141,6 +143,23 @@ def own_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     yield made
     made.end_head()
     made.close()
+
+
+@pytest.fixture(scope="module")
+def up(
+    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[UpHead]:
+    """A head in this process, with two nodes."""
+    del nothing_is_left_behind_by_all  # it looks when the head has ended
+    folder = tmp_path_factory.mktemp("head")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
+        made = UpHead(folder)
+        try:
+            made.warm_up()
+            yield made
+        finally:
+            made.head.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import operator
 import os
 import signal
-import socket
 import ssl
 import threading
 import time
@@ -24,7 +23,6 @@ from sapwood.cli.main import app
 from sapwood.code.run_spec import RunSpec
 from sapwood.comm.framing import FRAME_VERSION, MAGIC, PREFIX, PREFIX_SIZE
 from sapwood.comm.framing import framed as framed_bytes
-from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -36,13 +34,9 @@ from sapwood.core.errors import (
     TimeLimitError,
 )
 from sapwood.core.topology import ROOT
-from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import ClusterSettings, Settings
 from sapwood.head import calls, node_table, service
 from sapwood.head.calls import context
-from sapwood.head.folder import head_folder
-from sapwood.head.front import SLOW_CALLS
-from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.parts import orders
 from sapwood.head.parts.cluster import WholeCluster
@@ -76,97 +70,11 @@ from sapwood.security.capabilities import (
     new_challenge,
     verify,
 )
-from sapwood.security.rights import ALL_RIGHTS, ALLOCATE, RIGHTS, ROLES, SPAWN, Rights
+from sapwood.security.rights import ALLOCATE, RIGHTS, ROLES, SPAWN, Rights
 from sapwood.session.port import NewAgent
-from sapwood.session_server.making import session_options, site_variables
 from sapwood.session_server.session_credential import credential_text
 
-PATIENCE = 30.0
-
-
-class UpHead:
-    """A head in this process, with two nodes, and ways to it."""
-
-    def __init__(self, folder: Path) -> None:
-        configuration = load_configuration(
-            {"nodes.listen": "127.0.0.1:0", "policy.limits.head_machine": "shared"}, folder=folder
-        )
-        self.settings = configuration.settings
-        self.head = Head(
-            "default",
-            head_folder("default"),
-            session_options(self.settings, site_variables(self.settings)),
-            self.settings.nodes,
-            LocalLauncher(2, ["n1", "n2"]),
-            configuration,
-        )
-        self.head.start()
-        (self.place,) = self.head.control.places
-        self.url = f"sapwood://{self.place}"
-
-    def warm_up(self) -> None:
-        """Have the processes and threads there that begin when they are first needed."""
-        everybody = threading.Barrier(SLOW_CALLS)
-        for _ in range(SLOW_CALLS):
-            self.head.front.pool.submit(everybody.wait, PATIENCE)
-        with self.access(None, far=False) as head:
-            for host in (1, 2):
-                start = messages.StartCommand(command=host, arguments=[b"true"])
-                head.ask(host, messages.COMMAND_START, messages.to_value(start)).result(PATIENCE)
-            until(lambda: not self.head.commands.are_on(1) and not self.head.commands.are_on(2))
-
-    def issue(self, *rights: str, **more: Any) -> Capability:
-        wanted = calls.IssueCredential(rights=list(rights), **more)
-        made = self.head.credentials.issue(wanted, ALL_RIGHTS, [], 1e9)
-        return Capability.parse(made.text)
-
-    @contextlib.contextmanager
-    def access(
-        self, credential: Capability | None, key: HolderKey | None = None, *, far: bool = True
-    ) -> Iterator[HeadAccess]:
-        made = HeadAccess(self.url if far else "default", credential, key, "127.0.0.1:0")
-        try:
-            yield made
-        finally:
-            made.close()
-
-    def events(self, kind: str) -> list[LedgerEvent]:
-        return self.head.ledger.find(EventQuery(kinds=[kind]))
-
-    def raw(self, certificate: Path | None = None) -> ssl.SSLSocket:
-        """A connection on which nothing was said yet, with a certificate or without."""
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-        tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
-        if certificate is not None:
-            tls.load_cert_chain(certificate)
-        host, _, port = self.place.rpartition(":")
-        made = tls.wrap_socket(socket.create_connection((host, int(port)), PATIENCE))
-        made.settimeout(PATIENCE)
-        return made
-
-
-@pytest.fixture(scope="module")
-def up(
-    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[UpHead]:
-    folder = tmp_path_factory.mktemp("head")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        made = UpHead(folder)
-        try:
-            made.warm_up()
-            yield made
-        finally:
-            made.head.close()
-
-
-def until(condition: Any) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it does not happen"
-        threading.Event().wait(0.01)
+from .up_head import PATIENCE, UpHead, until
 
 
 def attached(line: str) -> sapwood.Cluster:

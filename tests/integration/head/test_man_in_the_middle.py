@@ -13,7 +13,7 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from sapwood.security.tokens import JoinToken
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session_server.remote import connect_by
 
-from .test_credentials import PATIENCE, UpHead
+from .up_head import PATIENCE, UpHead
 
 PROTOCOLS = [calls.SERVICE_PROTOCOL, joining.JOIN_PROTOCOL, joining.AGENT_PROTOCOL, STAGE_PROTOCOL]
 CONTROL = "sapwood-control"
@@ -115,22 +115,6 @@ class Middle:
         self._listening.close()
         for thread in self._threads:
             thread.join()
-
-
-@pytest.fixture(scope="module")
-def up(
-    nothing_is_left_behind_by_all: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[UpHead]:
-    del nothing_is_left_behind_by_all
-    folder = tmp_path_factory.mktemp("head")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(folder / "state"))
-        made = UpHead(folder)
-        try:
-            made.warm_up()
-            yield made
-        finally:
-            made.head.close()
 
 
 def node_of_the_cluster(up: UpHead) -> Credentials:
