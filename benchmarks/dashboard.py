@@ -28,8 +28,8 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.head import calls
 from sapwood.head.snapshot import NodeSnapshots, cluster_snapshot
 from sapwood.nodes import messages
-from sapwood.nodes.control import NodeView
 from sapwood.nodes.node_facts import NodeFacts
+from sapwood.nodes.registry import NodeView
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 

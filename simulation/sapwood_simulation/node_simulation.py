@@ -148,7 +148,7 @@ class _Control(ControlTree):
         super().__init__(
             None, options, NodeSettings(), _authority(), None, 1, simulation.denied.__contains__
         )
-        self._loop_later = simulation.loop.call_later
+        self._loop = cast("Any", simulation.loop)
 
     def _new_session(self, options: SessionOptions) -> EmbeddedSession:
         del options
@@ -231,7 +231,7 @@ class NodeSimulation(Simulation):
         _on_end: Callable[[str], None],
     ) -> Any:
         del host
-        return AwaitedDaemon(self.control._expect, on_report)  # noqa: SLF001 - as daemon_starter
+        return AwaitedDaemon(self.control.desk.expect, on_report)
 
     def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
         """Have places that another machine gets."""
@@ -269,7 +269,7 @@ class NodeSimulation(Simulation):
 
     def _new_machine(self) -> None:
         name = f"m{next(self._names)}"
-        token = self.control.create_token(uses=1).text
+        token = self.control.desk.create_token(uses=1).text
         machine = self._machines[name] = Machine(name, token)
         self.later(10 * WAY, self._ask_to_join, machine, machine.asks, FIRST_PAUSE)
 
@@ -298,7 +298,7 @@ class NodeSimulation(Simulation):
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
         try:
-            answer = self.control._admit(request, machine.node, "")  # noqa: SLF001 - as JoinServer
+            answer = self.control.desk.admit(request, machine.node, "")
         except CommunicationError:
             self._ask_later(machine, asks, pause)
             return

@@ -111,7 +111,7 @@ class HeadAuthority:
 
     def start(self, _context: ComponentContext) -> None:
         """Sign from now on."""
-        self._control.signs = True
+        self._control.issuer.enabled = True
 
     def check(self) -> State:
         """Return DEGRADED when what the head itself shows has ended."""
@@ -123,7 +123,7 @@ class HeadAuthority:
 
     def stop(self) -> None:
         """Sign no more; those who ask try again."""
-        self._control.signs = False
+        self._control.issuer.enabled = False
 
 
 class NodeTree:
@@ -255,8 +255,8 @@ class HeadAnnouncer:
         self._made = Announcement(
             AnnouncedCluster(
                 name=self._cluster,
-                cluster=self._control.cluster,
-                pin=self._control.pin,
+                cluster=self._control.authority.cluster,
+                pin=self._control.authority.pin,
                 places=list(self._control.places),
             )
         )

@@ -52,7 +52,7 @@ class HeadFront:
         self.thread = LoopThread("sapwood-service")
         self.pool = ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self.server = ServiceServer(self.thread, authorizer, serves, self.pool)
-        self.socket = ServiceSocket(folder, control.cluster, self.server, self.thread)
+        self.socket = ServiceSocket(folder, control.authority.cluster, self.server, self.thread)
         self.http = HttpService(name, folder, control, self.thread, http)
         self._tls = ServiceTlsPort(control, self.thread)
 

@@ -155,7 +155,7 @@ class Head:
             self.ledger.close()
             self._store.stop()
             raise
-        self.control.leads = self._leads
+        self.control.issuer.leads = self._leads
 
         def shared() -> bool:
             return self.policy.current.limits.head_machine == "shared"

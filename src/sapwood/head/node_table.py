@@ -12,7 +12,8 @@ from sapwood.head.reserved import is_reserved
 from sapwood.head.status import NodeCauses
 
 if TYPE_CHECKING:
-    from sapwood.nodes.control import ControlTree, NodeView
+    from sapwood.nodes.control import ControlTree
+from sapwood.nodes.registry import NodeView
 
 MAX_REMOVED = 100
 """The most removed nodes that are still listed, the last ones."""

@@ -21,7 +21,7 @@ from sapwood.head import calls
 from sapwood.nodes import messages
 
 if TYPE_CHECKING:
-    from sapwood.nodes.control import NodeView
+    from sapwood.nodes.registry import NodeView
 
 MAX_ASKED: Final = 32
 """Nodes that are asked at most for one snapshot."""

@@ -159,7 +159,7 @@ def tree_status(
     return calls.TreeStatus(
         time=time.time(),
         nodes=nodes,
-        refusals=control.refusals,
+        refusals=control.desk.refusals,
         head=list(head),
         ready_seconds=ready_seconds,
     )

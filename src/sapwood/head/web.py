@@ -295,7 +295,7 @@ class HttpService:
         if any(host.startswith("127.") or host == "::1" for host in hosts):
             hosts.append("localhost")
         hosts.append(socket.gethostname())
-        made = self._control.certify_server(request, self.name, hosts)
+        made = self._control.issuer.certify_server(request, self.name, hosts)
         self._path, self._server, self.listens = path, number, list(listens)
         while self._waiting:
             send_socket(self._path, *self._waiting.popleft())

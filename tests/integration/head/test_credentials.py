@@ -238,7 +238,7 @@ def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
         assert b"--ready-descriptor" in found  # the root of the session is among them
         assert not [one for one in secrets if one.encode() in found]
         assert b"PRIVATE KEY" not in found
-        nodes = [up.head.control.facts_of(host) for host in (1, 2)]
+        nodes = [up.head.control.registry.facts_of(host) for host in (1, 2)]
         for pid in (record.pid, *(one.pid for one in nodes if one is not None)):
             (limit,) = (
                 text.split()[4]
@@ -323,7 +323,7 @@ def test_a_session_that_credentials_use_leaves_reserved_nodes_out(
     reserving: UpHead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = reserving
-    first = up.head.control.facts_of(1)
+    first = up.head.control.registry.facts_of(1)
     for module in (node_table, orders):
         monkeypatch.setattr(module, "is_reserved", lambda facts: facts == first)
     anns = up.issue(*ROLES["user"], subject="ann")
@@ -518,7 +518,7 @@ def test_a_certificate_of_a_node_is_no_credential(up: UpHead, tmp_path: Path) ->
     """A node shows its certificate to the head's port, and is a stranger to the head's calls."""
     key, request = make_request()
     node = up.head.control.nodes[0].node
-    shown = up.head.control.certify(request, node.partition(".")[0])
+    shown = up.head.control.issuer.certify(request, node.partition(".")[0])
     assert shown.node == node
     (tmp_path / "node.pem").write_bytes(shown.certificate + key)
     with up.raw(tmp_path / "node.pem") as way:
@@ -592,7 +592,7 @@ def test_places_of_another_user_cannot_join_as_their_node(up: UpHead) -> None:
     assert node
     asked = JoinRequest("", b"", NodeFacts.here("n1"))
     with pytest.raises(SecurityError, match="that was never here needs a join token"):
-        up.head.control._admitted(asked, places_id(node))
+        up.head.control.desk.admitted(asked, places_id(node))
 
 
 @pytest.mark.row("C5-RES")
@@ -666,7 +666,10 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
 
 @pytest.mark.row("C5-SESS")
 def test_what_is_wrong_with_a_credential_is_said_and_noted(up: UpHead) -> None:
-    cluster, pin = up.head.control.cluster, bytes.fromhex(up.head.control.pin)
+    cluster, pin = (
+        up.head.control.authority.cluster,
+        bytes.fromhex(up.head.control.authority.pin),
+    )
     key, stranger = HolderKey.create(), HolderKey.create()
     own = Issuer(up.head.credentials._issuer.key)
     good: dict[str, Any] = {"not_after": time.time() + 100, "authority": pin}
@@ -756,7 +759,7 @@ def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
 
 def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> None:
     credential = up.issue("connect")
-    way = TlsWay([up.place], up.head.control.pin)
+    way = TlsWay([up.place], up.head.control.authority.pin)
     client = ServiceClient(way)
     try:
         greeting = typed.convert(client.call_raw(calls.GREET, None, PATIENCE), calls.Greeting)

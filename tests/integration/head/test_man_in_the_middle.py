@@ -119,21 +119,21 @@ class Middle:
 
 def node_of_the_cluster(up: UpHead) -> Credentials:
     key, request = make_request()
-    made = up.head.control.certify(request, "n9-1", 600.0)
+    made = up.head.control.issuer.certify(request, "n9-1", 600.0)
     return msgspec.structs.replace(made, key=key)
 
 
 def server_of_the_cluster(up: UpHead) -> Credentials:
     key, request = make_request()
-    cluster = up.head.control.cluster
+    cluster = up.head.control.authority.cluster
     hosts = [f"{name}.{cluster}" for name in ("head", "n1-1", "s-5b9a9171")]
-    made = up.head.control.certify_server(request, "web", hosts)
+    made = up.head.control.issuer.certify_server(request, "web", hosts)
     return msgspec.structs.replace(made, key=key)
 
 
 def foreign_head(up: UpHead) -> Credentials:
     key, request = make_request()
-    return Authority.create(up.head.control.cluster).issue(request, HEAD, key)
+    return Authority.create(up.head.control.authority.cluster).issue(request, HEAD, key)
 
 
 # --- clients: each returns the error that it ends with --------------------------------------------
@@ -146,7 +146,7 @@ def caught(work: Callable[[], Any]) -> SapwoodError:
 
 
 def joins(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
-    token = JoinToken("a" * 8, "b" * 52, up.head.control.pin)
+    token = JoinToken("a" * 8, "b" * 52, up.head.control.authority.pin)
     return caught(lambda: joining.join(token, [place], 1.0, "x")), token.secret
 
 
@@ -156,7 +156,7 @@ def joins_again(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, st
 
 
 def becomes_an_agent(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
-    invitation = AgentInvitation.create(up.head.control.pin, (place,))
+    invitation = AgentInvitation.create(up.head.control.authority.pin, (place,))
     return caught(lambda: joining.join_session(invitation, 1.0)), invitation.secret
 
 
@@ -201,21 +201,26 @@ def dialled(connect: Callable[[ConnectionHandler, Any, Any], None]) -> SapwoodEr
 
 def has_a_link(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
     transport = TlsTransport(node_of_the_cluster(up), CONTROL)
-    address = f"tls://head.{up.head.control.cluster}@{place}"
+    address = f"tls://head.{up.head.control.authority.cluster}@{place}"
     return dialled(lambda *rest: transport.connect(address, *rest)), ""
 
 
 def attaches(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
     session, control = SESSION.rpartition("/")[2], up.head.control
     credential = calls.SessionCredential(
-        "5b9a9171", "night", "secret", f"s-{session}.{control.cluster}", control.authority, [place]
+        "5b9a9171",
+        "night",
+        "secret",
+        f"s-{session}.{control.authority.cluster}",
+        control.authority.certificate,
+        [place],
     )
     return dialled(connect_by(credential)), "secret"
 
 
 def fetches_files(up: UpHead, place: str, folder: Path) -> tuple[SapwoodError, str]:
     ended: queue.Queue[SapwoodError | None] = queue.Queue()
-    address = f"tls://n1-1.{up.head.control.cluster}@{place}"
+    address = f"tls://n1-1.{up.head.control.authority.cluster}@{place}"
     part = MissingPart("0" * 64, 10)
     fetch = StageFetch(
         StageStore(folder, 0),

@@ -473,7 +473,7 @@ def test_a_node_does_not_push_other_events_out_of_the_ledger(swept: SweptHead) -
     """A node that joined asks for certificates as often as it likes."""
     joined = swept.head.ledger.find(EventQuery(kinds=["node.joined"]))
     for _ in range(MOST_NOTED + 50):
-        swept.head.control._note("certificate.renewed", "it got one", node="flooding")
+        swept.head.control.issuer._note("certificate.renewed", "it got one", node="flooding")
     asked = EventQuery(kinds=["certificate.renewed"], nodes=["flooding"], limit=10_000)
     assert len(swept.head.ledger.find(asked)) == MOST_NOTED
     assert swept.head.ledger.find(EventQuery(kinds=["node.joined"])) == joined

@@ -166,8 +166,8 @@ def test_nodes_say_what_they_are(over_nodes: sapwood.Cluster) -> None:
 
 def test_no_secret_is_in_what_others_see_of_a_process(over_nodes: sapwood.Cluster) -> None:
     control = control_of(over_nodes)
-    token = control._tokens.create()  # like the nodes' tokens, which are used up
-    key = control._authority.key.splitlines()[1]
+    token = control.desk._tokens.create()  # like the nodes' tokens, which are used up
+    key = control.authority.key.splitlines()[1]
     secrets = [b"PRIVATE KEY", b"swd1.", token.secret.encode(), key]
     seen = 0
     for pid in below(os.getpid()):

@@ -43,7 +43,7 @@ def second() -> Iterator[ControlTree]:
 def ask(control: ControlTree, peer: str, request: bytes | None = None) -> JoinAnswer:
     """Ask as the machine that has the certificate of a node."""
     wanted = JoinRequest("", make_request()[1] if request is None else request, NodeFacts.here("a"))
-    return control.session._thread.call(control._admit, wanted, peer, "10.0.0.9:7")
+    return control.session._thread.call(control.desk.admit, wanted, peer, "10.0.0.9:7")
 
 
 def test_a_node_keeps_its_id(second: ControlTree) -> None:
@@ -88,7 +88,7 @@ def test_strangers_get_nothing_signed(
 ) -> None:
     """A signature costs the head's loop time, and a stranger may ask as often as it likes."""
     signed: list[bytes] = []
-    monkeypatch.setattr(second._authority, "sign", lambda request, *_: signed.append(request))
+    monkeypatch.setattr(second.authority, "sign", lambda request, *_: signed.append(request))
     with pytest.raises(SecurityError, match="join token"):
         ask(second, peer)
     assert signed == []

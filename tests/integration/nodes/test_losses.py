@@ -245,7 +245,7 @@ def is_refused(context: ssl.SSLContext, host: str, port: int) -> bool:
 def test_a_stranger_with_a_certificate_of_another_cluster_is_refused(on_nodes: OnNodes) -> None:
     cluster = on_nodes(2)
     name = embedded(cluster.session).host.node.identity.cluster
-    stranger = Authority.create(control_of(cluster)._authority.cluster)  # of the same name
+    stranger = Authority.create(control_of(cluster).authority.cluster)  # of the same name
     key, request = make_request()
     foreign = stranger.issue(request, "n1", key)
     for port in (control_of(cluster).session.host._port, embedded(cluster.session).host._port):

@@ -16,7 +16,8 @@ import pytest
 import sapwood
 from sapwood.client.hosts import cluster_over
 from sapwood.core.errors import ConfigurationError, SapwoodError
-from sapwood.nodes.control import ControlTree, NodeView
+from sapwood.nodes.control import ControlTree
+from sapwood.nodes.registry import NodeView
 from sapwood.session.embedded import embedded
 from sapwood.session.options import PlacesChanged
 from sapwood.session_server.making import session_options, site_variables
@@ -49,7 +50,7 @@ class Head:
 
     def join(self, **token: Any) -> dict[str, Any]:
         """Start a daemon with a token; return what it says of itself."""
-        made = self.control.create_token(**token)
+        made = self.control.desk.create_token(**token)
         return self.join_by(made.text)
 
     def join_by(self, token: str) -> dict[str, Any]:
@@ -166,7 +167,7 @@ def test_a_token_for_a_node_that_is_there_or_was_removed_is_refused(
 
 @pytest.mark.timeout(240)
 def test_several_machines_may_use_one_token(head: Head, until: Until) -> None:
-    token = head.control.create_token(uses=2)
+    token = head.control.desk.create_token(uses=2)
     head.join_by(token.text)
     head.join_by(token.text)
     until(lambda: list(head.nodes()) == [1, 2])

@@ -206,7 +206,7 @@ def greeting(cluster: sapwood.Cluster, rank: int, credential: bytes) -> msg.Hell
 
 def certified(cluster: sapwood.Cluster, name: str = "n2") -> Credentials:
     key, request = make_request()
-    made = control_of(cluster).certify(request, name)
+    made = control_of(cluster).issuer.certify(request, name)
     return msgspec.structs.replace(made, key=key)
 
 

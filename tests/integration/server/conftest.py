@@ -95,7 +95,9 @@ class WebHead:
         headers = {"authorization": f"Bearer {shown}"} if rights else {}
         verify: ssl.SSLContext | bool = False
         if secure:
-            verify = ssl.create_default_context(cadata=self.head.control.authority.decode())
+            verify = ssl.create_default_context(
+                cadata=self.head.control.authority.certificate.decode()
+            )
         url = self.secure if secure else self.url
         with httpx.Client(
             base_url=url, headers=headers, verify=verify, timeout=PATIENCE, trust_env=False, **more

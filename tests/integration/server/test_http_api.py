@@ -207,7 +207,7 @@ def test_a_browser_reads_only_and_its_id_is_good_for_one_port(web: WebHead) -> N
 
 
 def test_clients_that_name_no_protocol_are_served(web: WebHead) -> None:
-    context = ssl.create_default_context(cadata=web.head.control.authority.decode())
+    context = ssl.create_default_context(cadata=web.head.control.authority.certificate.decode())
     address = httpx.URL(web.secure)
     connection = http.client.HTTPSConnection(
         address.host, address.port, context=context, timeout=PATIENCE

@@ -97,7 +97,7 @@ class WholeCluster(HeadPart):
         """Return what the head is."""
         return HeadFacts(
             name=self._name,
-            cluster=self._control.cluster,
+            cluster=self._control.authority.cluster,
             version=self._version,
             pid=os.getpid(),
             started=self._started,

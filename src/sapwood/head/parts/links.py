@@ -47,7 +47,7 @@ class Links(HeadPart):
         """
         name = f"f{self._generation}-{caller.number}-{next(self._numbers)}"
         left = self._authorizer.seconds_left(caller.granted)
-        made = self._control.certify(request, name, left)
+        made = self._control.issuer.certify(request, name, left)
         return ClientCertificate(made.node, made.certificate, made.authority)
 
     @call("delegate", right=ALLOCATE, reach=Reach.HEAD)

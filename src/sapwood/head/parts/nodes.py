@@ -91,7 +91,7 @@ class Nodes(HeadPart):
         return ClusterSnapshot(
             time=time.time(),
             nodes=cluster_snapshot(self._table.records(), views, links, self._snapshots),
-            refusals=self._control.refusals,
+            refusals=self._control.desk.refusals,
             trouble=troubles(self._components.views()),
             ready_seconds=self._components.ready_seconds,
             work=self._sessions.work(),

@@ -227,7 +227,7 @@ class Orders(HeadPart):
             SecurityError: The credential may not use such nodes, or the session leaves them out.
         """
         if RIGHT_OF_ORDER[order.handler] == r.CONNECT or not is_reserved(
-            self._control.facts_of(order.host)
+            self._control.registry.facts_of(order.host)
         ):
             return
         node = self._control.name_of(order.host)

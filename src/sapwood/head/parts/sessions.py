@@ -224,8 +224,8 @@ class Sessions(HeadPart):
             record.id,
             record.name,
             secret,
-            f"s-{record.id}.{self._control.cluster}",
-            self._control.authority,
+            f"s-{record.id}.{self._control.authority.cluster}",
+            self._control.authority.certificate,
             list(self._control.places),
             self._registry.cluster,
         )
@@ -293,7 +293,7 @@ class Sessions(HeadPart):
             session: The id of the session.
             request: Its request, PEM.
         """
-        made = self._control.certify(request, f"s-{self._registry.find(session).id}")
+        made = self._control.issuer.certify(request, f"s-{self._registry.find(session).id}")
         return ClientCertificate(made.node, made.certificate, made.authority)
 
     @call("session.report", right=ADMIN, slow=True, in_order=True)

@@ -84,7 +84,7 @@ class JoinTokens(HeadPart):
             )
         if not 1 <= uses <= MOST_USES:
             raise ConfigurationError(f"a join token has 1 to {MOST_USES} uses")
-        token = self._control.create_token(uses=uses, lifetime=lifetime, names=names)
+        token = self._control.desk.create_token(uses=uses, lifetime=lifetime, names=names)
         line = f"{token.text}@{','.join(self._places())}"
         return JoinLine(token.id, line, time.time() + lifetime)
 
@@ -92,7 +92,8 @@ class JoinTokens(HeadPart):
     def usable(self) -> list[TokenFacts]:
         """Return the tokens that can be used."""
         return [
-            TokenFacts(one.id, one.uses, one.expires, one.names) for one in self._control.tokens
+            TokenFacts(one.id, one.uses, one.expires, one.names)
+            for one in self._control.desk.tokens
         ]
 
     @call("token.revoke", right=ADMIN, slow=True)
@@ -102,4 +103,4 @@ class JoinTokens(HeadPart):
         Args:
             token: Its id.
         """
-        return self._control.revoke_token(token)
+        return self._control.desk.revoke_token(token)

@@ -152,7 +152,7 @@ class WebServer(HeadPart):
                     urls=self._http.urls(),
                     expires=expires,
                     credential=issued.facts.id,
-                    authority=self._control.authority,
+                    authority=self._control.authority.certificate,
                 )
             )
 
