@@ -3,7 +3,7 @@
 It is a session like any other, in which other sessions start their processes: to the supervisor of
 such a session a node is a starter (:class:`NodeProcesses`), as the zygote of its machine is. The
 parts of the control tree are the registry of nodes (``registry.py``), the desk at which machines
-join (``join_desk.py``) and the issuer of certificates (``certificates.py``); here they are connected.
+join (``join_desk.py``) and the issuer of certificates (``certificates.py``).
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class JoinDesk:
         return self._tokens.revoke(token_id)
 
     def daemon_order(self, rank: int, incarnation: int, places: Sequence[str]) -> DaemonOrder:
-        """Return the configuration of the daemon of a rank, with a token of its own.
+        """Return the configuration of the daemon of a rank, with a separate token.
 
         Args:
             rank: The rank.
