@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,66 @@ def test_least_squares(libraries: ctypes.CDLL) -> None:
     run(libraries.nearest, m, n, rows[0], b, rows[1], cb)
     np.testing.assert_allclose(b[:n], wanted[0], rtol=1e-10)
     np.testing.assert_allclose(cb[:n], wanted[1], rtol=1e-10)
+
+
+def incomplete_lu(dense: Array, raised: float | None = None) -> Array:
+    """Gauss's elimination that drops whatever falls on a zero of the matrix."""
+    a: Array = dense.copy()
+    places = dense != 0
+    for k in range(len(a)):
+        if raised is not None and abs(a[k, k]) < 1e-9:
+            a[k, k] = raised
+        for i in range(k + 1, len(a)):
+            if places[i, k]:
+                a[i, k] /= a[k, k]
+                a[i, k + 1 :] -= np.where(places[i, k + 1 :], a[i, k] * a[k, k + 1 :], 0)
+    return a
+
+
+def incomplete_cholesky(dense: Array) -> Array:
+    a: Array = np.tril(dense)
+    for k in range(len(a)):
+        a[k, k] = np.sqrt(a[k, k])
+        a[k + 1 :, k] /= a[k, k]
+        for j in range(k + 1, len(a)):
+            a[j:, j] -= np.where(a[j:, j] != 0, a[j:, k] * a[j, k], 0)
+    return a
+
+
+def some_factors(libraries: ctypes.CDLL, dense: Array) -> tuple[Array, Array, list[int], Array]:
+    offsets, indices, values = rows_of(dense, np.float64)
+    # Each row has its columns in an order of their own.
+    for i, (begin, end) in enumerate(pairwise(offsets)):
+        order = np.random.default_rng(i).permutation(end - begin) + begin
+        indices[begin:end], values[begin:end] = indices[order], values[order]
+    lu, boosted, cholesky = values.copy(), values.copy(), values.astype(np.float32)
+    places, m = np.zeros(3, np.int32), len(dense)
+    function = libraries.incomplete
+    run(function, m, len(values), offsets + 1, indices + 1, lu, cholesky, places, boosted)
+    rows = np.repeat(np.arange(m), np.diff(offsets))
+    made = [np.zeros(dense.shape) for _ in range(3)]
+    for out, found in zip(made, (lu, cholesky, boosted), strict=True):
+        out[rows, indices] = found
+    return made[0], made[1], places.tolist(), made[2]
+
+
+def test_incomplete_factors(libraries: ctypes.CDLL) -> None:
+    n = 12
+    dense = a_sparse_matrix(n, n)
+    dense = dense + dense.T + 8 * np.eye(n)
+    lu, cholesky, places, _ = some_factors(libraries, dense)
+    np.testing.assert_allclose(lu, incomplete_lu(dense), rtol=1e-12, atol=1e-14)
+    wanted = incomplete_cholesky(dense) + np.triu(dense, 1)  # the upper values stay
+    np.testing.assert_allclose(cholesky, wanted, rtol=1e-5)
+    assert places == [-1, -1, -1]
+
+
+def test_pivots_of_incomplete_factors(libraries: ctypes.CDLL) -> None:
+    dense = np.array([[2.0, 4, 1, 0], [1, 2, 0, 3], [1, 0, 5, 0], [0, 1, 0, 7]])
+    lu, _, places, boosted = some_factors(libraries, dense)
+    # Row 2 becomes (1/2, 2 - 4/2, ...): a numerical zero.
+    assert places == [-1, 2, -1]
+    assert lu[1, 1] == 0
+    np.testing.assert_allclose(boosted, incomplete_lu(dense, raised=0.5), rtol=1e-12)
+    dense[2, 2] = 0
+    assert some_factors(libraries, dense)[2] == [3, 2, 3]

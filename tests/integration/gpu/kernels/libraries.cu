@@ -256,3 +256,29 @@ extern "C" int with_vectors(long n, long entries, long *places, float *x, float 
   bad |= cusparseDestroySpVec(sparse) | cusparseDestroySpVec(other) | cusparseDestroyDnVec(dense) | cusparseDestroyDnVec(to);
   return bad | cusparseDestroy(handle);
 }
+// Incomplete factors in place of the values, with numbers of rows and columns from 1; `places` are the zero pivots.
+extern "C" int incomplete(long m, long entries, int *offsets, int *indices, double *lu, float *cholesky, int *places, double *boosted) {
+  cusparseHandle_t handle;
+  cusparseMatDescr_t a;
+  csrilu02Info_t info, raised;
+  csric02Info_t lower;
+  const auto policy = CUSPARSE_SOLVE_POLICY_USE_LEVEL;
+  int bytes;
+  double below = 1e-9, to = 0.5;
+  int bad = cusparseCreate(&handle) | cusparseCreateMatDescr(&a) | cusparseSetMatIndexBase(a, CUSPARSE_INDEX_BASE_ONE);
+  bad |= cusparseCreateCsrilu02Info(&info) | cusparseCreateCsrilu02Info(&raised) | cusparseCreateCsric02Info(&lower);
+  bad |= cusparseDcsrilu02_bufferSize(handle, m, entries, a, lu, offsets, indices, info, &bytes);
+  bad |= cusparseDcsrilu02_analysis(handle, m, entries, a, lu, offsets, indices, info, policy, nullptr);
+  cusparseXcsrilu02_zeroPivot(handle, info, places);
+  bad |= cusparseDcsrilu02(handle, m, entries, a, lu, offsets, indices, info, policy, nullptr);
+  const int status = cusparseXcsrilu02_zeroPivot(handle, info, places + 1);
+  bad |= (status == CUSPARSE_STATUS_ZERO_PIVOT) != (places[1] >= 0);
+  bad |= cusparseScsric02_bufferSize(handle, m, entries, a, cholesky, offsets, indices, lower, &bytes);
+  bad |= cusparseScsric02_analysis(handle, m, entries, a, cholesky, offsets, indices, lower, policy, nullptr);
+  bad |= cusparseScsric02(handle, m, entries, a, cholesky, offsets, indices, lower, policy, nullptr);
+  cusparseXcsric02_zeroPivot(handle, lower, places + 2);
+  bad |= cusparseDcsrilu02_numericBoost(handle, raised, 1, &below, &to);
+  bad |= cusparseDcsrilu02(handle, m, entries, a, boosted, offsets, indices, raised, policy, nullptr);
+  bad |= cusparseDestroyCsrilu02Info(info) | cusparseDestroyCsrilu02Info(raised) | cusparseDestroyCsric02Info(lower);
+  return bad | cusparseDestroyMatDescr(a) | cusparseDestroy(handle);
+}
