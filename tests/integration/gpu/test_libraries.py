@@ -389,29 +389,38 @@ def incomplete_cholesky(dense: Array) -> Array:
     return a
 
 
-def some_factors(libraries: ctypes.CDLL, dense: Array) -> tuple[Array, Array, list[int], Array]:
+def some_factors(
+    libraries: ctypes.CDLL, dense: Array, x: Array | None = None, parts: int = 1
+) -> tuple[Array, Array, list[int], Array]:
+    """The factors; each value is given as a sum of `parts`, and each row has an order by chance."""
     offsets, indices, values = rows_of(dense, np.float64)
-    # Each row has its columns in an order of their own.
     for i, (begin, end) in enumerate(pairwise(offsets)):
         order = np.random.default_rng(i).permutation(end - begin) + begin
         indices[begin:end], values[begin:end] = indices[order], values[order]
+    offsets, indices = offsets * parts, np.repeat(indices, parts)
+    values = np.repeat(values / parts, parts)
     lu, boosted, cholesky = values.copy(), values.copy(), values.astype(np.float32)
     places, m = np.zeros(3, np.int32), len(dense)
+    x = np.ones(m) if x is None else x
     function = libraries.incomplete
-    run(function, m, len(values), offsets + 1, indices + 1, lu, cholesky, places, boosted)
+    run(function, m, len(values), offsets + 1, indices + 1, lu, cholesky, places, boosted, x)
     rows = np.repeat(np.arange(m), np.diff(offsets))
     made = [np.zeros(dense.shape) for _ in range(3)]
     for out, found in zip(made, (lu, cholesky, boosted), strict=True):
-        out[rows, indices] = found
+        np.add.at(out, (rows, indices), found)
     return made[0], made[1], places.tolist(), made[2]
 
 
-def test_incomplete_factors(libraries: ctypes.CDLL) -> None:
+@pytest.mark.parametrize("parts", [1, 2])
+def test_incomplete_factors(libraries: ctypes.CDLL, parts: int) -> None:
     n = 12
     dense = a_sparse_matrix(n, n)
     dense = dense + dense.T + 8 * np.eye(n)
-    lu, cholesky, places, _ = some_factors(libraries, dense)
+    right = np.random.default_rng(14).normal(size=n)
+    x = right.copy()
+    lu, cholesky, places, _ = some_factors(libraries, dense, x, parts)
     np.testing.assert_allclose(lu, incomplete_lu(dense), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose((np.tril(lu, -1) + np.eye(n)) @ np.triu(lu) @ x, right, rtol=1e-10)
     wanted = incomplete_cholesky(dense) + np.triu(dense, 1)  # the upper values stay
     np.testing.assert_allclose(cholesky, wanted, rtol=1e-5)
     assert places == [-1, -1, -1]

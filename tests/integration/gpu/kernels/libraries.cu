@@ -256,8 +256,10 @@ extern "C" int with_vectors(long n, long entries, long *places, float *x, float 
   bad |= cusparseDestroySpVec(sparse) | cusparseDestroySpVec(other) | cusparseDestroyDnVec(dense) | cusparseDestroyDnVec(to);
   return bad | cusparseDestroy(handle);
 }
-// Incomplete factors in place of the values, with numbers of rows and columns from 1; `places` are the zero pivots.
-extern "C" int incomplete(long m, long entries, int *offsets, int *indices, double *lu, float *cholesky, int *places, double *boosted) {
+// Incomplete factors in place of the values, with numbers of rows and columns from 1; `places` are the zero pivots,
+// and x is replaced by the solution of L U.
+extern "C" int incomplete(long m, long entries, int *offsets, int *indices, double *lu, float *cholesky, int *places, double *boosted,
+                          double *x) {
   cusparseHandle_t handle;
   cusparseMatDescr_t a;
   csrilu02Info_t info, raised;
@@ -279,6 +281,22 @@ extern "C" int incomplete(long m, long entries, int *offsets, int *indices, doub
   cusparseXcsric02_zeroPivot(handle, lower, places + 2);
   bad |= cusparseDcsrilu02_numericBoost(handle, raised, 1, &below, &to);
   bad |= cusparseDcsrilu02(handle, m, entries, a, boosted, offsets, indices, raised, policy, nullptr);
+  for (const bool upper : {false, true}) {
+    cusparseSpMatDescr_t half;
+    cusparseDnVecDescr_t vector;
+    cusparseSpSVDescr_t solution;
+    const double one = 1;
+    const cusparseFillMode_t fill = upper ? CUSPARSE_FILL_MODE_UPPER : CUSPARSE_FILL_MODE_LOWER;
+    const cusparseDiagType_t diagonal = upper ? CUSPARSE_DIAG_TYPE_NON_UNIT : CUSPARSE_DIAG_TYPE_UNIT;
+    bad |= cusparseCreateCsr(&half, m, m, entries, offsets, indices, lu, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
+                             CUSPARSE_INDEX_BASE_ONE, CUDA_R_64F);
+    bad |= cusparseSpMatSetAttribute(half, CUSPARSE_SPMAT_FILL_MODE, &fill, sizeof fill);
+    bad |= cusparseSpMatSetAttribute(half, CUSPARSE_SPMAT_DIAG_TYPE, &diagonal, sizeof diagonal);
+    bad |= cusparseCreateDnVec(&vector, m, x, CUDA_R_64F) | cusparseSpSV_createDescr(&solution);
+    bad |= cusparseSpSV_solve(handle, CUSPARSE_OPERATION_NON_TRANSPOSE, &one, half, vector, vector, CUDA_R_64F,
+                              CUSPARSE_SPSV_ALG_DEFAULT, solution);
+    bad |= cusparseSpSV_destroyDescr(solution) | cusparseDestroyDnVec(vector) | cusparseDestroySpMat(half);
+  }
   bad |= cusparseDestroyCsrilu02Info(info) | cusparseDestroyCsrilu02Info(raised) | cusparseDestroyCsric02Info(lower);
   return bad | cusparseDestroyMatDescr(a) | cusparseDestroy(handle);
 }

@@ -417,11 +417,11 @@ template <class In, class Out>
 void solve_sparse(const cusparseSpMatDescr &a, bool turned, double alpha, In in, Out out) {
     const int64_t n = a.rows;
     std::vector<std::vector<std::pair<int64_t, double>>> rows{size_t(n)};
-    std::vector<double> diagonal(size_t(n), 1.0), x(size_t(n), 0.0);
+    std::vector<double> diagonal(size_t(n), a.diag == CUSPARSE_DIAG_TYPE_UNIT ? 1.0 : 0.0), x(size_t(n), 0.0);
     const bool lower = (a.fill == CUSPARSE_FILL_MODE_LOWER) != turned;
     each_entry(a, [&](int64_t row, int64_t column, int64_t i) {
         if (turned) std::swap(row, column);
-        if (row == column && a.diag == CUSPARSE_DIAG_TYPE_NON_UNIT) diagonal[size_t(row)] = entry(a, i);
+        if (row == column && a.diag == CUSPARSE_DIAG_TYPE_NON_UNIT) diagonal[size_t(row)] += entry(a, i);
         if (lower ? column < row : column > row) rows[size_t(row)].push_back({column, entry(a, i)});
     });
     for (int64_t s = 0; s < n; s++) {
