@@ -19,7 +19,8 @@ from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session_server.attached import AttachedSession, SessionAddress
 from sapwood.session_server.making import host_filters, plan_here
 from sapwood.session_server.rights import ClientRole, same_user
-from sapwood.session_server.server import ServedSession, SessionServer
+from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.server import SessionServer
 
 _numbers = itertools.count(1)
 _roots: dict[str, ServedSession] = {}
@@ -44,7 +45,7 @@ def local_session_server(
         largest=settings.comm.max_payload,
     )
     host_filters(
-        session, planned.runners, lambda rank, data: session.on_loop(server.wrote, rank, data)
+        session, planned.runners, lambda rank, data: session.on_loop(server.news.wrote, rank, data)
     )
     session.start()
     path = Path(os.environ["XDG_RUNTIME_DIR"]) / f"{server.id}.sock"
@@ -58,7 +59,7 @@ def local_session_server(
         session.call(listener.close)
         session.call(server.close, "the test is over")
         session.close()
-        server.stop()
+        server.calls.close()
         path.unlink()
         del _roots[server.id], _servers[server.id]
 

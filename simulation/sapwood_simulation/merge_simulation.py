@@ -35,6 +35,8 @@ from sapwood.environment.settings import DisconnectPolicy
 from sapwood.head import calls
 from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle.processes import ProcessState
+from sapwood.merging.merges import Merges
+from sapwood.merging.orders import FIRST, MergedSession, MergeOrder
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
@@ -42,7 +44,6 @@ from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.attached import AttachedSession, Connect, SessionAddress
-from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder
 from sapwood.session_server.rights import ClientRole
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_world import SessionOfServer, SessionWorld, SimulatedServer
@@ -220,6 +221,11 @@ class _Waves:
         self.open = 0
 
 
+def merges_of(root: SimulatedServer) -> Merges:
+    """Return what merges other sessions into the one of a server."""
+    return cast("Merges", root.server.merging)
+
+
 class Owner:
     """The owner of a session: an attached production session over a simulated wire.
 
@@ -356,7 +362,7 @@ class MergeSimulation:
         """Attach the owner of a session."""
         root = self.root_of(name)
         if root is not None:
-            root.server.merges.found = partial(self._found, root)
+            merges_of(root).found = partial(self._found, root)
             self.owners[name] = Owner(self, root)
 
     def _found(self, asking: SimulatedServer, order: MergeOrder) -> tuple[SessionAddress, Connect]:
@@ -588,7 +594,7 @@ class MergeSimulation:
         return {
             block
             for server in servers
-            for one in server._mergers()  # noqa: SLF001 - to look
+            for one in server.mergers()
             for block in one.allowed.credential
         }
 
@@ -611,11 +617,11 @@ class MergeSimulation:
 
     def _check_root(self, root: SimulatedServer, now: float) -> None:
         server = root.server
-        if server.merges.views() and server.status().part_of:
+        if merges_of(root).views() and server.status().part_of:
             raise InvariantError(f"{root.id} has others in it, and is a part of one")
         if root._head is None or not root._head.alive:  # noqa: SLF001 - who tells it
             self._knows_late[root.pid] = now + 2 * LOOK_SECONDS + 1.0
-        for one in server._admitted():  # noqa: SLF001 - to look
+        for one in server.admitted():
             for block in one.allowed.credential:
                 revoked = self._revoked.get(block, now)
                 known = max(revoked, self._knows_late.get(root.pid, 0.0)) + REVOKED_WITHIN
@@ -631,7 +637,7 @@ class MergeSimulation:
         for root in self.world.roots.values():
             if root.ending:
                 continue
-            above |= {(root.id, one.id) for one in root.server.merges.views()}
+            above |= {(root.id, one.id) for one in merges_of(root).views()}
             below |= {(one.rpartition("#")[2], root.id) for one in root.server.status().part_of}
         self._apart = {one: self._apart.get(one, now) for one in above ^ below}
         for one, since in self._apart.items():
@@ -652,7 +658,7 @@ class MergeSimulation:
         for owner in owners:
             self._close_streams(owner)
         for owner in owners:
-            for one in owner.root.server.merges.views():
+            for one in merges_of(owner.root).views():
                 self.split(owner.root.plan.wanted.name, one.id, 0.0)
         self.run_for(5.0)
         for root in self.world.roots.values():
@@ -691,7 +697,7 @@ class MergeSimulation:
         session, tree = root.session, cast("SmallTree", root.tree)
         named = {
             "merges": root.server.merged,
-            "streams over both": session.joint,
+            "streams over both": session.spanning,
             "parts of streams": session.of_part,
             "routes of streams": session.of_stream,
             "streams": tree.streams,

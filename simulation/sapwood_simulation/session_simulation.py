@@ -845,7 +845,7 @@ class SessionSimulation(Simulation):
         if not isinstance(message, ev.WaveCompleted | ev.Contributed):
             return None
         served = one.root.server._clients.get(self._number_of(one))  # noqa: SLF001 - to look
-        stream = None if served is None else served._streams.get(message.stream)  # noqa: SLF001
+        stream = None if served is None else served.streams.get(message.stream)
         if stream is None:
             return None
         value = 0
@@ -978,7 +978,7 @@ class SessionSimulation(Simulation):
     def _check_root(self, root: SimulatedServer, now: float) -> None:
         if root._head is None or not root._head.alive:  # noqa: SLF001 - who tells it
             self._told_late[root.id] = now + 2 * LOOK_SECONDS + 1.0
-        for one in root.server._admitted():  # noqa: SLF001 - to look
+        for one in root.server.admitted():
             for block in one.allowed.credential:
                 revoked = self._revoked_at.get(block)
                 if revoked is not None and now > self._knows_by(root, revoked) + LOOK_SECONDS:

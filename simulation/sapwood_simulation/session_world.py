@@ -33,8 +33,8 @@ from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import PlaceView
 from sapwood.session.session_life import SessionState
-from sapwood.session_server.joint_routes import JointRoutes
 from sapwood.session_server.rights import same_user, secret_holder
+from sapwood.session_server.routes import EffectRoutes
 from sapwood.session_server.server import RemoteDoor, SessionServer
 from sapwood.session_server.session_life import SessionLife
 from sapwood.store.base import Delete, Page, Put, Store, StoreEntry, Unchanged
@@ -144,7 +144,7 @@ class TreeAtRoot(Protocol):
         """End all its processes."""
 
 
-class SessionOfServer(JointRoutes):
+class SessionOfServer(EffectRoutes):
     """What a server of clients has of its session.
 
     Args:

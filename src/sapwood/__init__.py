@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from sapwood.client.group import AgentGroup
     from sapwood.client.hosts import connect, dask, kubernetes, on, ray, slurm, ssh
     from sapwood.client.local import local
-    from sapwood.client.merged import Merged
     from sapwood.client.messages import QueryResult
     from sapwood.client.persistent import PersistentDataset
     from sapwood.client.staging import Stage
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
         StagedFiles,
         StageReport,
     )
+    from sapwood.merging.merged import Merged
     from sapwood.session.port import InvitationView, WaveResult
 
 __version__ = "0.1.0"
@@ -204,7 +204,7 @@ _HOMES = {
     "sapwood.client.group": "AgentGroup",
     "sapwood.client.hosts": "connect dask kubernetes on ray slurm ssh",
     "sapwood.client.local": "local",
-    "sapwood.client.merged": "Merged",
+    "sapwood.merging.merged": "Merged",
     "sapwood.client.messages": "QueryResult",
     "sapwood.client.persistent": "PersistentDataset",
     "sapwood.client.staging": "Stage",

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.session_server.joint_stream import JointStream
-from sapwood.session_server.merges import Merges
+from sapwood.merging.joint_stream import JointStream
+from sapwood.merging.merges import Merges
 from sapwood.session_server.server import SessionServer
 from sapwood_simulation.merge_simulation import MergeSimulation
 from sapwood_simulation.simulation import InvariantError

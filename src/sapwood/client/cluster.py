@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -15,7 +15,6 @@ from sapwood.activity.agent_requests import FLUSH_TRACES
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
-from sapwood.client.merged import MERGE_TIMEOUT, Merged, merge_order, merged_at
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
@@ -32,16 +31,19 @@ from sapwood.core.arguments import duration, function, text, wait_time, whole
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.failures import start_thread
 from sapwood.core.html_table import escaped, html_table
+from sapwood.core.optional import merging
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
 from sapwood.session.port import InvitationView, NewAgent, SessionPort
-from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
-from sapwood.session_server.merged_session import MergedSession
+from sapwood.session_server.merging_hook import refuse_merges
 from sapwood.session_server.shape import tree_of_shape
+
+if TYPE_CHECKING:
+    from sapwood.merging.merged import Merged, SessionMerges
 
 DAY = 86400.0
 """Seconds for which an invitation lets processes in by default."""
@@ -583,7 +585,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         credential: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
         cluster: str = "default",
-    ) -> Merged:
+    ) -> "Merged":
         """Merge another session into this one: streams over the agents of both become possible.
 
         Both have to agree. You do by this call, as who may own this session; the owner of the other
@@ -611,10 +613,7 @@ class Cluster(TreeWork, Messaging, Submitting):
                     with merged.stream(load, reduce="sum") as stream:
                         print(stream.broadcast().result().total)
         """
-        session = self._attached("merges with others")
-        order = merge_order(handle, credential, key, cluster)
-        asked = session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
-        return self._merged(session, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
+        return self._merges().merge(handle, credential, key, cluster)
 
     def split(self, handle: str, *, timeout: float = 10.0) -> None:
         """End the merge with another session, whichever of the two was merged into the other.
@@ -628,31 +627,32 @@ class Cluster(TreeWork, Messaging, Submitting):
             ConfigurationError: The two are not merged.
             ClosedError: The cluster is closed.
         """
-        session = self._attached("merges with others")
-        timeout = wait_time(timeout) or 0.0
-        wanted = {"session": text(handle, "handle"), "seconds": timeout}
-        session.ask_server(session_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+        self._merges().split(text(handle, "handle"), wait_time(timeout) or 0.0)
 
     @property
-    def merged(self) -> tuple[Merged, ...]:
+    def merged(self) -> tuple["Merged", ...]:
         """The sessions that are merged into this one, by this cluster or another client.
 
         Raises:
             ConfigurationError: The root of this cluster is in this process.
             ClosedError: The cluster is closed.
         """
-        session = self._attached("merges with others")
-        return tuple(self._merged(session, one) for one in merged_at(session))
+        return self._merges().current()
 
-    def _merged(self, session: AttachedSession, there: MergedSession) -> Merged:
-        return Merged(
-            session,
-            there,
-            self.settings,
-            self._cache,
-            self._build_environment,
-            self._must_be_open,
+    def _merges(self) -> "SessionMerges":
+        """Return what merges other sessions into this one.
+
+        Raises:
+            ConfigurationError: The session has no server, or this installation merges none.
+        """
+        session = self._attached("merges with others")
+        found = merging("merged")
+        if found is None:
+            refuse_merges()
+        made: SessionMerges = found.SessionMerges(
+            session, self.settings, self._cache, self._build_environment, self._must_be_open
         )
+        return made
 
     def _attached(self, what: str) -> AttachedSession:
         """Return the session, which has a session server.

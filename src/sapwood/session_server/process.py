@@ -57,7 +57,8 @@ from sapwood.session_server.making import (
 from sapwood.session_server.remote import RemotePort
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.rights import same_user, secret_holder
-from sapwood.session_server.server import RemoteDoor, ServedSession, SessionServer
+from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.server import RemoteDoor, SessionServer
 from sapwood.session_server.session_life import SessionLife
 from sapwood.session_server.session_policy import SessionPolicy
 from sapwood.session_server.told_tree import tree_of
@@ -175,7 +176,7 @@ class ServerProcess:
         with contextlib.suppress(SapwoodError):
             self.session.call(self._drain)
         self.session.close()
-        self.server.stop()
+        self.server.calls.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         remove_notice(self._cluster, self._id)
@@ -310,7 +311,7 @@ class ServerProcess:
         self._reports.tell(self.report())
 
     def _filter_wrote(self, rank: int, data: bytes) -> None:
-        self.session.on_loop(self.server.wrote, rank, data)
+        self.session.on_loop(self.server.news.wrote, rank, data)
 
 
 def _planned(

@@ -20,28 +20,35 @@ from sapwood.comm.messaging import events as mev
 from sapwood.comm.messaging.point_to_point import TAGGED
 from sapwood.core.errors import ErrorRecord, SapwoodError
 from sapwood.core.failures import as_error, log_failure
+from sapwood.session_server import wire
 
 _Own = Mapping[type[ev.Effect], Callable[[Any], None]]
 
 
 class EffectHearer(Protocol):
-    """A client, as what it hears of sees it.
-
-    Attributes:
-        asked: Its open requests: its number and the root's.
-        sends: Its messages on their way, likewise.
-        receives: Messages that it waits for, likewise.
-    """
-
-    asked: dict[int, int]
-    sends: dict[int, int]
-    receives: dict[int, int]
+    """A client, as what it hears of sees it."""
 
     def tell(self, message: msgspec.Struct) -> None:
         """Send it something."""
 
     def give_back(self, effect: ev.Released | gev.Discarded) -> None:
         """Release its memory."""
+
+
+class MessageHearer(Protocol):
+    """The requests and messages of a client.
+
+    Attributes:
+        asked: Its open requests: its number and the server's.
+        sends: Its messages on their way, likewise.
+        receives: Messages that it waits for, likewise.
+        tell: Sends it something.
+    """
+
+    asked: dict[int, int]
+    sends: dict[int, int]
+    receives: dict[int, int]
+    tell: Callable[[msgspec.Struct], None]
 
 
 class StreamServed(Protocol):
@@ -87,6 +94,7 @@ class EffectRoutes:
     Attributes:
         of_stream: Of each stream who hears of it, and what that calls it.
         of_part: Receivers of the results of parts of streams over several sessions.
+        spanning: Receivers of the events of streams over several sessions.
         of_request: Of each request, likewise, and the place that is asked.
         of_send: Of each message on its way, likewise, and who has not taken it yet.
         of_receive: Of each awaited message, likewise.
@@ -97,11 +105,42 @@ class EffectRoutes:
     def __init__(self) -> None:
         self.of_stream: dict[int, tuple[StreamHearer, int]] = {}
         self.of_part: dict[int, Callable[[Any], None]] = {}
-        self.of_request: dict[int, tuple[EffectHearer, int, int]] = {}
-        self.of_send: dict[int, tuple[EffectHearer, int, set[int]]] = {}
-        self.of_receive: dict[int, tuple[EffectHearer, int]] = {}
+        self.spanning: dict[int, Callable[[Any], None]] = {}
+        self.of_request: dict[int, tuple[MessageHearer, int, int]] = {}
+        self.of_send: dict[int, tuple[MessageHearer, int, set[int]]] = {}
+        self.of_receive: dict[int, tuple[MessageHearer, int]] = {}
         self.entering: dict[Key, EffectHearer] = {}
         self.of_group: dict[GroupNumber, tuple[EffectHearer, Key]] = {}
+
+    def post_to_core(self, event: Any) -> None:
+        """Give the core of this session an event."""
+        raise NotImplementedError
+
+    def freed(self, effect: ev.Released) -> None:
+        """Have memory of this server used again."""
+        raise NotImplementedError
+
+    def post_of_stream(self, event: Any) -> None:
+        """Give an event of a stream to the core, or to what has it done by several sessions."""
+        self.spanning.get(event.stream, self.post_to_core)(event)
+
+    def emit(self, effect: Any) -> None:
+        """Report a result of a stream over several sessions."""
+        if isinstance(effect, ev.Released):
+            self._returned({ev.Released: self.freed}, effect)
+            return
+        known = self.of_stream.get(effect.stream)
+        if known is None:
+            return
+        hearer, number = known
+        told = msgspec.structs.replace(effect, stream=number)
+        if isinstance(effect, wire.SweepRefused):
+            hearer.refused(told)
+        else:
+            hearer.hear(number, told)
+        payload = getattr(effect, "payload", None)
+        if payload is not None:
+            self.freed(ev.Released(payload))
 
     def routed(self, own: _Own) -> dict[type[ev.Effect], Callable[[Any], None]]:
         """Return what to do with effects: those of clients go to these, the rest to ``own``."""

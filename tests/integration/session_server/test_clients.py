@@ -27,7 +27,8 @@ from sapwood.environment.settings import CommSettings, Settings
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.attached import AttachedSession, SessionAddress
 from sapwood.session_server.rights import ClientRole
-from sapwood.session_server.server import MAX_STRANGERS, ServedSession
+from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.server import MAX_STRANGERS
 from sapwood_simulation.local_session_server import (
     attach_here,
     local_session_server,

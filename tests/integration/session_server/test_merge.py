@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.client.merged import Merged
-from sapwood.core import typed
 from sapwood.environment.settings import Settings
-from sapwood.session_server import attached, merge_line, session_calls, wire
+from sapwood.merging import line as merge_line
+from sapwood.merging.merged import Merged
+from sapwood.merging.orders import MergeOrder
+from sapwood.session_server import attached, session_calls, wire
 from sapwood.session_server.attached import AttachedSession, SessionAddress
-from sapwood.session_server.merged_session import MergedSession, MergeOrder
 from sapwood.session_server.rights import ClientRole
-from sapwood.session_server.server import ServedSession
+from sapwood.session_server.served_session import ServedSession
 from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 from .conftest import PATIENCE, Until
@@ -44,10 +44,7 @@ def socket_of(address: SessionAddress) -> str:
 def merged_here(cluster: sapwood.Cluster, other: SessionAddress) -> Merged:
     """Merge a session whose root is in this process, too."""
     order = MergeOrder(socket=socket_of(other), session=other.session, name=other.name)
-    session = cluster.session
-    assert isinstance(session, AttachedSession)
-    asked = session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
-    return cluster._merged(session, typed.convert(asked.result(PATIENCE), MergedSession))
+    return cluster._merges().merge_by(order)
 
 
 def served(cluster: sapwood.Cluster) -> int:

@@ -17,8 +17,10 @@ from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
 from sapwood.session.port import NewAgent
 from sapwood.session_server import session_calls, wire
+from sapwood.session_server.admission import MAX_WATCHERS
+from sapwood.session_server.client import ServedClient
 from sapwood.session_server.rights import ALL, Allowed, ClientRole
-from sapwood.session_server.server import MAX_WATCHERS, ServedClient, SessionServer
+from sapwood.session_server.server import SessionServer
 
 LARGEST = 2**20
 
@@ -91,7 +93,7 @@ class Root:
             clock=lambda: 1000.0,
             executor=ThreadPoolExecutor(1),
         )
-        self.server._places = list  # type: ignore[method-assign]
+        self.server.news.places = list  # type: ignore[method-assign]
 
     def client(
         self, allowed: Allowed, role: ClientRole, label: str = "me", *, owned: bool = False
@@ -169,7 +171,7 @@ def test_those_of_the_same_user_do(
 
 def invite(root: Root, client: ServedClient, lifetime: float) -> Any:
     call = wire.SessionCall(1, session_calls.INVITE, [1, lifetime, ""])
-    return root.server.answer(client, call).result(10)
+    return root.server.calls.answer(client, call).result(10)
 
 
 def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
@@ -206,13 +208,13 @@ def test_who_may_own_a_session_changes_its_agents_also_beside_its_owner() -> Non
     ):
         call = wire.SessionCall(1, name, value)
         with pytest.raises(SecurityError, match="only an owner"):
-            root.server.answer(user, call)
-        root.server.answer(beside, call).result(5.0)
+            root.server.calls.answer(user, call)
+        root.server.calls.answer(beside, call).result(5.0)
     assert changed == [[NewAgent()], ([1], 1.0, "gone?[2J")]
     for seconds in (-1.0, 1e9, float("nan")):
         call = wire.SessionCall(1, session_calls.CONTRACT, [[1], seconds, ""])
         with pytest.raises(ConfigurationError, match="say how many seconds"):
-            root.server.answer(beside, call)
+            root.server.calls.answer(beside, call)
 
 
 def test_who_watches_says_little_and_leaves_room() -> None:

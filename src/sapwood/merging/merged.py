@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.client.finding import find_root
 from sapwood.client.stream_opening import (
@@ -26,9 +28,9 @@ from sapwood.core.arguments import text, wait_time
 from sapwood.core.errors import ClosedError, CommunicationError, ConfigurationError
 from sapwood.core.rankset import from_ranges
 from sapwood.core.staying import StaysHere
+from sapwood.merging.orders import MergedSession, MergeOrder
 from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
-from sapwood.session_server.merged_session import MergedSession, MergeOrder
 
 if TYPE_CHECKING:
     from sapwood.client.stream import Stream
@@ -53,37 +55,84 @@ class _FromAfar:
         return False
 
 
+class SessionMerges:
+    """The merges of the session of one cluster, by its client.
+
+    Args:
+        session: The session.
+        settings: The settings of the cluster.
+        cache: Where built libraries are kept.
+        environment: Returns the variables of builds.
+        must_be_open: Raises if the cluster is closed.
+    """
+
+    def __init__(
+        self,
+        session: AttachedSession,
+        settings: Settings,
+        cache: BuildCache,
+        environment: Callable[[], Mapping[str, str]],
+        must_be_open: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.settings = settings
+        self.cache = cache
+        self.environment = environment
+        self.must_be_open = must_be_open
+
+    def merge(
+        self,
+        handle: str,
+        credential: str | os.PathLike[str] | None,
+        key: str | os.PathLike[str] | None,
+        cluster: str,
+    ) -> Merged:
+        """Merge another session into this one; see :meth:`Cluster.merge`."""
+        return self.merge_by(merge_order(handle, credential, key, cluster))
+
+    def merge_by(self, order: MergeOrder) -> Merged:
+        """Merge the session of an order into this one."""
+        asked = self.session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
+        return Merged(self, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
+
+    def split(self, handle: str, timeout: float) -> None:
+        """End the merge with another session; see :meth:`Cluster.split`."""
+        wanted = {"session": handle, "seconds": timeout}
+        asked = self.session.ask_server(session_calls.SPLIT, wanted)
+        asked.result(timeout + MERGE_TIMEOUT)
+
+    def found(self) -> list[MergedSession]:
+        """Return what the server says of the sessions that are merged into this one."""
+        found = self.session.ask_server(session_calls.MERGED).result(MERGE_TIMEOUT)
+        return typed.convert(found, list[MergedSession])
+
+    def current(self) -> tuple[Merged, ...]:
+        """Return the sessions that are merged into this one."""
+        return tuple(Merged(self, one) for one in self.found())
+
+
 class Merged(StaysHere):
     """A session that is merged into the one of a cluster; made by :meth:`Cluster.merge`.
 
     As a context manager it splits the two at the end. All methods may be called from any thread.
     """
 
-    def __init__(
-        self,
-        session: AttachedSession,
-        there: MergedSession,
-        settings: Settings,
-        cache: BuildCache,
-        environment: Callable[[], Mapping[str, str]],
-        called: Callable[[], None],
-    ) -> None:
-        self._session = session
+    def __init__(self, merges: SessionMerges, there: MergedSession) -> None:
+        self._merges = merges
+        self._session = session = merges.session
         self._there = there
-        self._settings = settings
-        self._called = called
         self._lock = threading.Lock()
         self._split = False
         kinds = tuple(dict.fromkeys((*session.platforms, *there.platforms)))
         pythons = (*session.pythons, *there.pythons)
         offered: Any = _FromAfar(session)
         self._maker = CodeMaker(
-            cache,
-            environment,
+            merges.cache,
+            merges.environment,
             lambda: targets_of(kinds),
             lambda: pythons,
             OfferedContent(offered),
-            pickle=settings.tasks.pickle,
+            pickle=merges.settings.tasks.pickle,
         )
 
     @property
@@ -113,7 +162,7 @@ class Merged(StaysHere):
         Raises:
             ClosedError: The two are not merged any more.
         """
-        found = next((one for one in merged_at(self._session) if one.first == self.first), None)
+        found = next((one for one in self._merges.found() if one.first == self.first), None)
         if found is None or self._split:
             raise ClosedError(
                 f"the session '{self.handle}' is not merged any more",
@@ -168,15 +217,15 @@ class Merged(StaysHere):
                     result = stream.broadcast().result()
                     print(result.total, merged.ranks_of(result))
         """
-        self._called()
+        self._merges.must_be_open()
         others = [self.first + rank for rank in self.agents]
         agents = [*self._session.tree.agent_ranks, *others]
-        limit = self._settings.limits.time if time_limit is None else time_limit
+        limit = self._merges.settings.limits.time if time_limit is None else time_limit
         own = dict(parameters or {})
         request = StreamRequest(
             what, reduce, agents, sync, late, keep, on_loss, up, down, own, limit
         )
-        return open_stream(self._session, request, self._code, self._called, others)
+        return open_stream(self._session, request, self._code, self._merges.must_be_open, others)
 
     def ranks_of(self, result: WaveResult) -> dict[str, list[int]]:
         """Return which agents are in a result, by the handle of their session, as ranks there.
@@ -210,9 +259,8 @@ class Merged(StaysHere):
             if self._split:
                 return
             self._split = True
-        wanted = {"session": self._there.id, "seconds": timeout}
         try:
-            self._session.ask_server(session_calls.SPLIT, wanted).result(timeout + MERGE_TIMEOUT)
+            self._merges.split(self._there.id, timeout)
         except ConfigurationError:
             return  # the other session has ended, or another client has split them
 
@@ -228,12 +276,6 @@ class Merged(StaysHere):
 
     def __repr__(self) -> str:
         return f"<Merged: {self.handle}, agents from {self.first + 1} on>"
-
-
-def merged_at(session: AttachedSession) -> list[MergedSession]:
-    """Return the sessions that are merged into one."""
-    found = session.ask_server(session_calls.MERGED).result(MERGE_TIMEOUT)
-    return typed.convert(found, list[MergedSession])
 
 
 def merge_order(

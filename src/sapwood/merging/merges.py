@@ -1,7 +1,7 @@
-"""The sessions that are merged into one, at its root: asked in, worked with, let go.
+"""The sessions that are merged into one, at its server: asked in, worked with, let go.
 
 A merge is one line to the root of the other session. Nothing is copied and no tree changes: a
-stream over both is a :class:`~sapwood.session_server.joint_stream.JointStream`.
+stream over both is a :class:`~sapwood.merging.joint_stream.JointStream`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,28 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.core import typed
 from sapwood.core.errors import (
     AgentLostError,
     ClosedError,
     ConfigurationError,
     ProtocolError,
     SapwoodError,
+    SecurityError,
 )
 from sapwood.core.futures import CallerFuture
 from sapwood.core.hints import command
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
-from sapwood.session_server import session_calls
+from sapwood.merging.joint_stream import JointStream, StreamPart, filters_of_part
+from sapwood.merging.line import MergeLine
+from sapwood.merging.orders import FIRST, MergedSession, MergeOrder, SplitOrder
+from sapwood.session_server import session_calls, wire
 from sapwood.session_server.attached import Connect, SessionAddress
-from sapwood.session_server.joint_stream import JointStream, StreamPart, filters_of_part
-from sapwood.session_server.merge_line import MergeLine
-from sapwood.session_server.merged_session import FIRST, MergedSession, MergeOrder, SplitOrder
+from sapwood.session_server.client import ServedClient
 from sapwood.session_server.remote import connect_by
+from sapwood.session_server.server import SessionServer
 from sapwood.session_server.session_credential import cluster_of, read_credential
 
 LONGEST_SPLIT = 86_400.0
@@ -83,35 +87,18 @@ class _Merge:
 
 
 class Merges:
-    """The sessions that are merged into one; all on the loop's thread.
+    """The sessions that are merged into the one of a server; all on the loop's thread.
 
     Args:
-        session: The session, a :class:`~sapwood.session_server.server.ServedSession`.
-        session_id: Its id.
-        name: What users call it.
-        above: Returns the sessions that it is merged into.
-        changed: Told that one has come or gone.
-        largest: Bytes of the largest message and payload of another root.
+        server: The session server.
 
     Attributes:
-        found: Returns which session an order means, and what connects to its root.
+        found: Returns which session an order means, and what connects to its server.
     """
 
-    def __init__(
-        self,
-        session: Any,
-        session_id: str,
-        name: str,
-        above: Callable[[], list[str]],
-        changed: Callable[[], None],
-        largest: int,
-    ) -> None:
-        self._session = session
-        self._id = session_id
-        self._name = name
-        self._above = above
-        self._changed = changed
-        self._largest = largest
+    def __init__(self, server: SessionServer) -> None:
+        self._server = server
+        self._session = server.session
         self.found: Callable[[MergeOrder], tuple[SessionAddress, Connect]] = _found
         self._merges: dict[str, _Merge] = {}
         self._firsts = itertools.count(FIRST, FIRST)
@@ -125,7 +112,52 @@ class Merges:
         """Return the sessions that are merged into this one."""
         return [one.view() for one in self._merges.values() if one.line.facts is not None]
 
+    @property
+    def handles(self) -> list[str]:
+        """What names the sessions that are merged into this one, ``name#id``."""
+        return [one.handle for one in self.views()]
+
+    def must_be_mergeable(self) -> None:
+        """Refuse to be merged into another session while others are merged into this one.
+
+        Raises:
+            ConfigurationError: Others are.
+        """
+        if self.begun:
+            raise ConfigurationError(
+                f"the session '{self._server.name}' has others merged into it, and so cannot be "
+                "merged into one more",
+                hint="split those off first",
+            )
+
     # --- merge and split -----------------------------------------------------------------------
+
+    def answer(self, client: ServedClient, call: wire.SessionCall) -> Any:
+        """Merge this session with another one, or split both; also for who is not its owner now.
+
+        Raises:
+            SapwoodError: It cannot be done.
+        """
+        if call.name == session_calls.MERGED:
+            return msgspec.to_builtins(self.views())
+        if call.name == session_calls.SPLIT:
+            wanted = typed.convert(call.value, SplitOrder)
+            above = [
+                one
+                for one in self._server.mergers()
+                if wanted.session in {one.label, *one.label.split("#")}
+            ]
+            error = ClosedError(f"the owner of '{self._server.name}' has split the two")
+            for one in above:
+                self._server.cut_off(one, error)
+            return None if above else self.split(wanted)
+        order = typed.convert(call.value, MergeOrder)
+        if order.socket and not client.here:
+            raise SecurityError(
+                "a client on another machine needs a credential of the other session",
+                hint="`sapwood credential issue --rights connect,merge --session …` makes one",
+            )
+        return self.merge(order)
 
     def merge(self, order: MergeOrder) -> Future[Any]:
         """Merge a session into this one; the future gets its :class:`MergedSession`.
@@ -135,19 +167,19 @@ class Merges:
             InputError: The credential is none.
         """
         address, connect = self.found(order)
-        if address.session == self._id:
+        if address.session == self._server.id:
             raise ConfigurationError(
                 "a session cannot be merged with itself", hint="name another session"
             )
         if address.session in self._merges:
             raise ConfigurationError(
                 f"the session '{address.name}' is merged into this one already",
-                hint=f"{command('session', 'split', self._name, address.name)} ends that",
+                hint=f"{command('session', 'split', self._server.name, address.name)} ends that",
             )
-        above = self._above()
+        above = self._server.mergers()
         if above:
             raise ConfigurationError(
-                f"this session is merged into {above[0]}, and so cannot have others in it",
+                f"this session is merged into {above[0].label}, and so cannot have others in it",
                 hint="split the two first, or merge the others into that one",
             )
         if len(self._merges) >= MAX_MERGED:
@@ -160,10 +192,10 @@ class Merges:
             address,
             connect,
             self._session.loop,
-            f"{self._name}#{self._id}",
+            f"{self._server.name}#{self._server.id}",
             partial(self._ready, key),
             partial(self._over, key),
-            self._largest,
+            self._server.largest,
         )
         self._merges[key] = _Merge(line, next(self._firsts), asked)
         line.begin()
@@ -186,7 +218,7 @@ class Merges:
         merge.ending.append(done)
         if len(merge.ending) > 1:
             return done
-        error = ClosedError(f"the session '{merge.name}' was split off", where=self._name)
+        error = ClosedError(f"the session '{merge.name}' was split off", where=self._server.name)
         merge.timer = self._session.loop.call_later(order.seconds, self._part, key, error)
         for joint, part in list(merge.parts.items()):
             joint.leave(part, error, partial(self._part_if_idle, key, error))
@@ -204,10 +236,10 @@ class Merges:
                 return key
         known = ", ".join(one.handle for one in self.views())
         raise ConfigurationError(
-            f"the session '{self._name}' is not merged with {shown(text)}",
+            f"the session '{self._server.name}' is not merged with {shown(text)}",
             hint=f"with it are: {known}"
             if known
-            else f"{command('session', 'merge', self._name, text)} merges them",
+            else f"{command('session', 'merge', self._server.name, text)} merges them",
         )
 
     def _ready(self, key: str) -> None:
@@ -215,7 +247,7 @@ class Merges:
         merge.since = time.time()
         merge.asked.set_result(msgspec.to_builtins(merge.view()))
         _log.info("merged", session=merge.name)
-        self._changed()
+        self._server.changed()
 
     def _over(self, key: str, error: SapwoodError) -> None:
         """The line to a session has ended, or there is none."""
@@ -258,7 +290,7 @@ class Merges:
         for future in merge.ending:
             future.set_result(None)
         _log.info("split", session=merge.name, reason=error.what)
-        self._changed()
+        self._server.changed()
 
     # --- streams over both ---------------------------------------------------------------------
 
@@ -291,7 +323,7 @@ class Merges:
         take.joint, take.part = joint, parts[0]
         self._lend_content(line, theirs)
         merge.parts[joint] = parts[0]
-        session.joint[spec.stream] = joint
+        session.spanning[spec.stream] = joint.take
         if own:
             session.of_part[parts[1].spec.stream] = partial(joint.answered, parts[1])
         try:
@@ -303,7 +335,7 @@ class Merges:
 
     def _closed(self, joint: JointStream) -> None:
         """Forget a stream that was closed."""
-        self._session.joint.pop(joint.spec.stream)
+        self._session.spanning.pop(joint.spec.stream)
         for part in joint.parts:
             if not part.first:
                 self._session.of_part.pop(part.spec.stream, None)

@@ -21,7 +21,7 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import AgentLostError, ClosedError, ProtocolError, SapwoodError
-from sapwood.session_server.joint_stream import JointStream, StreamPart
+from sapwood.merging.joint_stream import JointStream, StreamPart
 
 pytestmark = pytest.mark.row("C3-SESS-4")
 
