@@ -41,9 +41,8 @@ from sapwood.merging.line import MergeLine
 from sapwood.merging.orders import FIRST, MergedSession, MergeOrder, SplitOrder
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.attached import Connect, SessionAddress
-from sapwood.session_server.client import ServedClient
+from sapwood.session_server.merging_hook import MergingClient, MergingServer
 from sapwood.session_server.remote import connect_by
-from sapwood.session_server.server import SessionServer
 from sapwood.session_server.session_credential import cluster_of, read_credential
 
 LONGEST_SPLIT = 86_400.0
@@ -96,7 +95,7 @@ class Merges:
         found: Returns which session an order means, and what connects to its server.
     """
 
-    def __init__(self, server: SessionServer) -> None:
+    def __init__(self, server: MergingServer) -> None:
         self._server = server
         self._session = server.session
         self.found: Callable[[MergeOrder], tuple[SessionAddress, Connect]] = _found
@@ -132,7 +131,7 @@ class Merges:
 
     # --- merge and split -----------------------------------------------------------------------
 
-    def answer(self, client: ServedClient, call: wire.SessionCall) -> Any:
+    def answer(self, client: MergingClient, call: wire.SessionCall) -> Any:
         """Merge this session with another one, or split both; also for who is not its owner now.
 
         Raises:
@@ -143,13 +142,12 @@ class Merges:
         if call.name == session_calls.SPLIT:
             wanted = typed.convert(call.value, SplitOrder)
             above = [
-                one
+                one.label
                 for one in self._server.mergers()
                 if wanted.session in {one.label, *one.label.split("#")}
             ]
             error = ClosedError(f"the owner of '{self._server.name}' has split the two")
-            for one in above:
-                self._server.cut_off(one, error)
+            self._server.split_off(above, error)
             return None if above else self.split(wanted)
         order = typed.convert(call.value, MergeOrder)
         if order.socket and not client.here:

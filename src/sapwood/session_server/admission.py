@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from sapwood.comm.machine import machine_id
 from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
 from sapwood.core.shown import shown
 from sapwood.session_server import wire
 from sapwood.session_server.client import ServedClient
+from sapwood.session_server.merging_hook import Merging
+from sapwood.session_server.place_news import PlaceNews
 from sapwood.session_server.rights import Allowed, ClientRole
-
-if TYPE_CHECKING:
-    from sapwood.session_server.server import SessionServer
+from sapwood.session_server.served_session import ServedSession
 
 MAX_CLIENTS = 64
 """Clients that may be attached to a session at a time."""
 
 MAX_WATCHERS = 32
 """Those of them that may only watch: so they leave room for others."""
+
+
+class AdmittingServer(Protocol):
+    """A session server: what admission needs of it.
+
+    Attributes:
+        session: The session.
+        id: Its id.
+        name: What users call it.
+        largest: Bytes of the largest message and payload of a client.
+        merging: Merges other sessions into this one.
+        news: Knows the places.
+    """
+
+    session: ServedSession
+    id: str
+    name: str
+    largest: int
+    merging: Merging
+    news: PlaceNews
+
+    @property
+    def owner(self) -> ServedClient | None:
+        """The present owner."""
+
+    def admitted(self) -> list[ServedClient]:
+        """Return the clients that were let in."""
 
 
 class Admission:
@@ -28,7 +55,7 @@ class Admission:
         server: The session server.
     """
 
-    def __init__(self, server: SessionServer) -> None:
+    def __init__(self, server: AdmittingServer) -> None:
         self._server = server
         self._machine = machine_id()
 

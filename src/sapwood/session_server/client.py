@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,11 +24,11 @@ from sapwood.session_server import session_calls, wire
 from sapwood.session_server.client_outbox import ClientOutbox
 from sapwood.session_server.client_streams import ClientStreams
 from sapwood.session_server.client_work import ClientGroupCalls, ClientMessages
+from sapwood.session_server.keeping import KeptStreams
+from sapwood.session_server.merging_hook import Merging
 from sapwood.session_server.rights import NOTHING, Allowed, ClientRole, Verify
 from sapwood.session_server.routes import ClientMemory
-
-if TYPE_CHECKING:
-    from sapwood.session_server.server import SessionServer
+from sapwood.session_server.served_session import ServedSession
 
 _log = logger("session")
 
@@ -42,6 +42,29 @@ _OF_MERGERS = (
     ev.SweepStream,
 )
 """What another session may send."""
+
+
+class ServingClients(Protocol):
+    """A session server, as its clients see it.
+
+    Attributes:
+        session: The session.
+        kept_streams: Takes the streams of an owner that is gone.
+        merging: Opens streams over several sessions.
+    """
+
+    session: ServedSession
+    kept_streams: KeptStreams
+    merging: Merging
+
+    def admit(self, client: ServedClient, asked: wire.AskToAttach) -> None:
+        """Let a client in."""
+
+    def answer(self, client: ServedClient, call: wire.SessionCall) -> Any:
+        """Return the answer to a call, or a future that gets it."""
+
+    def leave(self, client: ServedClient) -> None:
+        """Detach a client that has asked for it."""
 
 
 class ServedClient:
@@ -73,7 +96,7 @@ class ServedClient:
         self,
         number: int,
         connection: Connection,
-        server: SessionServer,
+        server: ServingClients,
         verify: Verify,
         *,
         here: bool,
@@ -157,7 +180,7 @@ class ServedClient:
     def _called(self, call: wire.SessionCall) -> None:
         value, error = None, None
         try:
-            value = self._server.calls.answer(self, call)
+            value = self._server.answer(self, call)
         except SapwoodError as problem:
             error = problem.to_record()
         except msgspec.ValidationError as problem:

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol
 
-from sapwood.core.errors import ConfigurationError
+from sapwood.comm.messages import StreamSpec
+from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.optional import merging
+from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.wire import SessionCall
 
-if TYPE_CHECKING:
-    from sapwood.comm.messages import StreamSpec
-    from sapwood.session_server.client import ServedClient
-    from sapwood.session_server.server import SessionServer
-    from sapwood.session_server.wire import SessionCall
+
+class MergingClient(Protocol):
+    """A client of a session server: what merges need of it.
+
+    Attributes:
+        label: What users call it.
+        here: Whether it is on this machine.
+    """
+
+    label: str
+    here: bool
+
+
+class MergingServer(Protocol):
+    """A session server: what merges need of it.
+
+    Attributes:
+        session: The session.
+        id: Its id.
+        name: What users call it.
+        largest: Bytes of the largest message and payload of another server.
+        changed: Told that a session was merged into this one, or split off.
+    """
+
+    session: ServedSession
+    id: str
+    name: str
+    largest: int
+    changed: Callable[[], None]
+
+    def mergers(self) -> Sequence[MergingClient]:
+        """Return the servers of the sessions that this one is merged into."""
+
+    def split_off(self, labels: Sequence[str], error: SapwoodError) -> None:
+        """End the connections of such servers."""
 
 
 class Merging(Protocol):
@@ -28,7 +62,7 @@ class Merging(Protocol):
     def must_be_mergeable(self) -> None:
         """Raise ConfigurationError if this session cannot be merged into another one."""
 
-    def answer(self, client: ServedClient, call: SessionCall) -> Any:
+    def answer(self, client: MergingClient, call: SessionCall) -> Any:
         """Return the answer to a call about merges, or a future that gets it."""
 
     def spans(self, spec: StreamSpec) -> bool:
@@ -55,7 +89,7 @@ class NoMerging:
         """Raise ConfigurationError."""
         refuse_merges()
 
-    def answer(self, client: ServedClient, call: SessionCall) -> Any:
+    def answer(self, client: MergingClient, call: SessionCall) -> Any:
         """Raise ConfigurationError."""
         del client, call
         refuse_merges()
@@ -86,7 +120,7 @@ def refuse_merges() -> NoReturn:
     )
 
 
-def merging_of(server: SessionServer) -> Merging:
+def merging_of(server: MergingServer) -> Merging:
     """Return what merges other sessions into the one of a server."""
     merges = merging("merges")
     if merges is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
 import msgspec
 
@@ -169,6 +170,12 @@ class SessionServer:
         """Whether it is merged with another session."""
         return self.merging.begun or bool(self.mergers())
 
+    def split_off(self, labels: Sequence[str], error: SapwoodError) -> None:
+        """End the connections of servers of sessions that this one is merged into."""
+        for one in self.mergers():
+            if one.label in labels:
+                self._cut_off(one, error)
+
     def mergers(self) -> list[ServedClient]:
         """Return the servers of the sessions that this one is merged into."""
         return [one for one in self.admitted() if one.role is ClientRole.MERGER]
@@ -224,7 +231,9 @@ class SessionServer:
         number = next(self._numbers)
         strangers = [one for one in self._clients.values() if one.role is None]
         if len(strangers) >= MAX_STRANGERS:
-            self.cut_off(strangers[0], SecurityError("others wait, and it has not asked to attach"))
+            self._cut_off(
+                strangers[0], SecurityError("others wait, and it has not asked to attach")
+            )
         made = ServedClient(number, connection, self, verify, here=here)
         self._clients[number] = made
         self.session.loop.call_later(STRANGER_PATIENCE, self._too_late, made)
@@ -232,7 +241,7 @@ class SessionServer:
 
     def _too_late(self, client: ServedClient) -> None:
         if client.role is None:
-            self.cut_off(client, SecurityError("it has not asked to attach in time"))
+            self._cut_off(client, SecurityError("it has not asked to attach in time"))
 
     def _look_at_end(self, client: ServedClient, not_after: float) -> None:
         """Cut a client off when what it has shown ends."""
@@ -240,7 +249,7 @@ class SessionServer:
         if self._clients.get(client.number) is not client or not_after == math.inf:
             return
         if left <= 0:
-            self.cut_off(client, SecurityError("its credential has expired"))
+            self._cut_off(client, SecurityError("its credential has expired"))
         else:
             wait = min(left, LONGEST_TIMER)
             self.session.loop.call_later(wait, self._look_at_end, client, not_after)
@@ -256,13 +265,13 @@ class SessionServer:
                     return  # it was cut off meanwhile
                 client.take(message)
         except SapwoodError as error:
-            self.cut_off(client, error)
+            self._cut_off(client, error)
         except Exception as error:  # noqa: BLE001 - what one client says must not end the session
             doing = f"a message of client {number}"
             log_failure(doing, error)
-            self.cut_off(client, as_error(error, doing))
+            self._cut_off(client, as_error(error, doing))
 
-    def cut_off(self, client: ServedClient, error: SapwoodError) -> None:
+    def _cut_off(self, client: ServedClient, error: SapwoodError) -> None:
         """End a connection, and tell the client why."""
         if self._clients.get(client.number) is not client:
             return
@@ -302,7 +311,7 @@ class SessionServer:
         for client in self.admitted():
             found = ids & set(client.allowed.credential)
             if found:
-                self.cut_off(client, SecurityError("its credential was revoked", where=min(found)))
+                self._cut_off(client, SecurityError("its credential was revoked", where=min(found)))
 
     def connection_closed(self, number: int, reason: str) -> None:
         """A client is gone, with or without a word."""
@@ -351,6 +360,10 @@ class SessionServer:
         self._look_at_end(client, allowed.not_after)
         _log.info("client attached", number=client.number, role=wanted.value)
         self._note_change()
+
+    def answer(self, client: ServedClient, call: wire.SessionCall) -> Any:
+        """Return the answer to a call, or a future that gets it."""
+        return self.calls.answer(client, call)
 
     def close(self, reason: str) -> None:
         """Tell all clients that the session ends; on the loop's thread."""

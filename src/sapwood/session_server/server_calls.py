@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,10 +16,9 @@ from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
 from sapwood.session.port import NewAgent
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.client import ServedClient
+from sapwood.session_server.merging_hook import Merging
 from sapwood.session_server.rights import require_call
-
-if TYPE_CHECKING:
-    from sapwood.session_server.server import SessionServer
+from sapwood.session_server.served_session import ServedSession
 
 LONGEST_CONTRACT = 3600.0
 """Seconds that agents which are removed have to do what they were asked for, at most."""
@@ -30,6 +29,26 @@ SLOW_CALLS = 4
 Those that remove agents may wait for an hour: they have as many other threads, so that nothing else
 waits for them. Revoking an invitation waits for neither.
 """
+
+
+class AnsweringServer(Protocol):
+    """A session server: what its calls need of it.
+
+    Attributes:
+        session: The session.
+        merging: Merges other sessions into this one.
+        denied: The credentials that were revoked.
+    """
+
+    session: ServedSession
+    merging: Merging
+    denied: frozenset[str]
+
+    def status(self) -> msgspec.Struct:
+        """Return how the session is."""
+
+    def taken(self, client: ServedClient) -> None:
+        """Forget what was kept for a client: it has arrived."""
 
 
 class ServerCalls:
@@ -44,7 +63,7 @@ class ServerCalls:
 
     def __init__(
         self,
-        server: SessionServer,
+        server: AnsweringServer,
         end: Callable[[str], None],
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,

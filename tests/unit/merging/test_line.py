@@ -10,9 +10,9 @@ import pytest
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat, kary
 from sapwood.merging import line as merge_line
-from sapwood.merging import wire
 from sapwood.merging.line import MergeLine
 from sapwood.session.options import PlacesChanged
+from sapwood.session_server import wire
 from sapwood.session_server.attached import SessionAddress
 
 pytestmark = pytest.mark.row("C3-SESS-4")
