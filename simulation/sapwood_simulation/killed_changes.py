@@ -124,10 +124,10 @@ class KilledChange(SessionSimulation):
         if self._change_wanted in {"expand", "contract"}:
             if self._change_wanted == "expand":
                 home = {"parent": self.tree.junctions[0], "host": 0}
-                asked = owner.session.ask_server(session_calls.EXPAND, [home])
+                asked = owner.session.link.ask(session_calls.EXPAND, [home])
             else:
                 ranks = [self.tree.agent_ranks[0]]
-                asked = owner.session.ask_server(
+                asked = owner.session.link.ask(
                     session_calls.CONTRACT, [ranks, 1.0, "it was removed"]
                 )
             self._stepwise(asked.done)

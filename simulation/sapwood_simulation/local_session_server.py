@@ -16,11 +16,12 @@ from sapwood.client.attaching import attached_cluster
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.making import host_filters, plan_here
 from sapwood.session_server.rights import ClientRole, same_user
 from sapwood.session_server.served_session import ServedSession
 from sapwood.session_server.server import SessionServer
+from sapwood.session_server.server_link import SessionAddress
 
 _numbers = itertools.count(1)
 _roots: dict[str, ServedSession] = {}

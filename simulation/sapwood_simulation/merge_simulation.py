@@ -43,8 +43,9 @@ from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 from sapwood.session_server import session_calls, wire
-from sapwood.session_server.attached import AttachedSession, Connect, SessionAddress
+from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server_link import Connect, SessionAddress
 from sapwood_simulation.processes import VirtualLoop
 from sapwood_simulation.session_world import SessionOfServer, SessionWorld, SimulatedServer
 from sapwood_simulation.simulation import InvariantError
@@ -244,7 +245,7 @@ class Owner:
             role=ClientRole.OWNER,
             thread=cast("LoopThread", _Thread(simulation.loop)),
         )
-        self.welcome = self.session.begin()
+        self.welcome = self.session.link.begin()
         self.welcome.add_done_callback(simulation.guarded(self._let_in))
 
     def _let_in(self, welcome: Future[wire.Admitted]) -> None:
@@ -403,7 +404,7 @@ class MergeSimulation:
         wanted = MergeOrder(
             credential=shown, socket="" if shown else "here", session=there.id, name=other
         )
-        asked = owner.session.ask_server(session_calls.MERGE, msgspec.to_builtins(wanted))
+        asked = owner.session.link.ask(session_calls.MERGE, msgspec.to_builtins(wanted))
         asked.add_done_callback(self.guarded(self._merged))
         return asked
 
@@ -416,14 +417,14 @@ class MergeSimulation:
         if owner is None or not owner.there:
             return None
         self._counts["splits"] += 1
-        return owner.session.ask_server(session_calls.SPLIT, {"session": other, "seconds": seconds})
+        return owner.session.link.ask(session_calls.SPLIT, {"session": other, "seconds": seconds})
 
     def open_over(self, name: str) -> Future[Any] | None:
         """Open a stream over a session and each that is merged into it."""
         owner = self.owners.get(name)
         if owner is None or not owner.there:
             return None
-        asked = owner.session.ask_server(session_calls.MERGED)
+        asked = owner.session.link.ask(session_calls.MERGED)
         asked.add_done_callback(self.guarded(partial(self._open_over, owner)))
         return asked
 

@@ -43,8 +43,9 @@ from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 from sapwood.session_server import session_calls, wire
-from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server_link import SessionAddress
 from sapwood.session_server.session_life import FIRST_PATIENCE
 from sapwood_simulation.session_world import SessionOfServer, SessionWorld, SimulatedServer
 from sapwood_simulation.simulation import (
@@ -234,7 +235,7 @@ class SimulatedClient:
             role=role,
             thread=cast("LoopThread", VirtualThread(simulation)),
         )
-        self.session.begin().add_done_callback(simulation.guarded(self._answered))
+        self.session.link.begin().add_done_callback(simulation.guarded(self._answered))
 
     def _connect(self, handler: Any, _loop: Any, failed: Any) -> None:
         if not self.root.listening:
@@ -291,7 +292,7 @@ class SimulatedClient:
         """Detach with a word."""
         self.simulation.ask_once_more(self)
         self.alive = False
-        done = self.session.ask_server(session_calls.DETACH)
+        done = self.session.link.ask(session_calls.DETACH)
         done.add_done_callback(lambda _: self.session.part(ClosedError("it has left")))
 
     def die(self) -> None:
@@ -935,10 +936,10 @@ class SessionSimulation(Simulation):
             wanted = [
                 {"parent": chance.choice(homes), "host": 0} for _ in range(chance.randint(1, 2))
             ]
-            one.session.ask_server(session_calls.EXPAND, wanted)
+            one.session.link.ask(session_calls.EXPAND, wanted)
         else:
             ranks = [chance.choice(tree.agent_ranks)]
-            one.session.ask_server(session_calls.CONTRACT, [ranks, 1.0, "it was removed"])
+            one.session.link.ask(session_calls.CONTRACT, [ranks, 1.0, "it was removed"])
 
     # --- what must hold ------------------------------------------------------------------------
 

@@ -35,15 +35,11 @@ from sapwood.environment.configuration import whole_paths
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.session.port import SessionPort, SessionState
-from sapwood.session_server.attached import (
-    AdoptedStream,
-    AttachedSession,
-    Connect,
-    MadeSession,
-    SessionAddress,
-)
+from sapwood.session_server.adopted import AdoptedStream
+from sapwood.session_server.attached import AttachedSession, MadeSession
 from sapwood.session_server.making import chosen_settings, site_variables
 from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server_link import Connect, SessionAddress
 
 RoleName = Literal["owner", "user", "watch"]
 

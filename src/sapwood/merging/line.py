@@ -28,8 +28,8 @@ from sapwood.core.shown import shown
 from sapwood.core.topology import Tree
 from sapwood.environment.logs import logger
 from sapwood.session_server import session_calls, wire
-from sapwood.session_server.attached import Connect, SessionAddress
 from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server_link import Connect, SessionAddress
 
 ANSWER_TIMEOUT = 10.0
 """Seconds in which the other root lets this one in, or refuses."""

@@ -92,18 +92,18 @@ class SessionMerges:
 
     def merge_by(self, order: MergeOrder) -> Merged:
         """Merge the session of an order into this one."""
-        asked = self.session.ask_server(session_calls.MERGE, msgspec.to_builtins(order))
+        asked = self.session.link.ask(session_calls.MERGE, msgspec.to_builtins(order))
         return Merged(self, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
 
     def split(self, handle: str, timeout: float) -> None:
         """End the merge with another session; see :meth:`Cluster.split`."""
         wanted = {"session": handle, "seconds": timeout}
-        asked = self.session.ask_server(session_calls.SPLIT, wanted)
+        asked = self.session.link.ask(session_calls.SPLIT, wanted)
         asked.result(timeout + MERGE_TIMEOUT)
 
     def found(self) -> list[MergedSession]:
         """Return what the server says of the sessions that are merged into this one."""
-        found = self.session.ask_server(session_calls.MERGED).result(MERGE_TIMEOUT)
+        found = self.session.link.ask(session_calls.MERGED).result(MERGE_TIMEOUT)
         return typed.convert(found, list[MergedSession])
 
     def current(self) -> tuple[Merged, ...]:

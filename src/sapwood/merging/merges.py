@@ -40,9 +40,9 @@ from sapwood.merging.joint_stream import JointStream, StreamPart, filters_of_par
 from sapwood.merging.line import MergeLine
 from sapwood.merging.orders import FIRST, MergedSession, MergeOrder, SplitOrder
 from sapwood.session_server import session_calls, wire
-from sapwood.session_server.attached import Connect, SessionAddress
 from sapwood.session_server.merging_hook import MergingClient, MergingServer
 from sapwood.session_server.remote import connect_by
+from sapwood.session_server.server_link import Connect, SessionAddress
 from sapwood.session_server.session_credential import cluster_of, read_credential
 
 LONGEST_SPLIT = 86_400.0

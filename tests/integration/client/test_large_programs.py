@@ -55,7 +55,7 @@ def test_a_front_end_on_another_machine_sends_its_large_program(tmp_path: Path) 
         attach_here(address, settings) as cluster,
     ):
         session: Any = cluster.session
-        session._sharing = False  # as if it saw neither memory nor files of the root
+        session.link.sharing = False  # as if it saw neither memory nor files of the root
         program = sapwood.load_program(str(path))
         assert cluster.run(program, data=range(10)).result() == {"n": 10 * 2**20}
 

@@ -245,7 +245,7 @@ def test_front_ends_that_come_and_go_leave_nothing_at_the_root(
             assert cluster.run(Sum, data=np.ones(100)).result(PATIENCE) == {"s": 100.0}
             if abruptly:
                 session: Any = cluster.session
-                session.call(session._connection.abort)
+                session.call(session.link._connection.abort)
             cluster.close()
 
         for _ in range(3):

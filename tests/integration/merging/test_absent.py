@@ -39,7 +39,7 @@ def main():
                 lambda: cluster.merge("other"),
                 lambda: cluster.merged,
                 lambda: cluster.split("other"),
-                lambda: cluster.session.ask_server("merge", {}).result(60),
+                lambda: cluster.session.link.ask("merge", {}).result(60),
                 lambda: attach_here(address, Settings(), ClientRole.MERGER),
             ):
                 try:

@@ -25,10 +25,11 @@ from sapwood.comm.messaging import events as mev
 from sapwood.core.errors import ClosedError, DataValueError, ProtocolError, SapwoodError
 from sapwood.environment.settings import CommSettings, Settings
 from sapwood.session_server import session_calls, wire
-from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.rights import ClientRole
 from sapwood.session_server.served_session import ServedSession
 from sapwood.session_server.server import MAX_STRANGERS
+from sapwood.session_server.server_link import SessionAddress
 from sapwood_simulation.local_session_server import (
     attach_here,
     local_session_server,
@@ -68,7 +69,7 @@ def test_who_leaves_waits_for_no_answer_of_the_root() -> None:
         cluster = attach_here(address, settings)
         session = cluster.session
         assert isinstance(session, AttachedSession)
-        asked = session.ask_server(session_calls.EXPAND, [{"parent": 0, "host": 0}])
+        asked = session.link.ask(session_calls.EXPAND, [{"parent": 0, "host": 0}])
         cluster.detach()
         assert isinstance(asked.exception(PATIENCE), ClosedError)
 
@@ -119,7 +120,7 @@ def test_who_sends_more_than_the_session_takes_is_cut_off_before_it_is_read() ->
         with attach_here(address, settings, ClientRole.USER) as bad:
             assert isinstance(bad.session, AttachedSession)
             frame = PREFIX.pack(MAGIC, FRAME_VERSION, 17, 10, 2**39)
-            way = bad.session._connection
+            way = bad.session.link._connection
             assert way is not None
             bad.session.call(lambda: way.write([frame]))
             with pytest.raises(SapwoodError, match="549755813888 bytes, over the limit of 262144"):
@@ -139,7 +140,7 @@ def test_agents_forget_the_runs_of_a_client_that_is_gone(until: Until) -> None:
         lost = attach_here(address, settings, ClientRole.USER).session
         assert isinstance(lost, AttachedSession)
         assert lost.ask(1, agent_requests.OPEN_RUN, value).exception(PATIENCE) is not None
-        way = lost._connection
+        way = lost.link._connection
         assert way is not None
         lost.call(way.abort)
         until(lambda: len(server_of(address)._clients) == 1)
@@ -158,7 +159,7 @@ def test_a_client_that_sends_what_no_link_takes_is_cut_off_alone() -> None:
         with attach_here(address, settings, ClientRole.USER) as bad:
             session: Any = bad.session
             large = bytes(wire.MAX_EVENT + 1)
-            session.call(lambda: session._write(ev.Ask(1, "ping", 77, large, None)))
+            session.call(lambda: session.link.write(ev.Ask(1, "ping", 77, large, None)))
             with pytest.raises(SapwoodError, match="over the limit of"):
                 bad.submit(pow, 2, 2).result(PATIENCE)
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
@@ -178,11 +179,11 @@ def test_patient_contracts_delay_no_revocation_and_no_expansion(
         invited: Any = SimpleNamespace(revoke=lambda _id: False, close=lambda: None)
         monkeypatch.setattr(root, "invited", invited)
         monkeypatch.setattr(root, "contract", lambda *_args: over.wait(PATIENCE))
-        removing = [session.ask_server(session_calls.CONTRACT, [[1], 60.0, ""]) for _ in range(8)]
+        removing = [session.link.ask(session_calls.CONTRACT, [[1], 60.0, ""]) for _ in range(8)]
         try:
-            revoked = session.ask_server(session_calls.REVOKE_INVITATION, "none")
+            revoked = session.link.ask(session_calls.REVOKE_INVITATION, "none")
             assert revoked.result(PATIENCE / 2) is False
-            added = session.ask_server(session_calls.EXPAND, [{"parent": 0, "host": 0}])
+            added = session.link.ask(session_calls.EXPAND, [{"parent": 0, "host": 0}])
             assert added.result(PATIENCE / 2) == [2]
             assert not any(one.done() for one in removing)
         finally:
@@ -300,5 +301,5 @@ def test_what_cannot_be_done_ends_one_client_at_most() -> None:
             with attach_here(address, settings, ClientRole.USER) as bad:
                 session = bad.session
                 assert isinstance(session, AttachedSession)
-                session.call(partial(session._write, event))
+                session.call(partial(session.link.write, event))
             assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4, event

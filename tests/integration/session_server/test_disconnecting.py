@@ -16,10 +16,10 @@ from sapwood.environment.settings import (
     PolicySettings,
     Settings,
 )
-from sapwood.session_server.attached import SessionAddress
 from sapwood.session_server.keeping import EFFECT_COST, KeptStreams
 from sapwood.session_server.rights import ClientRole
 from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.server_link import SessionAddress
 from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 from .conftest import PATIENCE, Until

@@ -38,7 +38,7 @@ def test_a_session_survives_whatever_its_root_is_called_with() -> None:
             answers = []
             for _ in range(VALUES):
                 with contextlib.suppress(msgspec.MsgspecError, OverflowError):
-                    answers.append(session.ask_server(call, source.value()))
+                    answers.append(session.link.ask(call, source.value()))
             _, left = wait(answers, PATIENCE)
             assert not left, f"{call} is not answered"
             errors = [answer.exception() for answer in answers]

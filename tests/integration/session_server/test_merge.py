@@ -23,10 +23,11 @@ from sapwood.environment.settings import Settings
 from sapwood.merging import line as merge_line
 from sapwood.merging.merged import Merged
 from sapwood.merging.orders import MergeOrder
-from sapwood.session_server import attached, session_calls, wire
-from sapwood.session_server.attached import AttachedSession, SessionAddress
+from sapwood.session_server import server_link, session_calls, wire
+from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.rights import ClientRole
 from sapwood.session_server.served_session import ServedSession
+from sapwood.session_server.server_link import SessionAddress
 from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
 from .conftest import PATIENCE, Until
@@ -387,9 +388,9 @@ def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
         with attach_here(two[1], Settings()) as other:
             for one in (cluster.session, other.session):
                 assert isinstance(one, AttachedSession)
-                assert one.ask_server(session_calls.MERGED).result(PATIENCE) == []
+                assert one.link.ask(session_calls.MERGED).result(PATIENCE) == []
             assert other.submit(pow, 2, 3).result(PATIENCE) == 8
-        speaks(attached, wire.VERSION + 1)
+        speaks(server_link, wire.VERSION + 1)
         with pytest.raises(sapwood.ProtocolError, match=f"the session {wire.VERSION}"):
             attach_here(two[1], Settings())
         monkeypatch.undo()
@@ -423,7 +424,7 @@ def test_a_split_waits_for_some_time(
 ) -> None:
     session = cluster.session
     assert isinstance(session, AttachedSession)
-    asked = session.ask_server(session_calls.SPLIT, {"session": merged.id, "seconds": seconds})
+    asked = session.link.ask(session_calls.SPLIT, {"session": merged.id, "seconds": seconds})
     with pytest.raises(sapwood.ConfigurationError, match="does not wait"):
         asked.result(PATIENCE)
     assert [one.id for one in cluster.merged] == [merged.id]

@@ -80,7 +80,7 @@ def test_every_call_in_every_role() -> None:
                 for call in sorted(CALLS - ends):
                     error: BaseException | None = None
                     with contextlib.suppress(SapwoodError):
-                        error = session.ask_server(call, None).exception(PATIENCE)
+                        error = session.link.ask(call, None).exception(PATIENCE)
                     if isinstance(error, SecurityError) == is_allowed(call, role):
                         wrong.append((role, call, error))
                 assert not wrong

@@ -160,7 +160,7 @@ def test_one_owner_and_others_beside_it(left: str, head: Head, until: Until) -> 
             assert total(user) == 2
             until(lambda: more not in owner.session.tree.agent_ranks)
             with pytest.raises(SecurityError, match="only the owner"):
-                user.session.ask_server(session_calls.END).result(PATIENCE)  # type: ignore[attr-defined]
+                user.session.link.ask(session_calls.END).result(PATIENCE)  # type: ignore[attr-defined]
         with sapwood.attach(left, role="watch") as watcher:
             assert len(watcher.agents) == 2
             with pytest.raises(SecurityError, match="watches"):

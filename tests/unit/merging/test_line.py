@@ -13,7 +13,7 @@ from sapwood.merging import line as merge_line
 from sapwood.merging.line import MergeLine
 from sapwood.session.options import PlacesChanged
 from sapwood.session_server import wire
-from sapwood.session_server.attached import SessionAddress
+from sapwood.session_server.server_link import SessionAddress
 
 pytestmark = pytest.mark.row("C3-SESS-4")
 
