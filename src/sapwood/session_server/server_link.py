@@ -284,7 +284,7 @@ class ServerLink:
             if not isinstance(exception, ProtocolError):
                 log_failure("decoding what a session server sent", exception)
             what = as_error(exception).what
-            self.lose(CommunicationError(f"the root broke the protocol: {what}"))
+            self.lose(CommunicationError(f"the session server violated the protocol: {what}"))
             if self._connection is not None:
                 self._connection.abort()
             return
