@@ -430,6 +430,27 @@ template <class K> struct ByBits {
     bool operator()(const K &a, const K &b) const { return descending ? of(b) < of(a) : of(a) < of(b); }
 };
 
+// Where the threads of a block put what they hold, and one of them sorts it.
+template <class K, class V, int Items> struct SortRoom {
+    static_assert(Items <= 65536, "a block has at most 65536 items");
+    Slots<K, Items> keys;
+    Slots<V, Items> values;
+    unsigned short order[Items];
+    // Each thread gets items that follow each other, or those at `step` from each other.
+    template <int N, class Less> void sort(K (&own)[N], V (&others)[N], Less less, int step = 1) {
+        for (int i = 0; i < N; i++) {
+            const int at = this_thread() * N + i;
+            keys[at] = own[i], values[at] = others[i], order[at] = (unsigned short)at;
+        }
+        __syncthreads();
+        if (this_thread() == 0) std::stable_sort(order, order + Items, [&](int a, int b) { return less(keys[a], keys[b]); });
+        __syncthreads();
+        for (int i = 0; i < N; i++) {
+            const int from = order[(step == 1 ? this_thread() * N : this_thread()) + i * step];
+            own[i] = keys[from], others[i] = values[from];
+        }
+    }
+};
 // Sorts what the threads of a block hold.
 template <class K, int X, int N, class V = NullType, int = 4, bool = true, BlockScanAlgorithm = BLOCK_SCAN_WARP_SCANS,
           int = 0, int Y = 1, int Z = 1, int = 0>
@@ -437,11 +458,7 @@ class BlockRadixSort {
     static constexpr int threads = X * Y * Z, items = threads * N;
 
   public:
-    struct TempStorage {
-        Slots<K, items> keys;
-        Slots<V, items> values;
-        unsigned short order[items];
-    };
+    typedef SortRoom<K, V, items> TempStorage;
     explicit BlockRadixSort(TempStorage &room) : room_(room) {}
     BlockRadixSort() : room_(shared()) {}
     void Sort(K (&keys)[N], int begin = 0, int end = sizeof(K) * 8) { sort(keys, nothing(), begin, end, false, false); }
@@ -471,21 +488,7 @@ class BlockRadixSort {
         return none;
     }
     void sort(K (&keys)[N], V (&values)[N], int begin, int end, bool descending, bool striped) {
-        static_assert(items <= 65536, "a block has at most 65536 items");
-        for (int i = 0; i < N; i++) {
-            const int at = this_thread() * N + i;
-            room_.keys[at] = keys[i], room_.values[at] = values[i], room_.order[at] = (unsigned short)at;
-        }
-        __syncthreads();
-        if (this_thread() == 0) {
-            const ByBits<K> less(begin, end, descending);
-            std::stable_sort(room_.order, room_.order + items, [&](int a, int b) { return less(room_.keys[a], room_.keys[b]); });
-        }
-        __syncthreads();
-        for (int i = 0; i < N; i++) {
-            const int from = room_.order[striped ? this_thread() + i * threads : this_thread() * N + i];
-            keys[i] = room_.keys[from], values[i] = room_.values[from];
-        }
+        room_.sort(keys, values, ByBits<K>(begin, end, descending), striped ? threads : 1);
     }
     TempStorage &room_;
 };
@@ -495,30 +498,13 @@ template <class K, int X, int N, class V = NullType, int Y = 1, int Z = 1> class
     static constexpr int threads = X * Y * Z, items = threads * N;
 
   public:
-    struct TempStorage {
-        Slots<K, items> keys;
-        Slots<V, items> values;
-        unsigned short order[items];
-    };
+    typedef SortRoom<K, V, items> TempStorage;
     explicit BlockMergeSort(TempStorage &room) : room_(room) {}
     template <class Less> void Sort(K (&keys)[N], Less less) {
         V none[N];
         Sort(keys, none, less);
     }
-    template <class Less> void Sort(K (&keys)[N], V (&values)[N], Less less) {
-        for (int i = 0; i < N; i++) {
-            const int at = this_thread() * N + i;
-            room_.keys[at] = keys[i], room_.values[at] = values[i], room_.order[at] = (unsigned short)at;
-        }
-        __syncthreads();
-        if (this_thread() == 0)
-            std::stable_sort(room_.order, room_.order + items, [&](int a, int b) { return less(room_.keys[a], room_.keys[b]); });
-        __syncthreads();
-        for (int i = 0; i < N; i++) {
-            const int from = room_.order[this_thread() * N + i];
-            keys[i] = room_.keys[from], values[i] = room_.values[from];
-        }
-    }
+    template <class Less> void Sort(K (&keys)[N], V (&values)[N], Less less) { room_.sort(keys, values, less); }
     template <class Less> void StableSort(K (&keys)[N], Less less) { Sort(keys, less); }
     template <class Less> void StableSort(K (&keys)[N], V (&values)[N], Less less) { Sort(keys, values, less); }
 
