@@ -25,6 +25,7 @@ from sapwood.cli.options import (
     Set,
     assignments,
     chosen_cluster,
+    head_if_named,
     machines_of,
 )
 from sapwood.cli.present import answer_stream, json_bytes
@@ -66,7 +67,7 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             envvar=CLUSTER_VARIABLE,
             callback=chosen_cluster,
             show_default="the only one that is up here, or 'default'",
-            help="The cluster of --session, --nodes and --on head: its name, or "
+            help="Run on this cluster, or on what --session and --nodes name there: its name, or "
             "sapwood://HOST:PORT.",
         ),
     ] = "default",
@@ -130,12 +131,12 @@ def execute(  # noqa: PLR0913 - each is an option of the command
     flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
     if on is not None and session is not None:
         raise ArgumentError("--on and --session are both given", hint="leave one out")
+    if on is None and session is None:
+        on = "head" if nodes else head_if_named()
     if on is not None:
         flags["cluster.on"] = machines_of(on, None, cluster) or on
     if session is not None:
         flags["cluster.on"] = f"session:{session}"
-    if nodes and on is None and session is None:
-        flags["cluster.on"] = machines_of("head", None, cluster) or "head"
     if environment is not None:
         flags["environment.packages"] = environment
     starting.say("starting the nodes")

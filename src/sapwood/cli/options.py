@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -26,6 +27,10 @@ CLUSTER_VARIABLE: Final = "SAPWOOD_CLUSTER"
 """Variable that names the cluster where no option does."""
 
 
+_named_by_option = ContextVar("_named_by_option", default=False)
+"""Whether the command line gives ``--cluster``; not whether the variable does."""
+
+
 def chosen_cluster(context: typer.Context, option: typer.CallbackParam, name: str) -> str:
     """Return the cluster that a command is about.
 
@@ -33,6 +38,7 @@ def chosen_cluster(context: typer.Context, option: typer.CallbackParam, name: st
     the one called ``default``.
     """
     source = context.get_parameter_source(option.name or "")
+    _named_by_option.set(source is not None and source.name == "COMMANDLINE")
     if source is not None and source.name == "DEFAULT":
         running = running_heads()
         if len(running) == 1:
@@ -156,6 +162,11 @@ def machines_of(on: str | None, session: str | None, cluster: str) -> str | None
     if session is not None:
         return f"session:{cluster}/{session}" if named else f"session:{session}"
     return f"head:{cluster}" if named and on == "head" else on
+
+
+def head_if_named() -> str | None:
+    """Return ``"head"`` if the command line gives ``--cluster``, which then says where to run."""
+    return "head" if _named_by_option.get() else None
 
 
 def run_settings(texts: Iterable[str]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from sapwood.cli.options import (
     Set,
     assignments,
     chosen_cluster,
+    head_if_named,
     machines_of,
     output_path,
     require_together,
@@ -173,7 +174,7 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
             envvar=CLUSTER_VARIABLE,
             callback=chosen_cluster,
             show_default="the only one that is up here, or 'default'",
-            help="The cluster of --session, --detach and --on head: its name, or "
+            help="Run on this cluster, or the cluster of --session and --detach: its name, or "
             "sapwood://HOST:PORT.",
         ),
     ] = "default",
@@ -200,7 +201,10 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
             hint="leave out --on, --agents, --fanout, --environment and --env"
             + _with_variables(env),
         )
-    where = machines_of(machines.on, session, cluster)
+    on = machines.on
+    if on is None and session is None and not detach:
+        on = head_if_named()
+    where = machines_of(on, session, cluster)
     if detach and session is not None:  # its driver knows the cluster, which keeps the run
         where = f"session:{session}"
     flags: dict[str, Any] = {

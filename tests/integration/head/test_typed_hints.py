@@ -86,6 +86,7 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
 
 def check_hints_by_credential(cli: Cli, session: str) -> None:
     """Check hints of errors in a session that was attached by a credential."""
+    check_where_commands_run(cli)
     line = cli.run("session", "credential", session, "--cluster", "nw").strip()
     with sapwood.attach(line, role="user") as cluster:
         with pytest.raises(sapwood.ConfigurationError, match="unknown invitation 'x1'") as unknown:
@@ -98,6 +99,19 @@ def check_hints_by_credential(cli: Cli, session: str) -> None:
             cluster.split("day")
     assert other.value.hint is not None
     assert typed(other.value.hint, "session merge")[2:] == [session, "day", "--cluster", "nw"]
+
+
+def check_where_commands_run(cli: Cli) -> None:
+    """Check that commands with ``--cluster`` run there without ``--on`` as well."""
+    shown = cli.run("exec", "--cluster", "nw", "--", "sh", "-c", "echo $PPID")
+    (daemon,) = [
+        one["facts"]["pid"] for one in cli.json("node", "list", "--cluster", "nw")["nodes"]
+    ]
+    assert int(shown) == daemon
+    before = len(cli.json("events", "--cluster", "nw", "--kind", "run.ended")["events"])
+    cli.run("run", str(cli.folder / "fit"), "-q", "--cluster", "nw")
+    after = cli.json("events", "--cluster", "nw", "--kind", "run.ended")["events"]
+    assert len(after) == before + 1
 
 
 def said_options(said: str) -> list[str]:
