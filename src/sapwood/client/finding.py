@@ -12,6 +12,7 @@ from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
+    ConfigurationError,
     NodeLostError,
     NotReadyError,
     SapwoodError,
@@ -39,10 +40,17 @@ def find_root(handle: str, cluster: str) -> tuple[str, str, str]:
     """Return where the root of a session listens, and its id and name.
 
     Raises:
-        ConfigurationError: There is no such session.
+        ConfigurationError: There is no such session, or its head is on another machine.
         NotReadyError: It has not begun yet.
         ClosedError: It has ended.
     """
+    if "://" in cluster:
+        shown = command("session", "credential", handle, cluster=cluster)
+        raise ConfigurationError(
+            f"a session at a head on another machine is named by its credential, not as '{handle}'",
+            where=cluster,
+            hint=f"give the line that {shown} prints",
+        )
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - cryptography is not needed
     from sapwood.head.session_notices import notices  # noqa: PLC0415 - as above
     from sapwood.head.watched import started  # noqa: PLC0415 - as above

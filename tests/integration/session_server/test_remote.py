@@ -19,7 +19,12 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.cli.main import app
 from sapwood.comm.transport.tls import TakeSocket
-from sapwood.core.errors import CommunicationError, InputError, SecurityError
+from sapwood.core.errors import (
+    CommunicationError,
+    ConfigurationError,
+    InputError,
+    SecurityError,
+)
 from sapwood.head import calls
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
@@ -76,6 +81,19 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
         sapwood.attach(credential_text(session))
     with pytest.raises(InputError, match="this is not a credential of a session"):
         sapwood.attach("sws1.abc")
+
+
+def test_a_session_elsewhere_is_named_by_its_credential(
+    credential: str, head: Head, tmp_path: Path
+) -> None:
+    url = f"sapwood://{head.control.places[0]}"
+    with pytest.raises(ConfigurationError, match="named by its credential") as caught:
+        sapwood.attach("far", cluster=url)
+    assert f"`sapwood session credential far --cluster {url}`" in str(caught.value)
+    program = tmp_path / "fit"
+    CliRunner().invoke(app, ["new", str(program)])
+    done = CliRunner().invoke(app, ["run", str(program), "-q", "--session", credential])
+    assert done.exit_code == 0, done.output
 
 
 def line_of(session: str) -> str:
