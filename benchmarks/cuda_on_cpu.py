@@ -33,7 +33,7 @@ from report import Figure, Report, read_options
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.target import host_target
 from sapwood.environment.machine_kind import CUDA_CHOICE
-from sapwood.gpu.cuda.language import Cuda
+from sapwood_cuda_cpu.language import Cuda
 
 SOURCE = Path(__file__).parent / "cuda" / "work.cu"
 CALLS = 10

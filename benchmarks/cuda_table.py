@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_on_cpu import CALLS, CASES, ONE_WORKER, SQUARES, check, data_of, load
-from sapwood.gpu.cuda.language import MODE
+from sapwood_cuda_cpu.language import MODE
 
 TABLE = Path(__file__).parents[1] / "docs" / "_static" / "cuda.md"
 STRICT = {"CXXFLAGS": "-fstrict-aliasing"}

@@ -56,6 +56,7 @@ OF_EXTRAS = {
     "server": "starlette uvicorn h11",
     "watch": "watchfiles",
     "lizard": "sapwood_lizard yaml",
+    "cuda-cpu": "sapwood_cuda_cpu tree_sitter_cuda clang",
 }
 """What the extras bring that this package, or one of extras/, imports."""
 
@@ -119,7 +120,6 @@ def test_the_mandatory_dependencies_are_few() -> None:
         "tree-sitter",
         "tree-sitter-c",
         "tree-sitter-cpp",
-        "tree-sitter-cuda",
         "typer",
     }
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GROUP: Final = "sapwood.commands"
 """Plug-ins register here: the entry point is a function, or a :class:`typer.Typer`."""
 
-OF_EXTRAS: Final = {"lizard": "lizard"}
+OF_EXTRAS: Final = {"lizard": "lizard", "patch": "cuda-cpu"}
 """Commands of the packages in ``extras/``, and the extra that has each."""
 
 

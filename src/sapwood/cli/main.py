@@ -58,10 +58,6 @@ COMMANDS = {
         "Run waves over a tree while processes fail, and check that nothing is lost or doubled.",
         hidden=True,
     ),
-    "patch": LazyEntry(
-        "sapwood.cli.patch:patch",
-        "Show a CUDA source as a node without a GPU compiles it, and the mode of each kernel.",
-    ),
     "logs": LazyEntry(
         "sapwood.cli.logs:logs", "Print what processes and machines have logged, merged by time."
     ),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sapwood.core.errors import ConfigurationError
 
-PACKAGES: Final = {"lizard": "sapwood_lizard"}
+PACKAGES: Final = {"cuda-cpu": "sapwood_cuda_cpu", "lizard": "sapwood_lizard"}
 """The extras that are packages of Sapwood's own, and the module of each."""
 
 _USES: Final = {

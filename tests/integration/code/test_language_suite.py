@@ -16,9 +16,9 @@ from sapwood.code.languages.base import Artefact, BuildRequest, Language, Loaded
 from sapwood.code.languages.c import C
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.languages.python import Python
-from sapwood.gpu.cuda.language import Cuda
 from sapwood.testing import languages
 from sapwood.testing.languages import CHECKS, Check, Sample
+from sapwood_cuda_cpu.language import Cuda
 
 C_TEXT = """#include <stdint.h>
 {extern}int64_t twice(int64_t i) {{ return 2 * i; }}

@@ -17,7 +17,7 @@ from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import host_target
 from sapwood.environment.machine_kind import CUDA_CHOICE
-from sapwood.gpu.cuda.language import MODE, Cuda
+from sapwood_cuda_cpu.language import MODE, Cuda
 
 KERNELS = Path(__file__).parent / "kernels"
 COMPILERS = ("g++", "clang++")

@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 from tests.integration.gpu.generator import Kernel, program
 
 from sapwood.core.errors import BuildError
-from sapwood.gpu.cuda.executable import build_executable
-from sapwood.gpu.cuda.language import MODE
-from sapwood.gpu.cuda.patch import Mode
+from sapwood_cuda_cpu.executable import build_executable
+from sapwood_cuda_cpu.language import MODE
+from sapwood_cuda_cpu.patch import Mode
 
 HERE: Final = Path(__file__).parent
 CHECKED: Final = "-fsanitize=undefined -fno-sanitize-recover=undefined"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.gpu.cuda.executable import build_executable
+from sapwood_cuda_cpu.executable import build_executable
 
 HEADER = """
 #ifdef __CUDACC__

@@ -13,7 +13,7 @@ import pytest
 from sapwood.code import load_program
 from sapwood.code.build import build
 from sapwood.code.image import make_image, open_image
-from sapwood.gpu.cuda.executable import build_executable
+from sapwood_cuda_cpu.executable import build_executable
 
 KERNEL = """#include <cuda_runtime.h>
 __global__ void twice(float *x) { x[threadIdx.x] *= 2; }

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.gpu.cuda.executable import build_executable
+from sapwood_cuda_cpu.executable import build_executable
 
 EVERY_TIME = 4
 NIGHTLY = (8, 100)

@@ -19,8 +19,8 @@ from tests.integration.gpu.differences import (
 )
 from tests.integration.gpu.generator import Kernel
 
-from sapwood.gpu.cuda.executable import build_executable
-from sapwood.gpu.cuda.patch import Mode
+from sapwood_cuda_cpu.executable import build_executable
+from sapwood_cuda_cpu.patch import Mode
 
 NIGHTLY = 10_000
 """Kernels of a night, each built by each compiler, with and without its optimiser."""

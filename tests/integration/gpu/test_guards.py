@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sapwood.gpu.cuda.executable import build_executable
+from sapwood_cuda_cpu.executable import build_executable
 
 EVERY_TIME = 6
 """Kernels that are compared in each run of the tests."""

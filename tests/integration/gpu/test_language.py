@@ -146,7 +146,7 @@ def test_a_wrong_choice_of_target_is_an_error(
 def test_a_gpu_build_needs_nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPWOOD_CUDA", "gpu")
     monkeypatch.setenv("NVCC", "no-such-nvcc")
-    monkeypatch.setattr("sapwood.gpu.cuda.language.find_nvrtc", lambda: None)
+    monkeypatch.setattr("sapwood_cuda_cpu.language.find_nvrtc", lambda: None)
     with pytest.raises(CompilerMissingError, match="no nvcc"):
         build(load_program(folder / "squares.py"))
 

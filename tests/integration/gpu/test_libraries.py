@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sapwood.gpu.cuda.language import BLAS, bundled_blas
+from sapwood_cuda_cpu.language import BLAS, bundled_blas
 
 Array = npt.NDArray[Any]
 

@@ -15,8 +15,8 @@ from sapwood.code import load_program
 from sapwood.code.build import build
 from sapwood.code.image import make_image, open_image
 from sapwood.core.errors import ExecutionError
-from sapwood.gpu.cuda.executable import build_executable
-from sapwood.gpu.cuda.language import MODE
+from sapwood_cuda_cpu.executable import build_executable
+from sapwood_cuda_cpu.language import MODE
 
 CALLS = """#include <cstdio>
 __global__ void fill(int *x, int from, int to) {

@@ -137,6 +137,6 @@ def test_an_unknown_gpu_is_told(program: MakeProgram, tmp_path: Path) -> None:
 def test_without_nvcc_and_nvrtc_it_is_said_how_to_get_them(
     program: MakeProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapwood.gpu.cuda.language.find_nvrtc", lambda: None)
+    monkeypatch.setattr("sapwood_cuda_cpu.language.find_nvrtc", lambda: None)
     with pytest.raises(CompilerMissingError, match=r"sapwood\[nvrtc\]"):
         built(program(), tmp_path / "cache")

@@ -141,6 +141,7 @@ def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
     modules += ["sapwood.nodes.daemon", "sapwood.contexts.zygote", "sapwood.comm.transport.tls"]
     modules += ["numpy.testing", "sapwood", "sapwood.environment.memory"]
     modules += ["sapwood_lizard.program", "sapwood_lizard.dataset"]  # what its runners import
+    modules += ["sapwood_cuda_cpu.language"]
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", NODE_IMPORTS, str(unpacked), *modules],
         capture_output=True,

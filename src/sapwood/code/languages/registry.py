@@ -14,6 +14,7 @@ from sapwood.code.languages.c import C
 from sapwood.code.languages.cpp import Cpp
 from sapwood.code.languages.python import Python
 from sapwood.core.errors import ProgramError
+from sapwood.core.extras import install
 from sapwood.core.suggest import suggest
 
 
@@ -48,6 +49,9 @@ def languages() -> dict[str, Language]:
         _places[made.name] = f"{point.module}:{point.attr}"
     return found
 
+
+OF_EXTRAS: Final = {"cuda": "cuda-cpu", ".cu": "cuda-cpu"}
+"""Languages of the packages in ``extras/`` and their suffixes, and the extra that has each."""
 
 _places: Final[dict[str, str]] = {}
 """Where the plug-ins are that were found, as ``module:name``."""
@@ -104,7 +108,9 @@ def language(name: str) -> Language:
     """
     found = built_in_languages().get(name) or languages().get(name)
     if found is None:
-        raise ProgramError(f"unknown language {name}", hint=suggest(name, languages()))
+        extra = OF_EXTRAS.get(name)
+        hint = install(extra) if extra is not None else suggest(name, languages())
+        raise ProgramError(f"unknown language {name}", hint=hint)
     return found
 
 
@@ -130,6 +136,13 @@ def group_sources(sources: Sequence[str], *, where: str) -> list[tuple[Language,
     groups: dict[str, list[str]] = {}
     for source in sources:
         suffix = PurePosixPath(source).suffix
+        if suffix not in known and suffix in OF_EXTRAS:
+            raise ProgramError(
+                f"source {source} needs the package sapwood-{OF_EXTRAS[suffix]}, which is not "
+                "installed",
+                where=where,
+                hint=install(OF_EXTRAS[suffix]),
+            )
         if suffix not in known:
             raise ProgramError(
                 f"no language for source {source}",
