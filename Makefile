@@ -92,7 +92,7 @@ lowest: $(VENV)/with-test
 	env OPENBLAS_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -o filterwarnings=default \
 	    -m "not nightly and not slow" tests/unit tests/integration/test_extras.py
 
-# How much of the code the tests of the front end's process run; below the floor of pyproject.toml it fails.
+# How much of the code the tests of the client's process run; below the floor of pyproject.toml it fails.
 coverage: $(VENV)/with-coverage
 	$(PYTEST) --cov --cov-report=term:skip-covered
 

@@ -38,7 +38,7 @@ def killed_kinds() -> set[str]:
 
 
 def test_it_has_each_kind_that_is_killed_and_the_front_end() -> None:
-    assert {row[0] for row in rows("Each kind")} == killed_kinds() | {"front end"}
+    assert {row[0] for row in rows("Each kind")} == killed_kinds() | {"client"}
 
 
 def test_the_ends_of_a_driver_are_those_of_the_table_in_the_code() -> None:

@@ -464,7 +464,7 @@ def test_content_whose_bytes_are_not_its_hash(
 ) -> None:
     monkeypatch.setattr(content, "_hash_of", lambda *_args: "0" * 64)
     with strangers.cluster() as cluster:
-        with pytest.raises(SapwoodError, match="content from the front end is damaged") as caught:
+        with pytest.raises(SapwoodError, match="content from the client is damaged") as caught:
             cluster.run(strangers.program(), np.arange(999.0)).result(LIMIT)
         assert "fetched 2 times" in caught.value.where
 

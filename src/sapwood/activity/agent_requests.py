@@ -1,4 +1,4 @@
-"""The requests of the front end to its agents and of agents to their runners: names and values.
+"""The requests of the client to its agents and of agents to their runners: names and values.
 
 Agents load this, so it needs no numpy.
 """
@@ -62,7 +62,7 @@ GIVEN_BACK = "given back"
 """Title of the detail of the error that a task ends with that was given back."""
 
 OUTPUT = "output"
-"""Request from an agent to the front end: what its runner printed."""
+"""Request from an agent to the client: what its runner printed."""
 
 
 class OpenRun(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """User-defined filters of one place: they run in a process beside it, never in its own.
 
-A junction routes for everybody, and the front end is the user's process: neither may crash or
+A junction routes for everybody, and the client is the user's process: neither may crash or
 hang with a filter. So both have a runner forked when the first filter is called, as agents do.
 """
 

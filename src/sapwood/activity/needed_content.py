@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AskingPlace(Protocol):
-    """A place that can ask the front end."""
+    """A place that can ask the client."""
 
     @property
     def loop(self) -> Loop:

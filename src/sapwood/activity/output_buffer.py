@@ -1,7 +1,7 @@
 """A bounded buffer for the output of a runner on its way to the client; drops are reported."""
 
 MAX_WAITING = 256 * 1024
-"""Bytes of output that wait to be sent to the front end; older ones are dropped."""
+"""Bytes of output that wait to be sent to the client; older ones are dropped."""
 
 
 class OutputBuffer:

@@ -160,7 +160,7 @@ class ShownTree(msgspec.Struct, frozen=True):
     Attributes:
         agents: Number of agents.
         junctions: Number of junctions.
-        depth: Links between the front end and the deepest agent.
+        depth: Links between the client and the deepest agent.
         parents: Parent of each place, by rank.
         names: The name of each place: its host, or the host of a node of a cluster.
     """
@@ -295,7 +295,7 @@ def outline(shown: ShownTree) -> list[RenderableType]:
     tree = Tree(shown.agents, shown.parents)
     junctions = f"{shown.junctions} junction{'' if shown.junctions == 1 else 's'}"
     agents = f"{shown.agents} agent{'' if shown.agents == 1 else 's'}"
-    lines = [f"{agents}, {junctions}, depth {shown.depth}", "front end"]
+    lines = [f"{agents}, {junctions}, depth {shown.depth}", "client"]
     _outline(tree, ROOT, "", shown.names, lines)
     if len(lines) > MAX_LINES:
         left_out = len(lines) - MAX_LINES
@@ -406,7 +406,7 @@ def usual_shapes(agents: int, hosts: int) -> list[str]:
 def _placed(shape: str, agents: int, hosts: int) -> tuple[Tree, tuple[int, ...], tuple[str, ...]]:
     """Return a tree, the number of each place's host, and what these are called.
 
-    The front end is on a separate machine where there are several; a junction is where the
+    The client is on a separate machine where there are several; a junction is where the
     first of its agents is.
     """
     if shape == BY_HOST:

@@ -1,4 +1,4 @@
-"""Agents that do something together, started from the front end."""
+"""Agents that do something together, started from the client."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ _CONSEQUENCES = (GroupError, ClosedError)
 class AgentGroup(StaysHere):
     """Some agents, and the values that they keep by name; made by :meth:`Cluster.group`.
 
-    The operations start at the front end and need no function that runs on the agents. A value
+    The operations start at the client and need no function that runs on the agents. A value
     is kept in each agent's runner, where functions find it as ``sapwood.here().values[name]``;
     it is gone when the runner is replaced.
 
@@ -108,7 +108,7 @@ class AgentGroup(StaysHere):
             )
 
         def operate(group: Group) -> None:
-            group.scatter([None, *values])  # the front end, rank 0, gets none
+            group.scatter([None, *values])  # the client, rank 0, gets none
 
         return self._start("scatter", operate, name, timeout=timeout, wait=wait)
 
@@ -238,7 +238,7 @@ class AgentGroup(StaysHere):
         text(into, "into")
         timeout = group_time(timeout)  # before the agents are asked: they would wait for this one
         self._must_be_there()
-        unique = f"{ONCE}operation {next(_numbers)} of the front end"
+        unique = f"{ONCE}operation {next(_numbers)} of the client"
         members = [0, *self.agents]
         futures = self._call_at(
             self.agents, take_part, (members, unique, operation, name, reduction, into), {}

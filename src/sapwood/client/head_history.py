@@ -1,4 +1,4 @@
-"""What runs have measured of agents, kept by the head of a cluster: all its front ends share it."""
+"""What runs have measured of agents, kept by the head of a cluster: all its clients share it."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ class HeadHistory:
             self._other.write(key, history)
 
     def _refused(self, error: BaseException) -> None:
-        _log.debug("the head keeps no rates for this front end", reason=str(error))
+        _log.debug("the head keeps no rates for this client", reason=str(error))
         self._place = self._other.place

@@ -15,7 +15,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import Settings
 
 SEVERAL = 9
-"""Agents of the second tree: what it takes longer is the overhead of the front end."""
+"""Agents of the second tree: what it takes longer is the overhead of the client."""
 
 SMALL = 256
 """Bytes of the small value."""
@@ -33,7 +33,7 @@ def measure_links(settings: Settings | None = None, *, waves: int = 100) -> Link
     It starts two clusters of idle agents, of one and of nine, and lets waves go through them, as
     messages: the short cut that a flat tree of one machine has is off. From the time of a wave with
     one agent, four overheads and two latencies, and from what eight agents more take, two
-    overheads of the front end each, both follow; from a large value, the time of a byte.
+    overheads of the client each, both follow; from a large value, the time of a byte.
 
     Args:
         settings: All settings; by default those of configuration files and variables.

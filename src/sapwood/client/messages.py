@@ -1,4 +1,4 @@
-"""Messages and queries, as the front end sends and asks them."""
+"""Messages and queries, as the client sends and asks them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -44,7 +44,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 
 
 class Messaging:
-    """What a cluster can send, receive and ask; the front end's rank is 0."""
+    """What a cluster can send, receive and ask; the client's rank is 0."""
 
     _session: SessionPort
     _tasks: "TaskPool"
@@ -90,7 +90,7 @@ class Messaging:
         return self._session.send(self._places(destination), value, tag)
 
     def receive(self, source: int = ANY, tag: int = ANY, timeout: float | None = None) -> Message:
-        """Wait for a message to the front end and return it.
+        """Wait for a message to the client and return it.
 
         Args:
             source: Rank of the agent that it must be from, or ``sapwood.ANY``.
@@ -209,7 +209,7 @@ class Messaging:
         return found[0]
 
     def _places(self, ranks: int | Iterable[int]) -> tuple[int, ...]:
-        """Return ranks of the front end and agents.
+        """Return ranks of the client and agents.
 
         Raises:
             ConfigurationError: One of them is not.

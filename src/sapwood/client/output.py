@@ -118,7 +118,7 @@ class OutputPrinter:
     def _who(self, ranks: set[int]) -> str:
         agents = {rank for rank in ranks if 0 < rank <= self._agents}
         junctions = ranks - agents - {0}
-        parts = ["front end"] * (0 in ranks)
+        parts = ["client"] * (0 in ranks)
         parts += [fold("agent", agents)] * bool(agents)
         parts += [fold("junction", junctions)] * bool(junctions)
         return ", ".join(parts)

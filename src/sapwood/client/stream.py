@@ -85,7 +85,7 @@ class StreamCounters(msgspec.Struct, frozen=True):
 
     Attributes:
         what: What the stream's agents do.
-        places: What each place counted, by rank: the front end is rank 0.
+        places: What each place counted, by rank: the client is rank 0.
     """
 
     what: str
@@ -331,7 +331,7 @@ class Stream(StaysHere):
             for report in swept.reports:
                 if report.problem is not None:
                     self._handle.sweep(control.STAGE)  # no place may keep it
-                    place = f"junction {report.rank}" if report.rank else "the front end"
+                    place = f"junction {report.rank}" if report.rank else "the client"
                     error = SapwoodError.from_record(report.problem).located(place)
                     self._handle.explain(error)
                     raise error

@@ -301,7 +301,7 @@ def check_places(filters: Sequence[FilterAt], junctions: Sequence[int]) -> None:
         if kind == "rank" and int(number) and int(number) not in junctions:
             ranks = f" and at {fold('junction', junctions)}" if junctions else ""
             raise ConfigurationError(
-                f"no filter works at rank {number}", hint=f"they work at the front end, 0{ranks}"
+                f"no filter works at rank {number}", hint=f"they work at the client, 0{ranks}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Checking on the front end that a program and its native map fit together."""
+"""Checking on the client that a program and its native map fit together."""
 
 from __future__ import annotations
 

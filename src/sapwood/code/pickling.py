@@ -1,6 +1,6 @@
 """Pickles of tasks: what users hold and values cannot carry, and the exceptions that they raise.
 
-Only runners and the front end that asked open them; in between they are bytes like others.
+Only runners and the client that asked open them; in between they are bytes like others.
 """
 
 import contextlib
@@ -209,7 +209,7 @@ def open_pickled(pickled: Pickled, *, lasting: bool = False) -> Any:
     buffers = [
         each.copy() if lasting or not each.flags.writeable else each for each in pickled.buffers
     ]
-    # Only runners, which exist to run the user's code, and the front end that asked come here.
+    # Only runners, which exist to run the user's code, and the client that asked come here.
     return pickle.loads(pickled.data, buffers=buffers)  # noqa: S301 - see above
 
 
@@ -237,7 +237,7 @@ def open_exception(data: bytes) -> Exception | None:
         >>> open_exception(dump_exception(KeyError("a")))
         KeyError('a')
     """
-    # Only the front end that asked comes here.
+    # Only the client that asked comes here.
     with contextlib.suppress(Exception):
         packed_kind, packed_args, packed_state = pickle.loads(data)  # noqa: S301 - see above
         kind = pickle.loads(packed_kind)  # noqa: S301 - see above

@@ -20,13 +20,13 @@ CHUNK: Final = 2**20
 """Bytes of content that travel at a time, at most."""
 
 GET: Final = "content.get"
-"""Request to the front end for a chunk: SHA-256, offset, number of bytes."""
+"""Request to the client for a chunk: SHA-256, offset, number of bytes."""
 
 RELAY: Final = "content.relay"
 """Request to a junction for a chunk: SHA-256, size of the content, offset, number of bytes."""
 
 NAME: Final = "content.name"
-"""Request to the front end for the SHA-256 of a part of a file: path, offset, number of bytes."""
+"""Request to the client for the SHA-256 of a part of a file: path, offset, number of bytes."""
 
 _DIGITS = frozenset("0123456789abcdef")
 _LENGTH = 64
@@ -68,7 +68,7 @@ class ContentRef(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         sha256: Its hash in hexadecimal; empty for a part of a file that was not read
-            yet: the front end names it when it is asked (:data:`NAME`).
+            yet: the client names it when it is asked (:data:`NAME`).
         nbytes: Its size.
         file: A file that has it; a place that sees that file uses it and fetches nothing.
         offset: Where in the file it begins.

@@ -1,10 +1,10 @@
-"""How places learn of the tree of another epoch: the front end decides, and tells all. No I/O.
+"""How places learn of the tree of another epoch: the client decides, and tells all. No I/O.
 
 The tree of an epoch goes down each link before any wave, stream or place of that epoch, in order
 with everything else; a process that attaches first receives the tree. So a process never
 hears of an agent that its tree does not have, and one that missed an epoch receives the last one.
 
-A place that was removed stays where it is attached until the front end says that its process is
+A place that was removed stays where it is attached until the client says that its process is
 gone: what it was asked for before it can still give. Then its parent dismisses it, and no place
 takes it again.
 """

@@ -1,6 +1,6 @@
 """The protocol core of one place: ``step(now, event) -> effects``. No I/O.
 
-Front end, junctions and agents run the same core; what they do follows from their rank in
+Client, junctions and agents run the same core; what they do follows from their rank in
 the tree. It puts the layers together: links and membership (``link.py``, ``peers.py``),
 next hops (``routing.py``), streams (``streams/``, ``reduction.py``), groups (``groups/``) and
 messages from place to place (``messaging/``): requests and tagged messages.

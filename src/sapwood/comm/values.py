@@ -67,7 +67,7 @@ _meta_decode = typed.unpacker(ArrayMeta)
 
 
 class Pickled:
-    """A pickle on its way from a front end to a runner, or back; ``code/pickling.py`` opens it.
+    """A pickle on its way from a client to a runner, or back; ``code/pickling.py`` opens it.
 
     Attributes:
         data: The pickle.

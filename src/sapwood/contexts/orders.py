@@ -1,7 +1,7 @@
-"""What a front end and its zygote say to each other, one message a datagram.
+"""What a client and its zygote say to each other, one message a datagram.
 
 The control socket is a ``SOCK_SEQPACKET`` pair that only these two processes hold. Its end is
-the order to stop: a front end that is killed leaves no process behind.
+the order to stop: a client that is killed leaves no process behind.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class Serve(msgspec.Struct, frozen=True, tag="serve"):
-    """Fork runners for the front end, too: the datagram brings a socket for that."""
+    """Fork runners for the client, too: the datagram brings a socket for that."""
 
 
 class Attend(msgspec.Struct, frozen=True, tag="attend"):

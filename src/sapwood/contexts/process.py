@@ -64,7 +64,7 @@ def forget_signals() -> None:
 def interrupt_nobody() -> None:
     """Wait for whoever is at work when waking (``SCHED_BATCH``); children inherit this.
 
-    Else the first agent that a front end wakes interrupts it before it has sent to the others
+    Else the first agent that a client wakes interrupts it before it has sent to the others
     (``docs/decisions/0010-binding.md``). What the user has chosen stays.
     """
     with contextlib.suppress(OSError):  # an emulator may not know the call

@@ -1,4 +1,4 @@
-"""The front end's hold on its zygote: start it, have processes forked, hear of their ends."""
+"""The client's hold on its zygote: start it, have processes forked, hear of their ends."""
 
 import array
 import contextlib
@@ -174,7 +174,7 @@ class Spawner:
             self._process.kill()
 
     def new_runner_factory(self) -> RunnerFactory:
-        """Return what has runners forked for the front end itself.
+        """Return what has runners forked for the client itself.
 
         Raises:
             ResourceError: The zygote is gone.

@@ -153,17 +153,17 @@ class Zygote:
             while self._serve():
                 pass
         except UnwantedError:
-            pass  # the front end is gone
+            pass  # the client is gone
         finally:
             self._end()
 
     def ready(self, seconds: float) -> None:
-        """Tell the front end that all is imported, and how long that took."""
+        """Tell the client that all is imported, and how long that took."""
         machine, python = os.uname().machine, ".".join(map(str, sys.version_info[:3]))
         self._main.report(orders.Ready(os.getpid(), seconds, machine, process.c_library(), python))
 
     def _serve(self) -> bool:
-        """Take in what there is; False when the front end is gone."""
+        """Take in what there is; False when the client is gone."""
         more_to_import = not self._complete and (self._members or self._waiting)
         ready = self._poll.poll(0 if more_to_import else None)
         if not ready:
@@ -182,7 +182,7 @@ class Zygote:
     # --- members of the tree -------------------------------------------------------------------
 
     def _obey(self, tree: ForkedTree) -> bool:
-        """Do what a front end wants; False when the main one is gone."""
+        """Do what a client wants; False when the main one is gone."""
         try:
             data, descriptors, _, _ = socket.recv_fds(tree.control, orders.MAX_ORDER, 1)
         except ConnectionResetError:
@@ -211,7 +211,7 @@ class Zygote:
         return True
 
     def _part_with(self, tree: ForkedTree) -> None:
-        """A front end wants nothing any more: end the processes of its tree."""
+        """A client wants nothing any more: end the processes of its tree."""
         tree.over = True
         self._poll.unregister(tree.control)
         self._waiting = [waiting for waiting in self._waiting if waiting[0] is not tree]
@@ -312,7 +312,7 @@ class Zygote:
         self._complete = True
 
     def _watch(self) -> Callable[[], bool]:
-        """Return what says, during imports, if the front end is gone, and answers if it waits."""
+        """Return what says, during imports, if the client is gone, and answers if it waits."""
         control = select.poll()
         control.register(self._main.control, select.POLLIN)
         last = 0.0

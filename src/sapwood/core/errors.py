@@ -79,7 +79,7 @@ EXCEPTION_TYPE = "exception type"
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as plain data: what crosses a process border or goes into ``--json``.
 
-    ``exception`` is the user's exception, pickled; only the front end that asked opens it.
+    ``exception`` is the user's exception, pickled; only the client that asked opens it.
     """
 
     code: str

@@ -19,7 +19,7 @@ class Message(NamedTuple):
 
     Attributes:
         value: The sent value.
-        source: Rank of the place that sent it; 0 is the front end.
+        source: Rank of the place that sent it; 0 is the client.
         tag: Its tag.
     """
 

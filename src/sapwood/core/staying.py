@@ -18,6 +18,6 @@ class StaysHere:
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise DataValueError(
             f"a {type(self).__name__} cannot be sent to an agent",
-            hint="a task cannot use the cluster that runs it: submit from the front end, pass the "
+            hint="a task cannot use the cluster that runs it: submit from the client, pass the "
             "future of one task as an argument of another, or use sapwood.here()",
         )

@@ -1,6 +1,6 @@
 """The tree: which place is whose child.
 
-Rank 0 is the front end. In a tree as it was planned ranks ``1 … planned`` are the agents and
+Rank 0 is the client. In a tree as it was planned ranks ``1 … planned`` are the agents and
 junctions come after them: a vertex covers a contiguous range of agents, so sets of ranks stay
 short and the order by rank is the order from left to right.
 
@@ -20,7 +20,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
 
 ROOT = 0
-"""Rank of the front end."""
+"""Rank of the client."""
 
 
 class Tree(msgspec.Struct, frozen=True, dict=True):
@@ -57,7 +57,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def places(self) -> int:
-        """Number of places, front end and junctions included."""
+        """Number of places, client and junctions included."""
         return len(self.parents) - len(self.removed)
 
     @property
@@ -273,7 +273,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
 
 def flat(agents: int) -> Tree:
-    """Return the tree in which every agent is a child of the front end.
+    """Return the tree in which every agent is a child of the client.
 
     Example:
         >>> flat(3).children(0)

@@ -7,7 +7,7 @@
     left  @ n1:     1-4
     right @ n[2-3]: 5-8
 
-``front`` is the front end; every other name is a junction, and gets its rank in the order of the
+``front`` is the client; every other name is a junction, and gets its rank in the order of the
 lines. Numbers are agents. The agents of a line are distributed over its hosts in runs as
 even as possible; a junction is on the first of them. Either no line names hosts or each one does
 that has agents or is a junction's. What follows ``#`` is a remark.
@@ -27,7 +27,7 @@ from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, with_spares
 
 FRONT = "front"
-"""Name of the front end."""
+"""Name of the client."""
 
 MAX_AGENTS = 1_000_000
 """Agents that one file may name."""
@@ -41,7 +41,7 @@ class PlannedTopology(msgspec.Struct, frozen=True):
 
     Attributes:
         tree: The tree.
-        hosts: Host of each place, by rank; empty for the front end. No entries if
+        hosts: Host of each place, by rank; empty for the client. No entries if
             the file names no hosts.
     """
 
@@ -73,7 +73,7 @@ def parse_topology(text: str, where: str = "topology", *, spares: bool = False) 
     """
     lines = _lines(text, where)
     if FRONT not in lines:
-        raise _wrong(where, 1, f"no line begins with {shown(FRONT)}", "say what the front end has")
+        raise _wrong(where, 1, f"no line begins with {shown(FRONT)}", "say what the client has")
     count = _check_agents(lines, where)
     names = [name for name in lines if name != FRONT]
     ranks = {FRONT: ROOT} | {name: count + 1 + index for index, name in enumerate(names)}
@@ -236,7 +236,7 @@ def _check_junction(
     child: str, line: _Line, lines: dict[str, _Line], placed: dict[str, int], where: str
 ) -> None:
     if child == FRONT:
-        raise _wrong(where, line.number, "the front end has no parent", "leave it out")
+        raise _wrong(where, line.number, "the client has no parent", "leave it out")
     if child not in lines:
         raise _wrong(
             where,
@@ -261,7 +261,7 @@ def _check_reached(lines: dict[str, _Line], placed: dict[str, int], where: str) 
         if name not in reached:
             what = "is above itself" if name in placed else "has no parent"
             raise _wrong(
-                where, line.number, f"junction {shown(name)} {what}", "put it below the front end"
+                where, line.number, f"junction {shown(name)} {what}", "put it below the client"
             )
 
 

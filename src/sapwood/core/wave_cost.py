@@ -74,7 +74,7 @@ class WaveCost(msgspec.Struct, frozen=True):
     """What a wave costs in a tree.
 
     Attributes:
-        depth: Links between the front end and the deepest agent.
+        depth: Links between the client and the deepest agent.
         junctions: Processes that the tree needs besides the agents.
         messages: On all links.
         bytes: On all links.

@@ -240,7 +240,7 @@ def _open_field(field: FieldRef, count: int, blocks: MappedBlocks, content: Cont
     else:
         buffer = map_file(place)
     array = np.frombuffer(buffer, dtype).reshape(shape)
-    if not dtype.isnative:  # the front end's machine has the other byte order
+    if not dtype.isnative:  # the client's machine has the other byte order
         array = array.astype(dtype.newbyteorder("="))
     if field.fence:
         array = array - array[0]

@@ -462,7 +462,7 @@ class CommSettings(Section, frozen=True):
     max_payload: Annotated[
         Bytes,
         about(
-            "Most that a front end sends the root of a session at once, where both do not share "
+            "Most that a client sends the root of a session at once, where both do not share "
             "memory: an array of a wave, a call, a message, a piece of data; the root has it in "
             "memory, so more goes in several."
         ),
@@ -580,12 +580,12 @@ class IdlePolicy(Section, frozen=True):
 
     session: Annotated[
         Seconds,
-        about("How long a session is kept to which no front end is attached; 0 means for ever."),
+        about("How long a session is kept to which no client is attached; 0 means for ever."),
     ] = 3600.0
 
 
 class DisconnectPolicy(Section, frozen=True):
-    """What becomes of output and answers while no front end is attached."""
+    """What becomes of output and answers while no client is attached."""
 
     output: Annotated[
         Literal["buffer", "drop", "block"],
@@ -636,7 +636,7 @@ class PolicySettings(Section, frozen=True):
     ] = RestartPolicy()
     idle: Annotated[IdlePolicy, about("The treatment of idle sessions.")] = IdlePolicy()
     disconnect: Annotated[
-        DisconnectPolicy, about("What becomes of output while no front end is attached.")
+        DisconnectPolicy, about("What becomes of output while no client is attached.")
     ] = DisconnectPolicy()
     limits: Annotated[LimitPolicy, about("What a head takes and keeps.")] = LimitPolicy()
     roles: Annotated[

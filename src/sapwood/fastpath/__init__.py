@@ -5,7 +5,7 @@ work without it where it is not installed, its library could not be built, or ``
 off. Delete the folder, and everything works, some microseconds later.
 
 ``exchange.py``
-    At the front end: the thread that wants a wave sends and gathers it itself.
+    At the client: the thread that wants a wave sends and gathers it itself.
 ``relay.py``
     At an agent: waves pass to the runner and back by a library.
 ``repeat.py``

@@ -1,4 +1,4 @@
-"""Once waves of a session flow, its front end and its agents begin to use the shortcuts.
+"""Once waves of a session flow, its client and its agents begin to use the shortcuts.
 
 No call waits for that: short work never needs them, and their import would make agents larger.
 """
@@ -13,7 +13,7 @@ from sapwood.session.port import StreamPort
 
 
 class Activation:
-    """Tells the front end and the agents of a session when to begin.
+    """Tells the client and the agents of a session when to begin.
 
     Args:
         session: The session.

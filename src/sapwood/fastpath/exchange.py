@@ -1,6 +1,6 @@
 """Waves that the waiting thread sends and gathers itself, while the event loop sleeps.
 
-A wave costs the front end two changes of threads, and for each child Python twice: once to send,
+A wave costs the client two changes of threads, and for each child Python twice: once to send,
 once to take its answer in. As long as one stream has one wave after the other, all that is not
 needed. So the event loop, before it sleeps, lets a library have the connections to the children
 (``native/fastpath.c``): the thread that wants a wave sends one frame to all of them and

@@ -1,4 +1,4 @@
-"""A front end's way to the nodes of a head: what a control tree is in one's own process."""
+"""A client's way to the nodes of a head: what a control tree is in one's own process."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class HeadAccess:
         return [str(folder) for _, folder in list(self._takers.values())]
 
     def close(self) -> None:
-        """Leave: the head ends what is left of this front end's sessions."""
+        """Leave: the head ends what is left of this client's sessions."""
         self._closed.set()
         for tree in list(self._takers):
             self._end_delegation(tree)
@@ -286,7 +286,7 @@ class HeadAccess:
         return self._listen
 
     def credentials(self) -> Credentials:
-        """Return what this front end shows to nodes; it is renewed before it ends.
+        """Return what this client shows to nodes; it is renewed before it ends.
 
         It waits for the head the first time only.
 

@@ -1,4 +1,4 @@
-"""Commands on the nodes of a head, as a front end sees them."""
+"""Commands on the nodes of a head, as a client sees them."""
 
 from __future__ import annotations
 

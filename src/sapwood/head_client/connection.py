@@ -37,7 +37,7 @@ from sapwood.head.protocol.framing import (
 from sapwood.session.loop_thread import LoopThread
 
 CONNECT_TIMEOUT = 5.0
-"""Seconds in which a head answers a front end that comes."""
+"""Seconds in which a head answers a client that comes."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +47,7 @@ Read = Callable[[msgspec.Raw], Any]
 
 
 class WayToHead(Protocol):
-    """How a front end reaches a head.
+    """How a client reaches a head.
 
     Attributes:
         place: Where the head is, for messages.

@@ -1,4 +1,4 @@
-"""Numbers of nodes that stay what they are for a front end when another head counts anew."""
+"""Numbers of nodes that stay what they are for a client when another head counts anew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sapwood.head.calls import NodeRecord
 
 
 class NodeNumbers:
-    """What a front end and its head call nodes: the same, until another head takes over.
+    """What a client and its head call nodes: the same, until another head takes over.
 
     A node is known by its id in certificates, which it keeps from head to head.
 

@@ -1,6 +1,6 @@
-"""A front end's way to a head on another machine: TLS 1.3 to the head's port, and a credential.
+"""A client's way to a head on another machine: TLS 1.3 to the head's port, and a credential.
 
-The front end has no certificate. It looks whether the head is the one that its credential is for:
+The client has no certificate. It looks whether the head is the one that its credential is for:
 the credential has the pin of that cluster's authority. Only then it shows the credential, and that
 is to sign what the head has made up: the credential itself stays here.
 """

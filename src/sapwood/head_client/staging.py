@@ -1,4 +1,4 @@
-"""Files for the nodes of a head, and files from them, as a front end sees them.
+"""Files for the nodes of a head, and files from them, as a client sees them.
 
 Content goes to few nodes from here, through the head; each node passes it on to others while it
 arrives (:func:`sources_of`). What a node has already is not sent, and where it has a part of it,
@@ -92,7 +92,7 @@ def best_fan_out(nodes: int, nbytes: int) -> int:
 def sources_of(
     wanting: Sequence[int], having: Sequence[int], leaves: set[int], fan_out: int
 ) -> dict[int, int]:
-    """Return from which node each one gets its content; 0 is the front end.
+    """Return from which node each one gets its content; 0 is the client.
 
     Args:
         wanting: The nodes that need it.
@@ -381,7 +381,7 @@ class _NodeState:
     Attributes:
         host: Its number.
         missing: What it has not.
-        source: From where it gets that: a number, 0 for the front end, None for nowhere yet.
+        source: From where it gets that: a number, 0 for the client, None for nowhere yet.
         attempt: Counts its sources; answers to former ones mean nothing.
         pieces: The next pieces, where its source is the client.
         under_way: Pieces that it has not confirmed.

@@ -1,4 +1,4 @@
-"""What lets front ends on other machines attach to a session: its secret, or less than that.
+"""What lets clients on other machines attach to a session: its secret, or less than that.
 
 The head and the root of a session know the secret. A holder of the secret may do everything with
 the session, as long as it lives. For fewer rights the head derives a text from the secret: it

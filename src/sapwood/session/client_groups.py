@@ -1,4 +1,4 @@
-"""The front end as a member of groups."""
+"""The client as a member of groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from sapwood.session.loop_thread import LoopThread
 
 
 class ClientGroups:
-    """The groups that the front end takes part in, as rank 0.
+    """The groups that the client takes part in, as rank 0.
 
     Args:
         thread: The loop's thread.
-        post: Gives the front end's node an event; to be called on the loop's thread.
+        post: Gives the client's node an event; to be called on the loop's thread.
         pool: Where large values are put.
     """
 

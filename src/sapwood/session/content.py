@@ -1,4 +1,4 @@
-"""Content that the front end offers to places that see neither its memory nor its files.
+"""Content that the client offers to places that see neither its memory nor its files.
 
 Offers are counted: content is there until it was withdrawn as often as it was offered. Agents ask
 for chunks of it by hash. Separate threads read and hash, so the event loop never waits for a
@@ -86,7 +86,7 @@ class _Flow:
 
 
 class ContentStore:
-    """What a front end offers, by its hash.
+    """What a client offers, by its hash.
 
     All methods may be called from any thread. Offered files are held open: a file that is removed
     meanwhile is still sent.
@@ -338,7 +338,7 @@ class ContentStore:
             offer = None if self._closed else find()
             if offer is None:
                 raise ClosedError(
-                    "the front end does not offer this content any more",
+                    "the client does not offer this content any more",
                     hint="what needed it has ended meanwhile",
                 )
             offer.source.users += 1

@@ -361,7 +361,7 @@ class ContentFetch:
             self._on_done(self._held)
 
     def _ask_for_name(self, ref: ContentRef) -> None:
-        assert ref.file is not None  # noqa: S101 - the front end makes no others
+        assert ref.file is not None  # noqa: S101 - the client makes no others
         stamp = [ref.file.path, ref.file.size, ref.file.mtime_ns]
         body = plain.encode([stamp, ref.offset, ref.nbytes])
         self._cache.ask(ROOT, NAME, body, lambda answer: self._guarded(self._named, ref, answer))
@@ -610,7 +610,7 @@ class _Download:
 
     def _damaged(self, what: str) -> DataValueError:
         return DataValueError(
-            f"content from the front end is damaged: {what} came instead",
+            f"content from the client is damaged: {what} came instead",
             where=f"{self._ref.sha256} of {self._ref.nbytes} bytes, fetched {ATTEMPTS} times",
             hint="do not write to a program's libraries or to a data file during a run",
         )

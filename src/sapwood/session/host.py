@@ -134,7 +134,7 @@ class SessionHost:
             ROOT,
             1,
             os.getpid(),
-            configuration.machine or "front end",
+            configuration.machine or "client",
             configuration.keys,
         )
         self._address = configuration.socket_path(ROOT)

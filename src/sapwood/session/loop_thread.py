@@ -1,4 +1,4 @@
-"""The thread that runs a front end's event loop, so that the user's threads stay their own."""
+"""The thread that runs a client's event loop, so that the user's threads stay their own."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The front end's tagged messages: what its threads send and wait for."""
+"""The client's tagged messages: what its threads send and wait for."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -35,11 +35,11 @@ class PendingSend:
 
 
 class Mailbox:
-    """The tagged messages of a front end; its methods may be called from any thread.
+    """The tagged messages of a client; its methods may be called from any thread.
 
     Args:
         thread: The loop's thread.
-        post: Gives the front end's node an event; to be called on the loop's thread.
+        post: Gives the client's node an event; to be called on the loop's thread.
         inline_limit: Bytes up to which arrays travel in the message.
         cancel: Takes a receive of that node back; returns whether that was in time.
 

@@ -133,7 +133,7 @@ def read_configuration(data: bytes) -> MemberConfiguration:
 
 
 class OutgoingRequests:
-    """Requests of a place below the front end, and who waits for their answers.
+    """Requests of a place below the client, and who waits for their answers.
 
     Args:
         post: Gives the place's node an event.
@@ -168,7 +168,7 @@ class OutgoingRequests:
 
 
 class TreeMember:
-    """A process of a session below the front end; it is assembled before it is forked.
+    """A process of a session below the client; it is assembled before it is forked.
 
     Args:
         configuration: What all processes share.

@@ -1,4 +1,4 @@
-"""The port of a session: the only module of this room that the rooms of the front end import.
+"""The port of a session: the only module of this room that the rooms of the client import.
 
 The session itself is a *host* (``host.py``): the root of the tree, its supervision, the numbers of
 streams. The holder of a :class:`SessionPort` opens streams, sends requests and messages and enters
@@ -139,7 +139,7 @@ class StreamPort(Protocol):
 
 
 class GroupPort(Protocol):
-    """The groups that the front end takes part in, as rank 0."""
+    """The groups that the client takes part in, as rank 0."""
 
     def enter(
         self, agents: list[int], name: str, options: GroupOptions, enter_timeout: float | None
@@ -246,7 +246,7 @@ class SessionPort(Protocol):
 
     @property
     def groups(self) -> GroupPort:
-        """The groups that the front end takes part in."""
+        """The groups that the client takes part in."""
 
     @property
     def invitations(self) -> InvitationPort:

@@ -1,4 +1,4 @@
-"""Requests between the front end and its agents: who asked what, and what came back."""
+"""Requests between the client and its agents: who asked what, and what came back."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ class PendingRequest(msgspec.Struct, frozen=True):
 
 
 class ServedRequest:
-    """A request of an agent to the front end, to be answered once, from any thread.
+    """A request of an agent to the client, to be answered once, from any thread.
 
     Args:
         thread: The loop's thread.
-        post: Gives the front end's node an event.
+        post: Gives the client's node an event.
         asked: What the agent asked.
     """
 
@@ -137,11 +137,11 @@ class ServedRequest:
 
 
 class PendingRequests:
-    """The requests of a front end.
+    """The requests of a client.
 
     Args:
         thread: The loop's thread.
-        post: Gives the front end's node an event; to be called on the loop's thread.
+        post: Gives the client's node an event; to be called on the loop's thread.
         pool: Where large arrays are put.
         limiter: What the bytes of requests go through, unless they are few.
     """

@@ -1,6 +1,6 @@
 """Secondary trees: the agents of a primary session take places in further trees.
 
-The front end of a secondary tree starts no agents. It asks the agents of the primary session to
+The client of a secondary tree starts no agents. It asks the agents of the primary session to
 attach (:class:`AttachRequest`): in the eyes of its supervisor they are a kind of zygote
 (:class:`SharedAgentStarter`). An agent that is asked takes a :class:`SecondaryPlace`, in the same
 process and on the same loop. When an agent's process ends, the primary session replaces it, and the
@@ -50,7 +50,7 @@ class AttachRequest(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-# --- in the front end -----------------------------------------------------------------------------
+# --- in the client -----------------------------------------------------------------------------
 
 
 class PrimarySession(Protocol):
@@ -296,7 +296,7 @@ class SecondaryPlace(Agent):
 
 
 class SecondaryPlaces:
-    """The secondary trees of an agent: joined and left as the front end asks.
+    """The secondary trees of an agent: joined and left as the client asks.
 
     Args:
         host: The agent.

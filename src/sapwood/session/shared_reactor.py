@@ -1,4 +1,4 @@
-"""The front end's event loop: a reactor that other threads may give functions to."""
+"""The client's event loop: a reactor that other threads may give functions to."""
 
 import contextlib
 import os

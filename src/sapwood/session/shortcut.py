@@ -14,7 +14,7 @@ from sapwood.session.wave_result import WaveResult
 
 
 class WaveHandle(Protocol):
-    """A stream of the front end: what a shortcut needs of it."""
+    """A stream of the client: what a shortcut needs of it."""
 
     spec: StreamSpec
     new_future: Callable[[], Future[WaveResult]]

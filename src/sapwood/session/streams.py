@@ -1,4 +1,4 @@
-"""The front end's hold on a stream: broadcast a value, get the reduced answer."""
+"""The client's hold on a stream: broadcast a value, get the reduced answer."""
 
 import contextlib
 import threading
@@ -115,7 +115,7 @@ class StreamHandle:
     Args:
         spec: What the stream is.
         thread: The loop's thread.
-        post: Gives the front end's node an event; to be called on the loop's thread.
+        post: Gives the client's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         forget: Called when the stream is closed.
         limiter: What the bytes of open waves go through.
@@ -366,7 +366,7 @@ class StreamHandle:
 
     def _name_of(self, rank: int) -> str:
         if not rank:
-            return "the front end's filter"
+            return "the client's filter"
         is_agent = rank in self._members or rank in self.members_now()
         return f"agent {rank}" if is_agent else f"junction {rank}"
 
@@ -443,7 +443,7 @@ class StreamTable:
 
     Args:
         thread: The loop's thread.
-        post: Gives the front end's node an event; to be called on the loop's thread.
+        post: Gives the client's node an event; to be called on the loop's thread.
         pool: Where large values are put.
         backlog: Bytes of open waves of one stream.
         shortcut: May exchange waves in the place of the event loop.

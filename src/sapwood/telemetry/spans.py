@@ -1,4 +1,4 @@
-"""Spans by the SDK of OpenTelemetry: in front ends those of Sapwood, in runners those of users."""
+"""Spans by the SDK of OpenTelemetry: in clients those of Sapwood, in runners those of users."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def is_cut_by_a_kill(launcher: Launcher) -> None:
 
 
 def is_deaf_to_the_terminal(launcher: Launcher) -> None:
-    """Ctrl-C at the terminal is the front end's business: it does not reach what was started."""
+    """Ctrl-C at the terminal is the client's business: it does not reach what was started."""
     with started(launcher, "cat") as process:
         assert os.getpgid(process.pid) != os.getpgrp(), "it gets the signals of the terminal"
 

@@ -130,7 +130,7 @@ def test_a_generator_ends_with_its_runner(
         assert len(begun(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("place", ["depth 1", "depth 0"], ids=["junctions", "front end"])
+@pytest.mark.parametrize("place", ["depth 1", "depth 0"], ids=["junctions", "client"])
 def test_a_filter_is_called_again(
     cluster: sapwood.Cluster, until: Until, tmp_path: Path, place: str
 ) -> None:

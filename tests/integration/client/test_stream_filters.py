@@ -248,7 +248,7 @@ def test_a_filter_that_raises_says_where(cluster: sapwood.Cluster) -> None:
         total(stream)
     with (
         cluster.stream(rank, up={"depth 0": broken}, agents=[1, 3]) as stream,
-        pytest.raises(UserCodeError, match=r"no such thing(.|\n)*front end"),
+        pytest.raises(UserCodeError, match=r"no such thing(.|\n)*client"),
     ):
         total(stream)
 

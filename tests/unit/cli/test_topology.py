@@ -48,7 +48,7 @@ def test_only_some_shapes_are_compared(tmp_path: Path) -> None:
 def test_trees_are_outlined() -> None:
     assert shown("show", "--agents", "5", "--shape", "knomial:2").splitlines() == [
         "5 agents, 1 junction, depth 2",
-        "front end",
+        "client",
         "├─ agent[1-2]",
         "├─ junction 6",
         "│  └─ agent[3-4]",
@@ -67,7 +67,7 @@ def test_the_tree_over_machines_is_known_before_they_are() -> None:
     lines = shown("show", "--on", "ssh:n1,gpu[1-2]", "--agents", "5").splitlines()
     assert lines == [
         "5 agents, 2 junctions, depth 2",
-        "front end",
+        "client",
         "├─ junction 6 on n1",
         "│  └─ agent[1-2] on n1",
         "├─ junction 7 on gpu1",

@@ -91,7 +91,7 @@ def test_the_same_line_of_several_agents_is_shown_once(capsys: pytest.CaptureFix
     printer.take(0, b"begin\n")
     printer.flush()
     assert capsys.readouterr().err.splitlines() == [
-        "front end, agent[1-4], junction 5: begin",
+        "client, agent[1-4], junction 5: begin",
         "agent 1: rank 1",
         "agent 1: end",
         "agent 2: rank 2",

@@ -63,7 +63,7 @@ class LoadedCode(Protocol):
 class Language(Protocol):
     """A language: four operations, a name, and what else decides a build.
 
-    ``discover`` and ``build`` run on the front end, ``load`` and ``unload`` in a runner.
+    ``discover`` and ``build`` run on the client, ``load`` and ``unload`` in a runner.
     """
 
     name: str

@@ -15,7 +15,7 @@ from sapwood.core.suggest import suggest
 def take_part(
     members: list[int], group: str, operation: str, name: str, reduction: str, into: str
 ) -> None:
-    """Make the calls of one operation in a group with the front end, which is its root.
+    """Make the calls of one operation in a group with the client, which is its root.
 
     Args:
         members: All members' ranks.

@@ -48,7 +48,7 @@ class Here:
         """Enter a group; return when all members have.
 
         Args:
-            members: Ranks of agents, and 0 for the front end; this one is among them.
+            members: Ranks of agents, and 0 for the client; this one is among them.
             name: Tells groups of the same members apart.
             timeout: Seconds that each call may wait for the others; None for any time.
             enter_timeout: Seconds that the others may take to enter.
@@ -96,7 +96,7 @@ class Here:
         :meth:`send_later` where both sides send before they receive.
 
         Args:
-            destination: Rank of the place, or several; 0 is the front end.
+            destination: Rank of the place, or several; 0 is the client.
             value: The message: values and arrays, nothing is pickled.
             tag: By which the receiver may choose.
 

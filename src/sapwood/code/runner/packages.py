@@ -1,6 +1,6 @@
 """Packages of a staged environment: what processes on a node import besides Sapwood's own.
 
-The front end names an environment by a variable. A node replaces the name by the folder in which
+The client names an environment by a variable. A node replaces the name by the folder in which
 that is staged there; runners import from it.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 VARIABLE: Final = "SAPWOOD_ENVIRONMENT"
-"""Variable of processes: from the front end the name of an environment, on a node its folder."""
+"""Variable of processes: from the client the name of an environment, on a node its folder."""
 
 MARK: Final = ".sapwood-environment"
 """File in the folder of an environment that says for which machines and of what it was made."""

@@ -25,7 +25,7 @@ def open_version(image: ProgramImage, content: ContentFolder) -> OpenProgram:
 
     Args:
         image: The program.
-        content: Where its libraries are if its front end's files cannot be seen from here.
+        content: Where its libraries are if its client's files cannot be seen from here.
 
     Raises:
         ProcessSpentError: The process has had other libraries of the same program.

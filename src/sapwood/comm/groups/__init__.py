@@ -1,6 +1,6 @@
 """Groups (communicators): barrier, broadcast, scatter, gather and reductions among any places.
 
-A group is a set of agents, and the front end if it takes part. Its members *enter* it; the
+A group is a set of agents, and the client if it takes part. Its members *enter* it; the
 lowest place that has all of them at or below it, the *coordinator*, gives it a number. From then on
 the members call collectives, each member the same ones in the same order: what they give goes
 up to the coordinator, put together on the way, and what comes out goes down to those that want it.

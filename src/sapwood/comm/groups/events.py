@@ -13,7 +13,7 @@ class EnterGroup(Event, frozen=True):
     """Enter a group; :class:`GroupEntered` or :class:`GroupBroken` follows.
 
     Attributes:
-        members: Agents, and rank 0 for the front end; this place is among them.
+        members: Agents, and rank 0 for the client; this place is among them.
         name: Tells groups of the same members apart.
     """
 

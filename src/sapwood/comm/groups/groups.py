@@ -247,7 +247,7 @@ class MemberMap:
         may_coordinate: Whether values can be put together for good here: not at an agent.
 
     Attributes:
-        members: Agents, and rank 0 for the front end.
+        members: Agents, and rank 0 for the client.
         name: Tells groups of the same members apart.
         below: Children with members at or below them, with these members.
         here: Whether this place is a member.
@@ -675,16 +675,16 @@ class GroupRecovery:
     """Groups continue when the tree changes: the client makes them start another attempt.
 
     A place whose parent changes, or that loses a child with members below it, is *disturbed*: it
-    takes part in no round and says so upwards, up to the front end. That waits until all members
-    can be reached and begins the next attempt (epoch), in which results are made at the front end.
+    takes part in no round and says so upwards, up to the client. That waits until all members
+    can be reached and begins the next attempt (epoch), in which results are made at the client.
     On its way down every place finds out anew where members are attached, and the members give
     again all that is not confirmed. What belongs to an earlier attempt is dropped, so nothing is
     counted twice. A member that has the result of a round which others still lack gives that
     result instead of its value.
 
-    Only the front end, which outlives the tree, counts attempts. A change during an attempt leads
+    Only the client, which outlives the tree, counts attempts. A change during an attempt leads
     to the next one; when the tree rests, the last one completes. A member whose process is gone
-    ends its groups with an error: that the front end tells all places.
+    ends its groups with an error: that the client tells all places.
 
     Args:
         near: The neighbours.

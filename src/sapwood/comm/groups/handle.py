@@ -73,7 +73,7 @@ class Group:
     With ``wait=False`` a method returns a :class:`sapwood.Request` instead of waiting.
 
     Attributes:
-        rank: This member; 0 is the front end.
+        rank: This member; 0 is the client.
         members: All members' ranks, in order.
 
     Example:

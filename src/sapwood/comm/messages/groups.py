@@ -132,7 +132,7 @@ class GroupJoinCancelled(WireMessage, tag=65, frozen=True):
 
 
 class GroupDisturbed(WireMessage, tag=66, frozen=True):
-    """The way to members of a group has changed, upwards: the front end is to put it together."""
+    """The way to members of a group has changed, upwards: the client is to put it together."""
 
     group: GroupNumber
     members: Ranges

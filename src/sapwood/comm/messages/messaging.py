@@ -73,7 +73,7 @@ class Multicast(WireMessage, tag=52, frozen=True):
 
 
 class MembershipNotice(WireMessage, tag=53, frozen=True):
-    """From the front end to all: places whose process is gone, and places that are back.
+    """From the client to all: places whose process is gone, and places that are back.
 
     Attributes:
         gone: Each as (rank, incarnation of the process that is gone).

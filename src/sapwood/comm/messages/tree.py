@@ -66,7 +66,7 @@ class OpenStreams(WireMessage, tag=44, frozen=True):
 
 
 class TreeChanged(WireMessage, tag=45, frozen=True):
-    """From the front end to all: the tree of an epoch, before any wave of that epoch.
+    """From the client to all: the tree of an epoch, before any wave of that epoch.
 
     Attributes:
         epoch: Which one.

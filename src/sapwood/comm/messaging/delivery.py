@@ -7,7 +7,7 @@ and the pieces of large ones (``rendezvous.py``). A message to several places tr
 and is divided where the ways part.
 
 Messages that are not acknowledged are sent again as long as their receiver belongs to the
-tree. Only the front end says that a process is gone (``membership.py``), or a newer one at its
+tree. Only the client says that a process is gone (``membership.py``), or a newer one at its
 place; neighbours notice silence on their link, and acknowledgements may be lost at every hop.
 """
 

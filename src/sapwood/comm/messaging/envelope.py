@@ -34,7 +34,7 @@ def check_tag(tag: Any) -> int:
 
 
 def check_places(ranks: Iterable[Any], agents: Sequence[int]) -> None:
-    """Raise ConfigurationError if one of the ranks is neither the front end nor an agent."""
+    """Raise ConfigurationError if one of the ranks is neither the client nor an agent."""
     for rank in ranks:
         if not isinstance(rank, int) or (rank != ROOT and rank not in agents):
             raise ConfigurationError(

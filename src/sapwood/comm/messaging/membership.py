@@ -1,4 +1,4 @@
-"""Membership notices: the front end decides who is gone or back, and tells all places. No I/O."""
+"""Membership notices: the client decides who is gone or back, and tells all places. No I/O."""
 
 from __future__ import annotations
 

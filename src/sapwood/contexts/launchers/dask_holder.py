@@ -168,8 +168,8 @@ class DaskHolder(Holder):
     """Machines of a Dask cluster.
 
     Args:
-        front: The socket to the front end.
-        order: What the front end wants.
+        front: The socket to the client.
+        order: What the client wants.
         client: A client of the cluster.
     """
 
@@ -179,7 +179,7 @@ class DaskHolder(Holder):
         self.machines: list[DaskMachine] = []
 
     async def acquire(self) -> bool:
-        """Get the machines, and wait for them; return whether the front end still wants them.
+        """Get the machines, and wait for them; return whether the client still wants them.
 
         Raises:
             Refusal: They do not come in time.
@@ -214,7 +214,7 @@ class DaskHolder(Holder):
         return True
 
     async def _over_within(self, seconds: float) -> bool:
-        """Wait a while; return whether the front end has ended."""
+        """Wait a while; return whether the client has ended."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         loop.add_reader(self._front, ended.set)  # it asks nothing yet
@@ -358,7 +358,7 @@ class DaskCommand(Command):
 
 
 async def hold(front: socket.socket, order: dict[str, Any]) -> None:
-    """Hold machines as the front end orders, until it ends.
+    """Hold machines as the client orders, until it ends.
 
     Raises:
         Refusal: They cannot be had.
@@ -398,7 +398,7 @@ async def hold(front: socket.socket, order: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Hold machines as the front end orders, until it ends."""
+    """Hold machines as the client orders, until it ends."""
     front = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     order = json.loads(front.recv(MESSAGE))

@@ -146,7 +146,7 @@ class HeldLauncher:
                     stderr=subprocess.PIPE,
                     cwd="/",  # workers may import from here first
                     env=os.environ | self.environment,
-                    start_new_session=True,  # Ctrl-C at the terminal is the front end's business
+                    start_new_session=True,  # Ctrl-C at the terminal is the client's business
                 )
             except OSError as error:
                 front.close()

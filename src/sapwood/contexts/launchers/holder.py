@@ -1,7 +1,7 @@
 """Holds a command that must not outlive the process which started it.
 
 It runs as a separate process, by the text of this file, so it may use the standard library only.
-The command ends (``SIGTERM``) when standard input ends, which is when the front end closes it or is
+The command ends (``SIGTERM``) when standard input ends, which is when the client closes it or is
 killed, and when this process is killed itself.
 """
 

@@ -313,7 +313,7 @@ class KubernetesLauncher:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C at the terminal is the front end's business
+            start_new_session=True,  # Ctrl-C at the terminal is the client's business
         )
 
     def _ask(self, *words: str, told: str = "") -> str:

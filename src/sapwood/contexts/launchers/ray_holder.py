@@ -4,8 +4,8 @@ It runs as a separate process, by the text of this file, so it may use the stand
 Ray only. Ray sends the class of its actors by value as it is one of the main module: the machines
 need no Sapwood. All that this process has of Ray ends with it, as Ray sees to that.
 
-Its standard input is a socket of packets, by which the front end asks, and which ends with the
-front end. Each request to start a command brings one more socket, on which a process with the
+Its standard input is a socket of packets, by which the client asks, and which ends with the
+client. Each request to start a command brings one more socket, on which a process with the
 command's standard streams waits for the exit code.
 """
 
@@ -30,7 +30,7 @@ CHUNK = 64 * 1024
 """Bytes that travel at once; Ray puts what has more than 100 KB into its object store."""
 
 MESSAGE = 256 * 1024
-"""Bytes of a message between the front end and this process."""
+"""Bytes of a message between the client and this process."""
 
 PATIENCE = 5.0
 """Seconds in which a command may end after its input has, before it is killed."""
@@ -45,7 +45,7 @@ FIRST_LOOK, LONGEST_LOOK = 1.0, 10.0
 """Seconds between two looks at machines that are waited for; they grow from first to second."""
 
 TICK = 0.25
-"""Seconds after which an end of the front end is noticed while machines are waited for."""
+"""Seconds after which an end of the client is noticed while machines are waited for."""
 
 RAY_FAILED = 254
 """Exit code where Ray is the cause, and not the command."""
@@ -230,8 +230,8 @@ class Holder:
     """Machines of a Ray cluster.
 
     Args:
-        front: The socket to the front end.
-        order: What the front end wants.
+        front: The socket to the client.
+        order: What the client wants.
     """
 
     def __init__(self, front: socket.socket, order: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ class Holder:
         self._over = asyncio.Event()
 
     def tell(self, **message: Any) -> None:
-        """Tell the front end something, if it is there."""
+        """Tell the client something, if it is there."""
         with contextlib.suppress(OSError):
             self._front.sendall(json.dumps(message).encode())
 
@@ -283,7 +283,7 @@ class Holder:
         self.tell(connected=ray.get_runtime_context().gcs_address)
 
     def request(self) -> bool:
-        """Get the machines, and wait for them; return whether the front end still wants them.
+        """Get the machines, and wait for them; return whether the client still wants them.
 
         Raises:
             Refusal: They do not come in time.
@@ -349,7 +349,7 @@ class Holder:
         )
 
     def _granted(self) -> None:
-        """Tell the front end which machines these are."""
+        """Tell the client which machines these are."""
         import ray
         from ray.util.placement_group import placement_group_table
 
@@ -365,7 +365,7 @@ class Holder:
     # --- commands ------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Do what the front end asks until it ends, then end all that runs."""
+        """Do what the client asks until it ends, then end all that runs."""
         loop = asyncio.get_running_loop()
         self._front.setblocking(False)  # noqa: FBT003 - socket takes it so
         loop.add_reader(self._front, self._heard)
@@ -617,7 +617,7 @@ async def _write(descriptor: int, data: bytes) -> None:
 
 
 def main() -> None:
-    """Hold machines as the front end orders, until it ends."""
+    """Hold machines as the client orders, until it ends."""
     front = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     holder = Holder(front, json.loads(front.recv(MESSAGE)))

@@ -241,7 +241,7 @@ class SlurmLauncher:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self._environment,
-                start_new_session=True,  # Ctrl-C at the terminal is the front end's business
+                start_new_session=True,  # Ctrl-C at the terminal is the client's business
             )
         except OSError as error:
             raise ResourceError(f"cannot start salloc: {error.strerror}") from error

@@ -111,7 +111,7 @@ class SshLauncher:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C at the terminal is the front end's business
+                start_new_session=True,  # Ctrl-C at the terminal is the client's business
             )
         except OSError as error:
             master.remove()

@@ -147,7 +147,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* === exchange: waves of the front end ============================================================ */
+/* === exchange: waves of the client ============================================================ */
 
 /*
  * One wave of a stream that flows, at the root: the same frame to all children, one frame from
