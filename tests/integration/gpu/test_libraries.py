@@ -296,6 +296,14 @@ def test_counts_and_sums_of_sparse_matrices(libraries: ctypes.CDLL) -> None:
     np.testing.assert_array_equal(places, (a != 0) | (b != 0))
 
 
+def test_matrices_that_must_not_change_and_parts_of_descriptions(libraries: ctypes.CDLL) -> None:
+    dense = a_sparse_matrix(12, 9)
+    offsets, indices, values = rows_of(dense, np.float32)
+    x, y = np.random.default_rng(14).normal(size=9).astype(np.float32), np.zeros(12, np.float32)
+    run(libraries.constant, 12, 9, offsets, indices, values, len(values), x, y)
+    np.testing.assert_allclose(y, dense @ x, rtol=1e-4, atol=1e-5)
+
+
 def test_systems_of_three_diagonals(libraries: ctypes.CDLL) -> None:
     m, n, generator = 11, 3, np.random.default_rng(12)
     lower, middle, upper = (generator.normal(size=(n, m)) for _ in range(3))

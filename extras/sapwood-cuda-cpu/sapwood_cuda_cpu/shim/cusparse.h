@@ -592,6 +592,7 @@ inline cusparseStatus_t cusparseRot(cusparseHandle_t handle, const void *c_coeff
     return CUSPARSE_STATUS_SUCCESS;
 }
 #include "sapwood/sparse_factors.h"
+#include "sapwood/sparse_parts.h"
 #include "sapwood/sparse_typed.h"
 #undef SAPWOOD_SPARSE
 #undef SAPWOOD_BYTES

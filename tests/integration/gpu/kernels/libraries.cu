@@ -300,3 +300,39 @@ extern "C" int incomplete(long m, long entries, int *offsets, int *indices, doub
   bad |= cusparseDestroyCsrilu02Info(info) | cusparseDestroyCsrilu02Info(raised) | cusparseDestroyCsric02Info(lower);
   return bad | cusparseDestroyMatDescr(a) | cusparseDestroy(handle);
 }
+
+// A product with a matrix that must not be changed, and what descriptions hold.
+extern "C" int constant(long m, long n, const int *offsets, const int *indices, const float *values, long entries, const float *x, float *y) {
+  cusparseHandle_t handle;
+  cusparseConstSpMatDescr_t a;
+  cusparseConstDnVecDescr_t in;
+  cusparseDnVecDescr_t out;
+  cusparseSpMatDescr_t own;
+  cusparseDnMatDescr_t dense;
+  const float one = 1, none = 0;
+  const auto plain = CUSPARSE_OPERATION_NON_TRANSPOSE;
+  int bad = cusparseCreate(&handle) | cusparseCreateConstDnVec(&in, n, x, CUDA_R_32F) | cusparseCreateDnVec(&out, m, y, CUDA_R_32F);
+  bad |= cusparseCreateConstCsr(&a, m, n, entries, offsets, indices, values, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_32I,
+                                CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F);
+  bad |= cusparseSpMV(handle, plain, &one, a, in, &none, out, CUDA_R_32F, CUSPARSE_SPMV_ALG_DEFAULT, nullptr);
+  cusparseFormat_t format;
+  cusparseIndexBase_t base;
+  bad |= cusparseSpMatGetFormat(a, &format) | cusparseSpMatGetIndexBase(a, &base);
+  bad |= (format != CUSPARSE_FORMAT_CSR) | (base != CUSPARSE_INDEX_BASE_ZERO);
+  int64_t rows, columns, count, ld;
+  void *at[3];
+  cusparseIndexType_t types[2];
+  cudaDataType type;
+  bad |= cusparseCreateCoo(&own, m, n, 0, at, at + 1, at + 2, CUSPARSE_INDEX_64I, CUSPARSE_INDEX_BASE_ONE, CUDA_R_64F);
+  bad |= cusparseCooGet(own, &rows, &columns, &count, &at[0], &at[1], &at[2], types, &base, &type);
+  bad |= rows != m || columns != n || count || at[1] != at + 1 || types[0] != CUSPARSE_INDEX_64I || base != CUSPARSE_INDEX_BASE_ONE;
+  bad |= type != CUDA_R_64F;
+  cusparseOrder_t order;
+  cusparseFillMode_t fill = CUSPARSE_FILL_MODE_UPPER, found = CUSPARSE_FILL_MODE_LOWER;
+  bad |= cusparseSpMatSetAttribute(own, CUSPARSE_SPMAT_FILL_MODE, &fill, sizeof fill);
+  bad |= cusparseSpMatGetAttribute(own, CUSPARSE_SPMAT_FILL_MODE, &found, sizeof found) | (found != fill);
+  bad |= cusparseCreateDnMat(&dense, m, n, m + 1, y, CUDA_R_32F, CUSPARSE_ORDER_ROW);
+  bad |= cusparseDnMatGet(dense, &rows, &columns, &ld, at, &type, &order) | (ld != m + 1) | (order != CUSPARSE_ORDER_ROW) | (at[0] != y);
+  bad |= cusparseDestroySpMat(a) | cusparseDestroySpMat(own) | cusparseDestroyDnVec(in) | cusparseDestroyDnVec(out);
+  return bad | cusparseDestroyDnMat(dense) | cusparseDestroy(handle);
+}
