@@ -1,4 +1,4 @@
-"""Random events in a small world of machines: what must always hold, and that it comes to rest.
+"""Random events in a simulated world of machines: invariants, and that all processes settle.
 
 The world has machines that fail, return or are given up, starters that carry out orders after a
 while, connections that are lost, and reports that arrive late or twice. Two detectors race: a
