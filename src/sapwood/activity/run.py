@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import TimeoutError, wait  # noqa: A004 - the one that futures raise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -90,6 +90,11 @@ from sapwood.session.port import SessionPort, StreamPort
 T = TypeVar("T")
 
 _log = logger("activity")
+_BEFORE_ITERATIONS: Final = {
+    RunState.BUILDING: "while its program was being built",
+    RunState.PREPARING: "before its first iteration",
+}
+"""When a run was ended that took too long, for its states without iterations."""
 
 MACHINE_TIME = 1.0
 """Seconds that agents get to say where they are, before the first cut."""
@@ -301,10 +306,11 @@ class Run(StaysHere):
         if self._future.done():
             return
         count = self._progress.iteration
+        when = f"after {count} iteration{'' if count == 1 else 's'}"
         self._stop(
             TimeLimitError(
-                f"the run took longer than {self._run_time_limit:g} s and was ended after "
-                f"{count} iteration{'' if count == 1 else 's'}",
+                f"the run took longer than {self._run_time_limit:g} s and was ended "
+                + _BEFORE_ITERATIONS.get(self._progress.state, when),
                 where=self.program.name,
                 hint="raise limits.run_time (--run-time-limit), or let the program end sooner",
             )

@@ -34,7 +34,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_time_limit: Annotated[
         float | None,
         option(
-            "Longest time of the whole run, which fails then; 0 for no limit.",
+            "Longest time of the whole run, builds included; then it fails. 0 for no limit.",
             "TIME",
             unit=SECONDS,
             setting="limits.run_time",
