@@ -12,7 +12,14 @@ import re
 from typing import Any, Final
 
 from sapwood_cuda_cpu.edits import Edits
-from sapwood_cuda_cpu.parse import CudaSource, plain, walk
+from sapwood_cuda_cpu.parse import (
+    CudaSource,
+    declared_names,
+    is_function,
+    plain,
+    qualifiers,
+    walk,
+)
 
 _ALIGNMENT: Final = re.compile(
     r"\b(?:__align__|alignas|__builtin_align__|__attribute__\s*\(\(\s*aligned)"
@@ -59,31 +66,41 @@ def guarded_shared(node: Any, *, on_stack: bool) -> str:
     return text
 
 
-def guard_device_arrays(source: CudaSource, elsewhere: set[str], edits: Edits) -> None:
-    """Put guards around the arrays that a source declares in device memory.
+def edit_device_variables(source: CudaSource, elsewhere: set[str], edits: Edits) -> None:
+    """Give a source its own device variables, as CUDA does, and put guards around arrays of them.
 
     Args:
         source: The source.
-        elsewhere: Names that some source declares as ``extern``: they keep their symbols.
+        elsewhere: Names that some source declares as ``extern``: all sources share these.
         edits: Where the edits go.
     """
     for node in source.device_declarations:
-        head = _head(node)
-        declarators = node.children_by_field_name("declarator")
-        if head is None or len(declarators) != 1 or node.parent.type not in _SPACES:
+        shared = elsewhere.intersection(declared_names(node))
+        if shared or node.parent.type not in _SPACES or is_function(node):
             continue
-        if {"extern", "const", "constexpr", "inline"} & set(head.split()):
+        words = set(plain(node.text).split("=")[0].split())
+        if _guard(node, edits) or words & {"static", "extern", "inline", "const", "constexpr"}:
             continue
-        declarator, value = declarators[0], None
-        if declarator.type == "init_declarator":
-            value = declarator.child_by_field_name("value")
-            declarator = declarator.child_by_field_name("declarator")
-        match = _ARRAY.match(plain(declarator.text)) if _is_array(declarator) else None
-        if match is None or match[1] in elsewhere:
-            continue
-        if value is not None and value.type != "initializer_list":
-            continue
-        _guard_device_array(node, _type(head), (match[1], match[2]), value, edits)
+        edits.insert(qualifiers(node, *_QUALIFIERS)[0].start_byte, "static ")
+
+
+def _guard(node: Any, edits: Edits) -> bool:
+    """Put guards around an array; say whether that could be done."""
+    head = _head(node)
+    declarators = node.children_by_field_name("declarator")
+    if head is None or len(declarators) != 1:
+        return False
+    if {"extern", "const", "constexpr", "inline"} & set(head.split()):
+        return False
+    declarator, value = declarators[0], None
+    if declarator.type == "init_declarator":
+        value = declarator.child_by_field_name("value")
+        declarator = declarator.child_by_field_name("declarator")
+    match = _ARRAY.match(plain(declarator.text)) if _is_array(declarator) else None
+    if match is None or (value is not None and value.type != "initializer_list"):
+        return False
+    _guard_device_array(node, _type(head), (match[1], match[2]), value, edits)
+    return True
 
 
 def _guard_device_array(

@@ -206,16 +206,13 @@ class CudaSource:
             word for node in nodes if node.type in _MACROS for word in _macro_words(node)
         )
         declarations = [node for node in nodes if node.type in _DECLARATIONS]
-        self.shared = [node for node in declarations if _qualified(node, "__shared__")]
-        self.device_declarations = [node for node in declarations if _qualified(node, *_ON_DEVICE)]
+        self.shared = [node for node in declarations if qualifiers(node, "__shared__")]
+        self.device_declarations = [node for node in declarations if qualifiers(node, *_ON_DEVICE)]
         self.device_variables = frozenset(
             name for node in self.device_declarations for name in declared_names(node)
         )
         self.declared = frozenset(
-            name
-            for node in declarations
-            if (_function_declarator(node)) is not None
-            for name in declared_names(node)
+            name for node in declarations if is_function(node) for name in declared_names(node)
         )
         self.array_members = frozenset(
             plain(node.child_by_field_name("declarator").text).split("[", maxsplit=1)[0].strip()
@@ -406,15 +403,22 @@ def _macro_words(node: Any) -> set[str]:
     return set(words) - set(own)
 
 
-def _qualified(node: Any, *words: str) -> bool:
+def is_function(declaration: Any) -> bool:
+    """Whether a declaration is one of a function."""
+    return _function_declarator(declaration) is not None
+
+
+def qualifiers(node: Any, *words: str) -> list[Any]:
+    """Return those of some words that stand before the names of a declaration."""
     first = node.child_by_field_name("declarator")
     end = first.start_byte if first is not None else node.end_byte
-    return any(
-        each.type in words
+    return [
+        each
         for child in node.children
         if child.start_byte < end
         for each in (child, *child.children)
-    )
+        if each.type in words
+    ]
 
 
 def _launches(node: Any, offset: int = 0, row: int = 0) -> Iterator[Launch]:

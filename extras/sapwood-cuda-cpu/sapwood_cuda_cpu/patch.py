@@ -28,7 +28,7 @@ from sapwood_cuda_cpu.dynamic import (
 from sapwood_cuda_cpu.edits import Edits
 from sapwood_cuda_cpu.endless import keep_endless_loops
 from sapwood_cuda_cpu.fission import CutKernel, cut_kernel
-from sapwood_cuda_cpu.guarding import guard_device_arrays, guarded_shared
+from sapwood_cuda_cpu.guarding import edit_device_variables, guarded_shared
 from sapwood_cuda_cpu.naming import with_own_names
 from sapwood_cuda_cpu.parse import CudaSource, Function, Launch, plain, walk
 from sapwood_cuda_cpu.semantics import KnownMeanings, Meanings, Place, meaning_of
@@ -179,7 +179,7 @@ def _patch(
         _edit_launch(launch, graph, edits)
     edit_calls(source, edits)
     _edit_shared(source, inside, edits)
-    guard_device_arrays(source, graph.elsewhere, edits)
+    edit_device_variables(source, graph.elsewhere, edits)
     head = f'#line 1 "{source.name}"\n'.encode()
     return Patched(head + edits.apply(), tuple(modes))
 

@@ -76,3 +76,23 @@ def test_a_header_that_another_one_includes_by_an_include_folder(tmp_path: Path)
     )
     assert kernel.reason == ""
     subprocess.run([tmp_path / "main"], check=True, timeout=60)
+
+
+def test_sources_have_their_own_variables_of_the_device(tmp_path: Path) -> None:
+    header = "__constant__ short steps[] = {1, 2};\n__device__ int count;\n__constant__ float c;\n"
+    (tmp_path / "own.cuh").write_text(header)
+    source = (
+        '#include <cuda_runtime.h>\n#include "own.cuh"\n'
+        "static __global__ void add(int *o) { count += steps[1]; *o = count + int(c); }\n"
+        "int run_NAME(float to) { int *o; cudaMallocManaged(&o, 4); "
+        "cudaMemcpyToSymbol(c, &to, 4); add<<<1, 1>>>(o); cudaDeviceSynchronize(); return *o; }\n"
+    )
+    (tmp_path / "a.cu").write_text(source.replace("NAME", "a"))
+    other = source.replace("NAME", "b")
+    other += "int run_a(float to);\n"
+    other += "int main() { return run_a(10) != 12 || run_b(20) != 22 || run_a(30) != 34; }\n"
+    (tmp_path / "b.cu").write_text(other)
+    environment = {**os.environ, "CXXFLAGS": "-O0 -g0"}
+    files = [tmp_path / "a.cu", tmp_path / "b.cu"]
+    build_executable(files, tmp_path / "main", environment=environment)
+    subprocess.run([tmp_path / "main"], check=True, timeout=60)

@@ -112,3 +112,26 @@ def test_an_array_that_another_source_uses_keeps_its_symbol() -> None:
     code = "__device__ float t[10];"
     assert guarded(code, b="__device__ float u[10];")
     assert not guarded(code, b="extern __device__ float t[10];")
+
+
+@pytest.mark.parametrize(
+    ("declaration", "wanted"),
+    [
+        ("__constant__ float c;", "static __constant__ float c;"),
+        ("__constant__ short q[] = {1, 2};", "static __constant__ short q[] = {1, 2};"),
+        ("__device__ int a, b = 3;", "static __device__ int a, b = 3;"),
+        ("alignas(16) __device__ int a;", "alignas(16) static __device__ int a;"),
+        ("namespace n { __device__ int a; }", "namespace n { static __device__ int a; }"),
+        ("static __device__ int a;", "static __device__ int a;"),
+        ("extern __constant__ float c;", "extern __constant__ float c;"),
+        ("__device__ int f(int x);", "__device__ int f(int x);"),
+        ("struct S { __device__ int f(); };", "struct S { __device__ int f(); };"),
+    ],
+)
+def test_each_source_has_its_own_device_variables(declaration: str, wanted: str) -> None:
+    assert patched(declaration).splitlines()[1] == wanted
+
+
+def test_device_variables_that_another_source_names_are_shared() -> None:
+    other = "extern __device__ int a;"
+    assert patched("__device__ int a;", b=other).splitlines()[1] == "__device__ int a;"
