@@ -683,15 +683,17 @@ class Kernel:
 
     def _body(self) -> list[str]:
         lines = [
+            *self._dynamic_memory(),
             "__shared__ unsigned s[64], c[8], q[4][16];",
             "__shared__ Pair sp[64];",
             f"unsigned t = {RANK};",
             f"unsigned at = ({BLOCK}) * 64 + t;",
-            "s[t] = t * n; c[t & 7] = n; q[t / 16][t % 16] = t; sp[t].a = n; __syncthreads();",
+            "s[t] = t * n; c[t & 7] = n; q[t / 16][t % 16] = t; sp[t].a = n; "
+            + "".join(f"{each} = t; " for each in self._dynamic)
+            + "__syncthreads();",
         ]
         lines += [self._declare() for _ in range(self._random.randrange(1, 4))]
         leave = self._below(4) if self._may_leave else 9
-        lines[:0] = self._dynamic_memory()
         if self._chance(0.3):
             lines.append(f"view.data += ({BLOCK}) * 64; view.data[t] ^= n;")
         barriers = self._chance(0.5 if self._is_short else 0.8)
