@@ -1,7 +1,7 @@
 """Memory that the next blocks will read, asked for in advance.
 
 A kernel that is cut at barriers goes through memory in short pieces with other work between, and
-processors do not always see that it goes on: the same code took 2 or 6 ms for the same 40 MB,
+processors do not always see that it continues: the same code took 2 or 6 ms for the same 40 MB,
 depending on where it and its stack happened to lie. So the block says what comes next.
 """
 

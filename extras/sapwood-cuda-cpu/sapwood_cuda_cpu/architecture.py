@@ -70,7 +70,7 @@ def dependent_macros(files: Mapping[str, bytes], known: Mapping[str, Conditions]
 
     Args:
         files: Sources and headers by name.
-        known: What is known of the macros of each.
+        known: The known macros of each.
 
     Example:
         >>> text = b"#ifdef __CUDA_ARCH__\n#define FAST 1\n#else\n#define FAST 0\n#endif\n"
@@ -118,7 +118,7 @@ def resolve_architecture(
 
     Args:
         data: The source.
-        conditions: What is known of its macros.
+        conditions: Its known macros.
         dependent: What of the program's macros depends on it.
 
     Example:
@@ -233,7 +233,7 @@ class _Resolver:
         )
 
     def _rename_definitions(self, chosen: bytes, edits: Edits) -> None:
-        """Give the macros of device code names of their own; nothing else may speak of them."""
+        """Rename the macros of device code; nothing else may mention them."""
         texts = [match.span() for match in _DEFINITION.finditer(chosen)]
         for match in self._words(chosen, 0, len(chosen), self._names):
             if self._body_at(match.start(), match.end()) is not None:

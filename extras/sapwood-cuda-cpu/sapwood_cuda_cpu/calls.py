@@ -64,7 +64,7 @@ class CallGraph:
         array_members: Names of members of classes that are arrays.
         elsewhere: Names of variables of the device that some source declares as ``extern``.
         placed: Names that need to know which thread they run in.
-        atomic: Names that hold atomic operations or arrays of their own.
+        atomic: Names that hold atomic operations or their own arrays.
     """
 
     def __init__(self, sources: Iterable[CudaSource]) -> None:

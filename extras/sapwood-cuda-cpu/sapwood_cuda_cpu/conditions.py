@@ -30,7 +30,7 @@ ARCHITECTURE: Final = "__CUDA_ARCH__"
 """The macro that device code sees and code of the host does not."""
 
 DEVICE_ARCHITECTURE: Final = "700"
-"""Its value in device code: that of the compute capability that the device of the shim tells."""
+"""Its value in device code: the compute capability that the shim's device reports."""
 
 UNDEFINED: Final = frozenset(
     {
@@ -81,7 +81,7 @@ class ConditionGroup(msgspec.Struct, frozen=True):
 
 
 class Conditions:
-    """What is known of the macros of one file.
+    """The known macros of one file.
 
     Args:
         given: Macros that the compiler gets on its command line.
@@ -278,7 +278,7 @@ def defined_names(data: bytes) -> set[str]:
 
 
 def _hide_comments(data: bytes) -> bytes:
-    """Blank block comments that go over lines: a ``#`` in them is no directive."""
+    """Blank block comments that go over lines: a ``#`` in them is not a directive."""
 
     def blank(match: re.Match[bytes]) -> bytes:
         found = match[0]

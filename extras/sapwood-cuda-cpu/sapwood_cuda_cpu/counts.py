@@ -1,7 +1,7 @@
-"""Copies and launches that a CUDA program makes by itself, for the statistics of runs.
+"""Copies and launches that a CUDA program makes, for the statistics of runs.
 
 Patched for the CPU, the shim counts them; compiled by nvcc, a small library that the linker puts
-between the program and the runtime. Both keep the same structure, which lies in the library.
+between the program and the runtime. Both keep the same structure, which is stored in the library.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Edits:
         self.replace(start, end, text)
 
     def insert(self, position: int, text: str) -> None:
-        """Insert text; what is inserted at one place stays in order."""
+        """Insert text; insertions at one position stay in order."""
         self._edits.append((position, position, self._count(), text.encode()))
 
     def prepend(self, position: int, text: str) -> None:

@@ -79,7 +79,7 @@ def build_executable(
         output: Where the program is written.
         folders: Include folders, as ``-I`` of a compiler.
         macros: Macros, as ``-D`` of a compiler.
-        environment: Variables of the build; by default those of this process.
+        environment: Variables of the build; by default this process's environment.
 
     Returns:
         How each kernel runs.

@@ -43,7 +43,7 @@ def compile_kernels(
     """Patch sources and compile them, with stacks for the kernels whose loops do not compile.
 
     Args:
-        sources: What is patched, by name; the compiler names the same files.
+        sources: The patched sources, by name; the compiler names the same files.
         compile_patched: Compiles the patched sources, from the beginning each time.
         fiber_only: Why every kernel's threads get separate stacks; empty if they need not.
         reading: How files are read that the sources include.

@@ -67,7 +67,7 @@ def without_groups(source: CudaSource, kernel: Function) -> Edits:
     """Return the edits that replace the groups of a kernel that are known completely.
 
     A group of which anything is used that has no replacement stays, and so the kernel needs
-    stacks of its own.
+    separate stacks.
     """
     edits = Edits(source.data)
     found: list[tuple[Any, str]] = []

@@ -17,7 +17,7 @@ _LIKELY: Final = re.compile(
     rb"\b(?:threadIdx|blockIdx|blockDim|gridDim)\b(?!\s*\.)"
     rb"|(?:\.|->)\s*(?:threadIdx|blockIdx|blockDim|gridDim)\b"
 )
-"""What is not ``threadIdx.x`` and the like."""
+"""Names other than ``threadIdx.x`` and the like."""
 _PREFIX: Final = "sapwood_host_"
 _DECLARES: Final = frozenset(
     {"declaration", "parameter_declaration", "optional_parameter_declaration"}

@@ -238,7 +238,7 @@ class _Inlined:
         return text
 
     def _renamed(self, node: Any) -> str:
-        """Return the text of a part on one line, with names of its own."""
+        """Return the text of a part on one line, with unique names."""
         data: bytes = self._callee.source.data
         pieces, position = [], node.start_byte
         for each in walk(node):

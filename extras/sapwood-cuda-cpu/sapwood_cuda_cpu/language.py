@@ -59,7 +59,7 @@ from sapwood_cuda_cpu.precompiled import (
 )
 
 MODE: Final = "SAPWOOD_CUDA_MODE"
-"""Environment variable of a build: ``fiber`` gives every kernel's threads stacks of their own."""
+"""Environment variable of a build: ``fiber`` gives every kernel's threads separate stacks."""
 
 BLAS: Final = "SAPWOOD_CUDA_BLAS"
 """Environment variable of a run: the BLAS that cuBLAS calls on a CPU."""
@@ -91,7 +91,7 @@ class _PatchedCuda(CompiledLanguage):
 
     name = "c++"
     variable = "CXXFLAGS"
-    protection = ()  # it costs 15 % where blocks are short; shared arrays have guards of their own
+    protection = ()  # it costs 15 % where blocks are short; shared arrays have separate guards
 
     def __init__(self) -> None:
         self.others = (_HostCpp(), _HostC())

@@ -2,7 +2,7 @@
 
 The threads of a row are neighbours, and ``x > 0 && x < n - 1 && y < m`` holds for those between two
 of them, or for none. Both ends are computed with the types of the source (``spans.h``), so that
-the loop over the row goes from one to the other and asks nobody.
+the loop over the row goes from one to the other without a check.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     Attributes:
         node: The comparison.
-        sign: What has to be between its sides; for whole rows the one that it has.
+        sign: The operator between its sides; for whole rows the one that it has.
         counting: The side that counts with the thread; none for whole rows.
         other: The other side.
         wanted: The answer of the threads that are looked for.
@@ -53,7 +53,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What says which threads of a row do anything in a part.
+    """The condition that says which threads of a row do anything in a part.
 
     Attributes:
         condition: The whole condition.

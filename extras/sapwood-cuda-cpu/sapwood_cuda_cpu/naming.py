@@ -1,6 +1,6 @@
 """Variables of a kernel that share a name: each declaration gets a unique name.
 
-``for (int i …) … for (int i …)`` declares two variables. What is found out about variables is
+``for (int i …) … for (int i …)`` declares two variables. Facts about variables are
 kept by name, so one of them would spoil the other.
 """
 

@@ -40,7 +40,7 @@ CUDA_WORDS: Final = re.compile(
 SUFFIXES: Final = frozenset(
     {".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", ".c", ".cc", ".cpp", ".cxx", ".C"}
 )
-"""What may hold CUDA; other files of a program only talk about it."""
+"""Files that may hold CUDA; other files of a program only mention it."""
 
 _NAMES: Final = {"identifier", "type_identifier", "field_identifier", "namespace_identifier"}
 _NAMELESS: Final = {"reference_declarator", "parenthesized_declarator", "variadic_declarator"}
@@ -134,7 +134,7 @@ class Launch(msgspec.Struct, frozen=True):
         kernel: The expression before ``<<<``.
         node: The call.
         configuration: What stands between ``<<<`` and ``>>>``.
-        offset: What its positions lack to those of the file.
+        offset: The difference of its positions to the file's.
         line: Its line in the file.
     """
 
@@ -168,7 +168,7 @@ class CudaSource:
         array_members: Names of members of classes that are arrays.
         device_declarations: Nodes of the declarations of those variables.
         shared: Nodes of ``__shared__`` declarations.
-        troubles: What cannot be right for host and device at once.
+        troubles: Declarations that cannot be right for host and device at once.
     """
 
     def __init__(

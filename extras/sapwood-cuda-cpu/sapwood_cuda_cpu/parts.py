@@ -66,7 +66,7 @@ class _Guard:
         name: Whether it is decided, for what the threads ask.
         answer: Whether it is, for the whole block.
         decided: The declaration of that.
-        kept: What says for which threads of a row it is; none where that is not known.
+        kept: The condition for the threads of a row that run it; none if unknown.
         words: The names that it uses.
     """
 
@@ -82,7 +82,7 @@ class PartWriter:
     """Writes the loops of one kernel.
 
     Attributes:
-        prologue: What has to stand at the beginning of the kernel's body.
+        prologue: The text for the beginning of the kernel's body.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class PartWriter:
         )
 
     def _may_end(self, part: Part) -> bool:
-        """Whether threads return in a part that comes again: nobody else may end its loop."""
+        """Whether threads return in a part that comes again: no other part may end its loop."""
         above = part.compound
         while above.id != self._kernel.body.id and above.type not in LOOPS:
             above = above.parent
@@ -374,7 +374,7 @@ class PartWriter:
         """Leave out the threads for which nothing is done."""
         text = limit.runs(self._recomputed(limit.words, set(), spans=True), self._text)
         for each in limit.comparisons:
-            # In brackets: what comes before or after may bind less than this, and is still asked.
+            # In brackets: operators before or after may bind less, and are still evaluated.
             decided = "(true || (" if each.wanted else "(false && ("
             self._edits.insert(each.node.start_byte, decided)
             self._edits.insert(each.node.end_byte, "))")

@@ -1,6 +1,6 @@
 """Shifts by as many bits as a value has, and by more: a GPU gives 0, or the sign.
 
-C++ leaves them open, and compilers take for granted that nobody does that. So a shift in device
+C++ leaves them open, and compilers assume that programs do not do that. So a shift in device
 code whose amount is not a small number says what it means: ``a << b`` becomes
 ``a << by << b``, with an object ``by`` of the shim whose operators shift as a GPU does.
 """

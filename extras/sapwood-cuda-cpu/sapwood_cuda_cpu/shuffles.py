@@ -160,7 +160,7 @@ def _meet(call: Any, word: str, kernel: Function, edits: Edits) -> str:
     """Make a barrier of the block of one of a warp; return what is declared for it.
 
     Under a condition that was handed on, threads that do not come to it wait there too. Where
-    the lanes of its mask do not all come, nobody would go on, and that is watched.
+    the lanes of its mask do not all come, no lane would continue, and that is detected.
     """
     statement = _under_condition(holder(call, kernel) or call.parent)
     if not _is_handed_on(statement):
@@ -183,7 +183,7 @@ def _count(call: Any, word: str, kernel: Function, edits: Edits) -> tuple[str, A
     """Make a barrier that counts one that does not, and a count that is taken once.
 
     Returns:
-        What is declared, the statement before which threads say what they have to, and how.
+        The declaration, the statement before which threads exchange values, and how.
         No statement where that is done already: at the end of a loop whose condition it is.
     """
     arguments = call.child_by_field_name("arguments").named_children
@@ -258,7 +258,7 @@ class _Exchange:
         value = f"(({rest[0]}) {sign} 0)" if vote else rest[0]
         size = "[::sapwood_cuda::exchange_size] = {};"
         self.declared = f" __shared__ {kind} {array}{size}"
-        if word in _SHUFFLES and not returns:  # all threads write to it: what is behind them is 0
+        if word in _SHUFFLES and not returns:  # all threads write to it: the rest is 0
             self.declared = f" __shared__ {kind} {array}{size.replace(' = {}', '')}"
             self.declared += f" {CLEAR}_end({array}, {_THREADS});"
         place = (
@@ -295,7 +295,7 @@ def _read(word: str, array: str, mask: str, rest: list[str]) -> str:
 
 
 def _meets_behind(statement: Any, kernel: Function) -> bool:
-    """Whether lanes that do not come wait elsewhere, so that nobody goes on."""
+    """Whether lanes that do not come wait elsewhere, so that no lane continues."""
     data = kernel.source.data
     return b"__syncthreads" in data[statement.end_byte : kernel.body.end_byte]
 

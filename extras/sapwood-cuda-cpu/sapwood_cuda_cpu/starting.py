@@ -1,7 +1,7 @@
 """Variables without a first value, in code whose lanes hand their values to each other.
 
 ``int at; if (lane == 0) at = atomicAdd(n, 32); at = __shfl_sync(mask, at, 0);`` is right on a GPU:
-the values of the other lanes are not used. C++ compilers take for granted that nobody hands over
+the values of the other lanes are not used. C++ compilers assume that no call passes
 a value that was never set, so clang concludes that every lane is lane 0.
 """
 

@@ -52,7 +52,7 @@ def keep_sums_rolled(nodes: Iterable[Any], graph: CallGraph, edits: Edits) -> No
 
 
 def _sums(loop: Any) -> bool:
-    """Whether a loop stands by itself, holds no other, and adds to a variable from outside."""
+    """Whether a loop is alone, holds no other, and adds to a variable from outside."""
     before = loop.prev_named_sibling
     if loop.parent.type != "compound_statement" or (
         before is not None and before.type == "preproc_call"
