@@ -259,7 +259,7 @@ class Served:
     @property
     def followed(self) -> int:
         """How many things the server looks at for viewers."""
-        return self._application.dashboard.followed
+        return self._application.live.followed
 
     @property
     def url(self) -> str:

@@ -33,7 +33,7 @@ from sapwood.nodes.messages import ReadLogs
 from sapwood.server.declared import declared_endpoint
 from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.head_connections import HeadConnection
-from sapwood.server.live import MEDIA_TYPE, EventStreams, resumed_after
+from sapwood.server.live import endpoints as live_endpoints
 from sapwood.server.metrics import (
     MEDIA_TYPE as METRICS,
 )
@@ -46,6 +46,7 @@ from sapwood.server.metrics import (
     series,
 )
 from sapwood.server.problems import HttpError
+from sapwood.views.live import Live
 
 PREFIX: Final = "/api/v1"
 """How the paths of this version begin."""
@@ -256,24 +257,6 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             kinds=self.kind,
             limit=self.limit,
         )
-
-
-class LiveFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which events, as they happen?
-
-    Attributes:
-        after: First those behind this number; 0: only what happens from now on.
-        node: Those about these nodes; none: about any, or no node.
-        session: Those about this session; empty: about any, or no session.
-        kind: Those of these kinds, or of all kinds that begin so; none: of any.
-        nodes: Whether to tell also how nodes are, when that changes.
-    """
-
-    after: int = 0
-    node: list[str] = []
-    session: str = ""
-    kind: list[str] = []
-    nodes: bool = True
 
 
 # --- the cluster and its nodes ------------------------------------------------------------------
@@ -613,11 +596,11 @@ _ENDPOINTS: Final = (
 """Those that need nothing but the connection to the head."""
 
 
-def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> list[Endpoint]:
+def endpoints(live: Live | None, server: Callable[[], ServerFigures]) -> list[Endpoint]:
     """Return the endpoints of the API.
 
     Args:
-        streams: Holds the streams that are open.
+        live: What clients can follow; None for the reference.
         server: Returns how the HTTP server is.
     """
 
@@ -630,31 +613,10 @@ def endpoints(streams: EventStreams, server: Callable[[], ServerFigures]) -> lis
         found = as_text(series(await figures(asked.connection, server())))
         return Response(found, media_type=METRICS)
 
-    async def live(asked: ApiRequest) -> Any:
-        """What happens, as it happens."""
-        wanted: LiveFilter = asked.query
-        query = EventQuery(
-            after=resumed_after(asked.request.headers.get("last-event-id"), wanted.after),
-            nodes=wanted.node,
-            session=wanted.session,
-            kinds=wanted.kind,
-        )
-        return await streams.events(asked.connection, query, nodes=wanted.nodes)
-
     return [
         *_ENDPOINTS,
         *(declared_endpoint(PREFIX, one, one.http) for one in CALLS.values() if one.http),
-        Endpoint(
-            method="GET",
-            path=f"{PREFIX}/events/stream",
-            handler=live,
-            about="What happens, as server-sent events: `event` has an event of the ledger, "
-            "`nodes` how nodes are now. `Last-Event-ID` continues where a client was disconnected.",
-            answer=str,
-            query=LiveFilter,
-            right="observe",
-            media=MEDIA_TYPE,
-        ),
+        *live_endpoints(live, PREFIX),
         Endpoint(
             method="GET",
             path=f"{PREFIX}/metrics",

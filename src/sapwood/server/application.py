@@ -35,12 +35,12 @@ from sapwood.server.browser_sessions import (
 from sapwood.server.dashboard_api import DashboardApi
 from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
 from sapwood.server.head_connections import ConnectionPool, HeadConnection, UnauthorizedError
-from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 from sapwood.server.origins import SAFE, check_origin
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
 from sapwood.views.front_page import FIRST, FrontPage, page_of
+from sapwood.views.live import Live
 from sapwood.views.page import STATIC
 
 SESSION_LIFE: Final = 12 * 3600.0
@@ -93,7 +93,6 @@ class WebApplication:
     def __init__(
         self, pool: ConnectionPool, cookie: SessionCookie, *, no_token: bool = False
     ) -> None:
-        self.streams = EventStreams()
         self._pool = pool
         self._cookie = cookie
         self._sessions = BrowserSessions()
@@ -103,8 +102,9 @@ class WebApplication:
         self._statuses: Counter[int] = Counter()
         self.connections: Callable[[], int] = int
         self.dashboard = DashboardApi(pool.own, version("sapwood"), pool.cluster)
+        self.live = Live(self.dashboard.ask, version("sapwood"), pool.cluster)
         self._front_page = FrontPage(pool.cluster)
-        table = endpoints(self.streams, self.figures)
+        table = endpoints(self.live, self.figures)
         self._table = [*table, *self.dashboard.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
@@ -137,7 +137,7 @@ class WebApplication:
         return ServerFigures(
             requests=self._statuses,
             connections=self.connections(),
-            streams=self.streams.count,
+            streams=self.live.viewers,
         )
 
     def refused(self, address: str, reason: str) -> None:
@@ -355,7 +355,6 @@ def _in_words(status: int) -> str:
 
 async def close(application: WebApplication, pool: ConnectionPool) -> None:
     """End the streams of an application, and its pool to the head."""
-    application.streams.close()
-    application.dashboard.close()
+    application.live.close()
     await asyncio.sleep(0)
     await pool.close()

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Final, ParamSpec, TypeVar
 
 import msgspec
-from starlette.responses import StreamingResponse
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.protocol.call import HeadCall
 from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.head_connections import HeadConnection
-from sapwood.server.live import MEDIA_TYPE
+from sapwood.server.live import must_observe
 from sapwood.server.problems import HttpError
 from sapwood.views.live import (
-    KEEP,
-    TOPICS,
-    Live,
-    Message,
     first_of,
     overview_of,
     run_of,
@@ -36,25 +28,8 @@ from sapwood.views.run_page import RunPage
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OBSERVES: Final = frozenset({"observe", "admin"})
-"""Rights of which one lets a client see all that the head knows."""
-
-
 FIRST_PATIENCE: Final = 0.2
 """Seconds that the head has for what is inside a page; else the page asks for it."""
-
-
-class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What does a page show?
-
-    Attributes:
-        topics: What it follows, separated by commas: overview, nodes, node, trees, sessions, runs,
-            run or events.
-        about: The name of the node, or the id of the run or session.
-    """
-
-    topics: str = ""
-    about: str = ""
 
 
 class NodePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,16 +72,6 @@ class DashboardApi:
         self._own = own
         self._version = version
         self._cluster = cluster
-        self._live = Live(self._ask, version, cluster)
-
-    @property
-    def followed(self) -> int:
-        """How many things are looked at for viewers now."""
-        return self._live.followed
-
-    def close(self) -> None:
-        """Send no more updates."""
-        self._live.close()
 
     def endpoints(self, prefix: str) -> list[Endpoint]:
         """Return the endpoints.
@@ -166,16 +131,6 @@ class DashboardApi:
                 right="observe",
                 parts={"run": "The id of a run, or the start of it."},
             ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/live",
-                handler=self._follow,
-                about="What changes on a page of the dashboard, as server-sent events.",
-                answer=str,
-                query=PageQuery,
-                right="observe",
-                media=MEDIA_TYPE,
-            ),
         ]
 
     async def first(self, connection: HeadConnection) -> bytes:
@@ -185,121 +140,54 @@ class DashboardApi:
             HttpError: This client may not see it.
             TimeoutError: The head does not know it at once.
         """
-        _must_observe(connection)
-        return msgspec.json.encode(await asyncio.wait_for(first_of(self._ask), FIRST_PATIENCE))
+        must_observe(connection)
+        return msgspec.json.encode(await asyncio.wait_for(first_of(self.ask), FIRST_PATIENCE))
 
-    async def _ask(self, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def ask(self, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the head over the connection of the server."""
         return await self._own.call(call, *args, **kwargs)
 
     async def _overview(self, asked: ApiRequest) -> Overview:
         """Return the health of the cluster."""
-        _must_observe(asked.connection)
-        return await overview_of(self._ask)
+        must_observe(asked.connection)
+        return await overview_of(self.ask)
 
     async def _snapshot(self, asked: ApiRequest) -> calls.ClusterSnapshot:
         """Return the nodes in short."""
-        _must_observe(asked.connection)
-        return await snapshot_of(self._ask)
+        must_observe(asked.connection)
+        return await snapshot_of(self.ask)
 
     async def _node(self, asked: ApiRequest) -> NodePage:
         """Return one node."""
-        _must_observe(asked.connection)
+        must_observe(asked.connection)
         name = asked.path["node"]
-        snapshot = await snapshot_of(self._ask)
+        snapshot = await snapshot_of(self.ask)
         found = next((one for one in snapshot.nodes if one.name == name), None)
         if found is None:
             raise HttpError(404, "there is no such node", where=name[:100])
-        said = await self._ask(Nodes.status, [found.host])
+        said = await self.ask(Nodes.status, [found.host])
         return NodePage(snapshot=found, status=said.nodes[0] if said.nodes else None)
 
     async def _tree(self, asked: ApiRequest) -> TreePage:
         """Return nodes and trees."""
-        _must_observe(asked.connection)
-        trees = await trees_of(self._ask)
-        return TreePage(snapshot=await snapshot_of(self._ask), trees=trees.changed)
+        must_observe(asked.connection)
+        trees = await trees_of(self.ask)
+        return TreePage(snapshot=await snapshot_of(self.ask), trees=trees.changed)
 
     async def _session(self, asked: ApiRequest) -> calls.SessionTree:
         """Return one tree."""
-        _must_observe(asked.connection)
+        must_observe(asked.connection)
         name = asked.path["session"]
-        found = (await trees_of(self._ask, name)).changed
+        found = (await trees_of(self.ask, name)).changed
         if not found:
             raise HttpError(404, "no running session has this name", where=name[:100])
         return found[0]
 
     async def _run(self, asked: ApiRequest) -> RunPage:
         """Return one run."""
-        _must_observe(asked.connection)
+        must_observe(asked.connection)
         try:
-            view, _ = await run_of(self._ask, asked.path["run"], self._version, self._cluster)
+            view, _ = await run_of(self.ask, asked.path["run"], self._version, self._cluster)
         except ConfigurationError as error:
             raise HttpError(404, error.what, hint=error.hint) from error
         return view
-
-    async def _follow(self, asked: ApiRequest) -> StreamingResponse:
-        """Return a stream of what changes."""
-        _must_observe(asked.connection)
-        wanted: PageQuery = asked.query
-        topics = [one for one in wanted.topics.split(",") if one]
-        for topic in topics:
-            if topic not in TOPICS:
-                hint = f"follow {', '.join(TOPICS)}"
-                raise HttpError(400, f"unknown topic {shown(topic)}", hint=hint)
-        told = self._live.messages(topics, wanted.about)
-        try:
-            first = await anext(told)  # if nothing can be followed, the answer says so
-        except ConfigurationError as error:
-            raise HttpError(503, error.what, hint=error.hint) from error
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        messages = _until_connection_ends(asked.connection, first, told)
-        return StreamingResponse(messages, media_type=MEDIA_TYPE, headers=headers)
-
-
-def _must_observe(connection: HeadConnection) -> None:
-    """Refuse a client that may not see all that the head knows.
-
-    Raises:
-        HttpError: It may not.
-    """
-    if connection.rights is not None and not OBSERVES & set(connection.rights.names):
-        raise HttpError(
-            403,
-            "the credential does not give the right 'observe'",
-            hint="`sapwood credential issue --role observer` makes one that does",
-        )
-
-
-async def _until_connection_ends(
-    connection: HeadConnection, first: Message, told: AsyncIterator[Message]
-) -> AsyncIterator[bytes]:
-    """Yield messages until the client is cut off: its credential has ended, or was revoked."""
-    over = asyncio.Event()
-    end = connection.listen(lambda name, _value: None if name else over.set())
-    connection.users += 1
-    try:
-        yield _event(*first)
-        while not over.is_set():
-            following = asyncio.ensure_future(anext(told))
-            ending = asyncio.ensure_future(over.wait())
-            try:
-                await asyncio.wait({following, ending}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                ending.cancel()
-                if not following.done():
-                    following.cancel()
-            if over.is_set():
-                return
-            try:
-                message = following.result()
-            except StopAsyncIteration:
-                return
-            yield b": nothing new\n\n" if message == KEEP else _event(*message)
-    finally:
-        connection.users -= 1
-        end()
-        with contextlib.suppress(RuntimeError):
-            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
-
-
-def _event(kind: str, value: bytes) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), value)

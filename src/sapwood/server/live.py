@@ -1,193 +1,204 @@
-"""What happens, as it happens: server-sent events, which a browser resumes where it was cut off."""
+"""What happens, as it happens: server-sent events, which a client resumes where it was cut off."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
-from sapwood.core import typed
-from sapwood.head import calls
-from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
-from sapwood.head.parts.events import Events
+from sapwood.core.errors import ConfigurationError
+from sapwood.core.shown import shown
+from sapwood.head.ledger import EventQuery, kinds_of
+from sapwood.server.endpoints import ApiRequest, Endpoint
 from sapwood.server.head_connections import HeadConnection
 from sapwood.server.problems import HttpError
+from sapwood.views.live import KEEP, TOPICS, Live, Message, number_of
 
 MEDIA_TYPE: Final = "text/event-stream"
 """The media type of such a stream."""
 
-MAX_STREAMS: Final = 64
-"""EventStreams that may be open."""
-
-MAX_UNSENT: Final = 2 * MAX_FOUND
-"""Messages that wait for a client; one that is further behind is cut off, and may resume."""
-
-KEEP_ALIVE: Final = 10.0
-"""Seconds of silence after which a comment is sent, so that both sides see a dead connection."""
-
 RETRY: Final = 2000
 """Milliseconds until a browser that was cut off comes again."""
 
+OBSERVES: Final = frozenset({"observe", "admin"})
+"""Rights of which one lets a client see all that the head knows."""
 
-class EventStreams:
-    """The open streams of a server."""
-
-    def __init__(self) -> None:
-        self._open: set[asyncio.Queue[bytes | None]] = set()
-
-    @property
-    def count(self) -> int:
-        """How many are open."""
-        return len(self._open)
-
-    def close(self) -> None:
-        """End all of them."""
-        for queue in self._open:
-            _end(queue)
-
-    async def events(
-        self, connection: HeadConnection, query: EventQuery, *, nodes: bool
-    ) -> StreamingResponse:
-        """Return a stream of what happens.
-
-        Args:
-            connection: The connection of the client; it is used until the stream ends.
-            query: Which events. With a number in ``after``, those since then come first.
-            nodes: Whether to tell how nodes are, too, when that changes.
-
-        Raises:
-            HttpError: There are too many streams.
-            SapwoodError: The credential does not give that right.
-        """
-        kinds_of(query.kinds)
-        if len(self._open) >= MAX_STREAMS:
-            raise HttpError(
-                503,
-                f"{MAX_STREAMS} streams are open",
-                hint="close a page of the dashboard, or ask for /api/v1/events from time to time",
-                headers={"retry-after": "10"},
-            )
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(MAX_UNSENT)
-        told = _Told(queue, query, nodes=nodes)
-        connection.users += 1
-        self._open.add(queue)
-        end = connection.listen(told.heard)
-
-        def left() -> None:
-            if queue in self._open:
-                self._open.discard(queue)
-                connection.users -= 1
-                end()
-
-        try:
-            await connection.follow()
-            if query.after:
-                wanted = msgspec.structs.replace(query, limit=MAX_FOUND)
-                page = await connection.call(Events.find, wanted)
-                told.found(page.events)
-            told.go_on()
-        except BaseException:
-            left()
-            raise
-        return _Stream(_messages(queue), left)
+HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
+"""Of an answer without an end."""
 
 
-class _Told:
-    """The events for a client: first the missed ones, then new ones."""
+class LiveQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What does a client follow?
 
-    def __init__(
-        self, queue: asyncio.Queue[bytes | None], query: EventQuery, *, nodes: bool
-    ) -> None:
-        self._queue = queue
-        self._query = query
-        self._nodes = nodes
-        self._last = query.after
-        self._held: list[tuple[str, Any]] | None = []
+    Attributes:
+        topics: Separated by commas: overview, nodes, node, trees, sessions, runs, run or events.
+        about: The name of the node, or the id of the run or session.
+        after: First all events after this number; 0: only events from now on; -1: first the last
+            events.
+        node: Events about these nodes; none: about any, or no node.
+        session: Events about this session; empty: about any, or no session.
+        kind: Events of these kinds, or of all kinds that begin so; none: of any.
+    """
 
-    def found(self, events: list[LedgerEvent]) -> None:
-        """Tell of what was missed."""
-        for event in events:
-            self._last = event.number
-            _put(self._queue, message_of("event", event, event.number))
-
-    def go_on(self) -> None:
-        """Tell of what came meanwhile, and then of what comes."""
-        held, self._held = self._held or [], None
-        for name, value in held:
-            self.heard(name, value)
-
-    def heard(self, name: str, value: Any) -> None:
-        """Take a notice in."""
-        if self._held is not None and name:
-            if len(self._held) < MAX_UNSENT:
-                self._held.append((name, value))
-        elif name == calls.EVENT_NOTED:
-            event = typed.convert(value, LedgerEvent)
-            if event.number > self._last and self._query.fits(event):
-                self._last = event.number
-                _put(self._queue, message_of("event", event, event.number))
-        elif name == calls.NODES_CHANGED and self._nodes:
-            _put(self._queue, message_of("nodes", typed.convert(value, calls.NodesChanged)))
-        elif not name:
-            _end(self._queue)
+    topics: str = "events"
+    about: str = ""
+    after: int = -1
+    node: list[str] = []
+    session: str = ""
+    kind: list[str] = []
 
 
-class _Stream(StreamingResponse):
-    """An answer without an end, which says when it is over, however that comes."""
+class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which events, as they happen?
 
-    def __init__(self, messages: AsyncIterator[bytes], left: Callable[[], None]) -> None:
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        super().__init__(messages, media_type=MEDIA_TYPE, headers=headers)
-        self._left = left
+    Attributes:
+        after: First those after this number; 0: only what happens from now on.
+        node: Those about these nodes; none: about any, or no node.
+        session: Those about this session; empty: about any, or no session.
+        kind: Those of these kinds, or of all kinds that begin so; none: of any.
+        nodes: Whether to send also how nodes are, when that changes.
+    """
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._left()
-
-
-async def _messages(queue: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-    yield f"retry: {RETRY}\n\n".encode()
-    while True:
-        try:
-            message = await asyncio.wait_for(queue.get(), KEEP_ALIVE)
-        except TimeoutError:
-            yield b": still here\n\n"
-            continue
-        if message is None:
-            return
-        yield message
+    after: int = 0
+    node: list[str] = []
+    session: str = ""
+    kind: list[str] = []
+    nodes: bool = True
 
 
-def message_of(name: str, value: Any, number: int | None = None) -> bytes:
+def endpoints(live: Live | None, prefix: str) -> list[Endpoint]:
+    """Return the endpoints.
+
+    Args:
+        live: The sources that clients follow; None for the reference.
+        prefix: How their paths begin.
+    """
+
+    async def follow(asked: ApiRequest) -> StreamingResponse:
+        """What happens, as it happens."""
+        return await _followed(live, asked, asked.query)
+
+    async def stream(asked: ApiRequest) -> StreamingResponse:
+        """Events, as they happen."""
+        wanted: StreamQuery = asked.query
+        query = LiveQuery(
+            topics="events,nodes" if wanted.nodes else "events",
+            after=wanted.after,
+            node=wanted.node,
+            session=wanted.session,
+            kind=wanted.kind,
+        )
+        return await _followed(live, asked, query)
+
+    return [
+        Endpoint(
+            method="GET",
+            path=f"{prefix}/live",
+            handler=follow,
+            about="What happens, as server-sent events: `event` has an event of the ledger, and "
+            "each other topic its own name. `Last-Event-ID` continues where a client was "
+            "disconnected.",
+            answer=str,
+            query=LiveQuery,
+            right="observe",
+            media=MEDIA_TYPE,
+        ),
+        Endpoint(
+            method="GET",
+            path=f"{prefix}/events/stream",
+            handler=stream,
+            about="The former name of `live` with the topics `events` and `nodes`; the next "
+            "release removes it.",
+            answer=str,
+            query=StreamQuery,
+            right="observe",
+            media=MEDIA_TYPE,
+        ),
+    ]
+
+
+async def _followed(live: Live | None, asked: ApiRequest, wanted: LiveQuery) -> StreamingResponse:
+    must_observe(asked.connection)
+    topics = [one for one in wanted.topics.split(",") if one]
+    for topic in topics:
+        if topic not in TOPICS:
+            hint = f"follow {', '.join(TOPICS)}"
+            raise HttpError(400, f"unknown topic {shown(topic)}", hint=hint)
+    kinds_of(wanted.kind)
+    resumed = asked.request.headers.get("last-event-id")
+    after = resumed_after(resumed, wanted.after)
+    events = EventQuery(nodes=wanted.node, session=wanted.session, kinds=wanted.kind)
+    assert live is not None  # noqa: S101 - the reference answers nothing
+    told = live.messages(topics, wanted.about, events, None if after < 0 else after)
+    try:
+        first = await anext(told)  # if nothing can be followed, the answer says so
+    except ConfigurationError as error:
+        raise HttpError(503, error.what, hint=error.hint, headers={"retry-after": "10"}) from error
+    messages = _until_connection_ends(asked.connection, first, told)
+    return StreamingResponse(messages, media_type=MEDIA_TYPE, headers=HEADERS)
+
+
+def must_observe(connection: HeadConnection) -> None:
+    """Refuse a client that may not see all that the head knows.
+
+    Raises:
+        HttpError: It may not.
+    """
+    if connection.rights is not None and not OBSERVES & set(connection.rights.names):
+        raise HttpError(
+            403,
+            "the credential does not give the right 'observe'",
+            hint="`sapwood credential issue --role observer` makes one that does",
+        )
+
+
+async def _until_connection_ends(
+    connection: HeadConnection, first: Message, told: AsyncIterator[Message]
+) -> AsyncIterator[bytes]:
+    """Yield messages until the client is cut off: its credential has ended, or was revoked."""
+    over = asyncio.Event()
+    end = connection.listen(lambda name, _value: None if name else over.set())
+    connection.users += 1
+    try:
+        yield f"retry: {RETRY}\n\n".encode() + message_of(first)
+        while not over.is_set():
+            following = asyncio.ensure_future(anext(told))
+            ending = asyncio.ensure_future(over.wait())
+            try:
+                await asyncio.wait({following, ending}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                ending.cancel()
+                if not following.done():
+                    following.cancel()
+            if over.is_set():
+                return
+            try:
+                message = following.result()
+            except StopAsyncIteration:
+                return
+            yield b": nothing new\n\n" if message == KEEP else message_of(message)
+    finally:
+        connection.users -= 1
+        end()
+        with contextlib.suppress(RuntimeError):
+            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+def message_of(message: Message) -> bytes:
     r"""Return a message of a stream.
 
     Example:
-        >>> message_of("event", {"text": "it began"}, 7)
-        b'id: 7\nevent: event\ndata: {"text":"it began"}\n\n'
+        >>> message_of(("event", b'{"number":7}'))
+        b'id: 7\nevent: event\ndata: {"number":7}\n\n'
     """
-    shown = b"" if number is None else f"id: {number}\n".encode()
-    return shown + b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(value))
-
-
-def _put(queue: asyncio.Queue[bytes | None], message: bytes) -> None:
-    """Queue a message; a client too far behind is disconnected, and reconnects."""
-    try:
-        queue.put_nowait(message)
-    except asyncio.QueueFull:
-        _end(queue)
-
-
-def _end(queue: asyncio.Queue[bytes | None]) -> None:
-    while queue.full():
-        queue.get_nowait()
-    queue.put_nowait(None)
+    kind, value = message
+    number = number_of(message)
+    id_line = b"" if number is None else f"id: {number}\n".encode()
+    return id_line + b"event: %b\ndata: %b\n\n" % (kind.encode(), value)
 
 
 def resumed_after(header: str | None, after: int) -> int:

@@ -97,7 +97,7 @@ class HttpProcess:
                 exports = asyncio.create_task(export(sink, own, application.figures))
             _log.info("http server ready", listens=self._listens)
             await self._over.wait()
-            application.streams.close()
+            application.live.close()
         finally:
             for task in (renewal, exports):
                 if task is not None:

@@ -8,13 +8,12 @@ from sapwood.head.role_table import Permission, table_of_roles
 from sapwood.security.rights import ADMIN, DELETE, OBSERVE, ROLES
 from sapwood.server.api import endpoints
 from sapwood.server.endpoints import Endpoint
-from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 
 
 def all_endpoints() -> list[Endpoint]:
     """Return the endpoints of the API."""
-    return endpoints(EventStreams(), ServerFigures)
+    return endpoints(None, ServerFigures)
 
 
 def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Permission:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
@@ -18,12 +18,13 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from sapwood.activity.progress import Progress, RunState
+from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.head import calls
-from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.events import Events
 from sapwood.head.parts.nodes import Nodes
@@ -75,6 +76,8 @@ FIRST_EVENTS: Final = 100
 
 QUIET: Final = 15.0
 """Seconds after which a viewer gets a keep-alive."""
+
+ALL_EVENTS: Final = EventQuery()
 
 KEEP: Final = ("", b"")
 """The message that nothing is new."""
@@ -192,26 +195,26 @@ class SnapshotFeed:
 
 
 class EventsFeed:
-    """What happens, and for who comes now the last of it.
+    """New events, and for a new viewer the last ones.
 
     Args:
         ask: Calls the head.
-        node: About this node only; empty for all.
+        wanted: Which events.
     """
 
-    seconds = SLOW
+    seconds = QUICK
 
-    def __init__(self, ask: AskHead, node: str = "") -> None:
+    def __init__(self, ask: AskHead, wanted: EventQuery) -> None:
         self._ask = ask
-        self._node = node
+        self._wanted = wanted
         self._last: list[LedgerEvent] = []
 
     async def look(self) -> list[Message]:
         """Return what has happened since."""
-        query = EventQuery(
+        query = msgspec.structs.replace(
+            self._wanted,
             after=self._last[-1].number if self._last else 0,
-            nodes=[self._node] if self._node else [],
-            limit=FIRST_EVENTS,
+            limit=MAX_FOUND if self._last else FIRST_EVENTS,
         )
         page = await self._ask(Events.find, query)
         self._last = [*self._last, *page.events][-FIRST_EVENTS:]
@@ -236,43 +239,66 @@ class Live:
         self._version = version
         self._cluster = cluster
         self._followed: dict[tuple[str, str], _Followed] = {}
-        self._viewers = 0
+        self._viewers: set[_Viewer] = set()
+
+    @property
+    def viewers(self) -> int:
+        """How many viewers there are."""
+        return len(self._viewers)
 
     @property
     def followed(self) -> int:
         """How many things are looked at now."""
         return len(self._followed)
 
-    async def messages(self, topics: Iterable[str], about: str = "") -> AsyncIterator[Message]:
+    async def messages(
+        self,
+        topics: Collection[str],
+        about: str = "",
+        events: EventQuery = ALL_EVENTS,
+        after: int | None = None,
+    ) -> AsyncIterator[Message]:
         """Yield the updates for a viewer, as long as it reads them, and :data:`KEEP` periodically.
 
         Args:
             topics: What it follows, of :data:`TOPICS`.
             about: The name of the node, or the id of the run or session.
+            events: Which events, without limits of time and number.
+            after: First the events after this number, all of them; 0: only events from now on;
+                None: first the last events.
 
         Raises:
             ConfigurationError: The topic is unknown, or too many viewers are connected.
         """
         wanted = [(topic, about if topic in {"node", "run", "trees"} else "") for topic in topics]
         if about and ("node", about) in wanted:
-            wanted = [
-                (topic, about) if topic == "events" else (topic, key) for topic, key in wanted
-            ]
+            events = msgspec.structs.replace(events, nodes=[about])
+        kinds_of(events.kinds)
+        which = msgspec.json.encode(events).decode()
+        wanted = [(topic, which) if topic == "events" else (topic, key) for topic, key in wanted]
         for topic, _ in wanted:
             if topic not in TOPICS:
                 raise ConfigurationError(
                     f"unknown topic {shown(topic)}", hint=f"follow {', '.join(TOPICS)}"
                 )
-        if self._viewers >= MAX_VIEWERS:
+        if len(self._viewers) >= MAX_VIEWERS:
             raise ConfigurationError(
                 f"{MAX_VIEWERS} viewers are connected, the maximum", hint="close unused pages"
             )
-        queue: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING + FIRST_EVENTS)
+        only_events = set(topics) == {"events"}  # which are small
+        most = FIRST_EVENTS + (MAX_FOUND if only_events else MAX_WAITING)
+        queue: asyncio.Queue[Message] = asyncio.Queue(most)
         viewer = _Viewer(queue)
-        self._viewers += 1
+        self._viewers.add(viewer)
         try:
             facts = await self._ask(WholeCluster.facts)
+            if "events" in topics and after == 0:
+                newest = await self._ask(Events.find, EventQuery(limit=1))
+                viewer.after = newest.events[-1].number if newest.events else 0
             yield _message("cluster", {"name": facts.name, "version": facts.version})
+            if "events" in topics and after:
+                async for event in self._missed(events, after, viewer):
+                    yield event
             for key in wanted:
                 self._follow(key, viewer)
             while not viewer.late:
@@ -281,12 +307,28 @@ class Live:
                 except TimeoutError:
                     yield KEEP
         finally:
-            self._viewers -= 1
+            self._viewers.discard(viewer)
             for key in wanted:
                 self._leave(key, viewer)
 
+    async def _missed(
+        self, wanted: EventQuery, after: int, viewer: _Viewer
+    ) -> AsyncIterator[Message]:
+        """Yield the events after one, and have the viewer get no event again."""
+        viewer.after = after
+        while True:
+            query = msgspec.structs.replace(wanted, after=viewer.after, limit=MAX_FOUND)
+            page = await self._ask(Events.find, query)
+            for event in page.events:
+                viewer.after = event.number
+                yield _message("event", event)
+            if len(page.events) < MAX_FOUND:
+                return
+
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Look at nothing any more, and send no viewer anything more."""
+        for viewer in self._viewers:
+            viewer.end()
         for followed in self._followed.values():
             followed.task.cancel()
         self._followed.clear()
@@ -325,7 +367,7 @@ class Live:
             case "trees":
                 return TreesFeed(ask, about)
             case "events":
-                return EventsFeed(ask, about)
+                return EventsFeed(ask, _read_query(about))
             case "node":
                 return SnapshotFeed(SLOW, _NodeLook(ask, about).look)
             case "run":
@@ -338,19 +380,50 @@ class Live:
                 return SnapshotFeed(SLOW, whole_cluster)
 
 
+class _Number(msgspec.Struct):
+    number: int
+
+
+_read_query: Callable[[str], EventQuery] = typed.json_reader(EventQuery)
+_read_number: Callable[[bytes], _Number] = typed.json_reader(_Number)
+
+
+def number_of(message: Message) -> int | None:
+    """Return the number of the event in a message; None for other messages.
+
+    Example:
+        >>> number_of(("event", b'{"number": 7}')), number_of(("nodes", b"{}"))
+        (7, None)
+    """
+    kind, value = message
+    return _read_number(value).number if kind == "event" else None
+
+
 class _Viewer:
     """A viewer.
 
     Attributes:
-        late: Whether it did not read its updates.
+        late: Whether it gets no more updates: it did not read them, or the server ends.
+        after: It has the events up to this number; None if it takes any.
     """
 
     def __init__(self, queue: asyncio.Queue[Message]) -> None:
         self._queue = queue
         self.late = False
+        self.after: int | None = None
+
+    def end(self) -> None:
+        self.late = True
+        if self._queue.empty():
+            self._queue.put_nowait(KEEP)
 
     def tell(self, told: Iterable[Message]) -> None:
         for one in told:
+            number = number_of(one)
+            if number is not None and self.after is not None:
+                if number <= self.after:
+                    continue
+                self.after = number
             try:
                 self._queue.put_nowait(one)
             except asyncio.QueueFull:

@@ -90,7 +90,7 @@ def test_without_a_good_credential_nothing_is_seen(web: WebHead) -> None:
 def test_a_revoked_credential_ends_at_once(web: WebHead) -> None:
     with web.client("connect", "observe") as client:
         me = client.get("/api/v1/whoami").json()["id"]
-        with client.stream("GET", "/api/v1/events/stream") as stream:
+        with client.stream("GET", "/api/v1/live") as stream:
             assert stream.status_code == 200
             web.head.part(IssuedCredentials).revoked(me)
             assert "retry" in stream.read().decode()  # it ends
@@ -99,7 +99,7 @@ def test_a_revoked_credential_ends_at_once(web: WebHead) -> None:
 
 def test_rights_decide(web: WebHead) -> None:
     with web.client("connect") as client:
-        for path in ("status", "runs", "events", "events/stream", "logs"):
+        for path in ("status", "runs", "events", "live", "events/stream", "logs"):
             answer = client.get(f"/api/v1/{path}")
             assert answer.status_code == 403, path
             assert "observe" in answer.json()["detail"]
@@ -322,14 +322,18 @@ def test_path_tricks_find_nothing(web: WebHead, path: str) -> None:
 
 
 @pytest.mark.row("B-API-1")
-def test_events_are_told_as_they_happen_and_resumed(web: WebHead) -> None:
+@pytest.mark.parametrize("path", ["live?after=0&kind=policy", "events/stream?kind=policy"])
+def test_events_are_told_as_they_happen_and_resumed(web: WebHead, path: str) -> None:
     def heard(client: httpx.Client, until_text: str, **headers: str) -> list[dict[str, Any]]:
         found = []
-        with client.stream("GET", "/api/v1/events/stream?kind=policy", headers=headers) as stream:
+        with client.stream("GET", f"/api/v1/{path}", headers=headers) as stream:
             assert stream.headers["content-type"].startswith("text/event-stream")
-            began.set()
+            kind = ""
             for line in stream.iter_lines():
-                if line.startswith("data: "):
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                    began.set()
+                elif line.startswith("data: ") and kind == "event":
                     found.append(json.loads(line.removeprefix("data: ")))
                     if until_text in found[-1]["text"]:
                         break

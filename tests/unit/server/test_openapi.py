@@ -11,11 +11,10 @@ import msgspec
 from sapwood.head.role_table import CALLS
 from sapwood.security.rights import RIGHTS
 from sapwood.server.api import endpoints
-from sapwood.server.live import EventStreams
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
 
-TABLE = endpoints(EventStreams(), ServerFigures)
+TABLE = endpoints(None, ServerFigures)
 
 
 def made() -> Any:

@@ -12,13 +12,15 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls
+from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
+from sapwood.head.parts.events import EventPage, Events
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head.tree_registry import TreeRegistry
 from sapwood.views import live
-from sapwood.views.live import Live, NodesFeed, SnapshotFeed, TreesFeed
+from sapwood.views.live import EventsFeed, Live, NodesFeed, SnapshotFeed, TreesFeed
 
 
 class Head:
@@ -29,6 +31,13 @@ class Head:
         self.registry = TreeRegistry()
         self.sessions: list[calls.SessionRecord] = []
         self.asked: list[str] = []
+        self.events: list[LedgerEvent] = []
+
+    def happens(self, *kinds: str) -> None:
+        """Have events happen."""
+        for kind in kinds:
+            number = len(self.events) + 1
+            self.events.append(LedgerEvent(number=number, time=1.0, kind=kind, text=""))
 
     async def ask(self, call: HeadCall[..., Any], /, *args: Any, **_kwargs: Any) -> Any:
         self.asked.append(call.name)
@@ -42,6 +51,9 @@ class Head:
                 for host, load in self.loads.items()
             ]
             return calls.ClusterSnapshot(time=1.0, nodes=nodes)
+        if call is Events.find:
+            found = [one for one in self.events if args[0].fits(one)][-args[0].limit :]
+            return EventPage(events=found, state=LedgerState())
         if call is Sessions.changed_trees:
             return self.registry.changed(args[0], self.sessions)
         raise ConfigurationError(f"there is no {args[0]}")
@@ -161,6 +173,64 @@ def test_what_is_not_there_is_said_and_looked_for_again() -> None:
         kind, problem = await following(told)
         assert (kind, problem["detail"]) == ("missing", "there is no ffff")
         await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    asyncio.run(work())
+
+
+async def numbers(told: AsyncIterator[live.Message], count: int) -> list[int]:
+    """Return the numbers of the next events."""
+    found: list[int] = []
+    while len(found) < count:
+        message = await asyncio.wait_for(anext(told), 30)
+        number = live.number_of(message)
+        if number is not None:
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("after", "first"), [(None, [1, 3, 4, 5]), (0, [5]), (1, [3, 4, 5]), (4, [5])]
+)
+def test_events_begin_where_a_viewer_was(
+    monkeypatch: pytest.MonkeyPatch, after: int | None, first: list[int]
+) -> None:
+    """Each event comes once, whether the viewer missed it or it happens meanwhile."""
+    monkeypatch.setattr(EventsFeed, "seconds", 0.05)
+    monkeypatch.setattr(live, "MAX_FOUND", 2)  # a page
+
+    async def work() -> None:
+        head = Head()
+        head.happens("policy.changed", "node.lost", "policy.changed", "policy.changed")
+        shown = Live(head.ask, "1")
+        told = shown.messages(["events"], events=EventQuery(kinds=["policy"]), after=after)
+        assert (await following(told))[0] == "cluster"
+        found = await numbers(told, len(first) - 1)
+        ahead = asyncio.ensure_future(numbers(told, 1))
+        for _ in range(20):  # what it has missed is found, and then the feed begins
+            await asyncio.sleep(0)
+        assert shown.followed == 1
+        head.happens("policy.changed")
+        assert found + await ahead == first
+        head.happens("node.lost", "policy.changed", "policy.changed")
+        assert await numbers(told, 2) == [7, 8]
+        await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+        assert (shown.followed, shown.viewers) == (0, 0)
+
+    asyncio.run(work())
+
+
+def test_viewers_get_no_more_when_the_server_ends() -> None:
+    async def work() -> None:
+        shown = Live(Head().ask, "1")
+        told = shown.messages([])
+        await anext(told)
+        waiting = asyncio.ensure_future(anext(told))
+        await asyncio.sleep(0)
+        shown.close()
+        assert await asyncio.wait_for(waiting, 30) == live.KEEP
+        with pytest.raises(StopAsyncIteration):
+            await anext(told)
+        assert shown.viewers == 0
 
     asyncio.run(work())
 
