@@ -19,7 +19,7 @@ from sapwood_cuda_cpu.edits import Edits
 from sapwood_cuda_cpu.guarding import guarded_shared
 from sapwood_cuda_cpu.guards import may_trap
 from sapwood_cuda_cpu.indices import edit_indices
-from sapwood_cuda_cpu.merging import Merging
+from sapwood_cuda_cpu.merging import BlockMerging
 from sapwood_cuda_cpu.parse import Function, declared_names, plain, walk
 from sapwood_cuda_cpu.part import Part
 from sapwood_cuda_cpu.parts import PartWriter
@@ -128,7 +128,7 @@ class _Cutter:
 
     def _view(self, *, can_merge: bool) -> str:
         """Return what gives the kernel its block, or several as one."""
-        merging = Merging(self._variables.nodes, self._kernel.words)
+        merging = BlockMerging(self._variables.nodes, self._kernel.words)
         shared = any(v.is_shared for known in self._variables.by_name.values() for v in known)
         if not can_merge or shared or self._cuts or not merging.possible:
             return "view()"

@@ -17,7 +17,7 @@ _REPORTS: Final = frozenset({"assert", "__trap", "__assert_fail"})
 """Words of kernels whose errors name the block."""
 
 
-class Merging:
+class BlockMerging:
     """Whether blocks of a kernel can be merged.
 
     Attributes:
