@@ -77,6 +77,23 @@ class LifecyclePolicy:
     budget_of: Callable[[int], int] = _own_budget
 
 
+class OrderList(list[lev.Order]):
+    """The orders of one step."""
+
+    def kill(self, record: ProcessRecord, pid: int) -> None:
+        """Have a process killed, if there is one that was started here."""
+        if pid and record.starter is not JOINED_AGENTS:
+            self.append(lev.EndProcess(record.starter, pid))
+
+    def notify(self, change: lev.ProcessChange) -> None:
+        """Have all subscribers notified."""
+        self.append(lev.Notify(change))
+
+    def log(self, level: str, text: str, **fields: object) -> None:
+        """Have a message logged."""
+        self.append(lev.Log(level, text, fields))
+
+
 class ProcessLifecycle:
     """Decides what happens to the processes of a tree.
 
@@ -114,7 +131,7 @@ class ProcessLifecycle:
         self._wake = math.inf
         self._begun = self._reported_ready = False
         self._now = 0.0
-        self._orders: list[lev.Order] = []
+        self._orders = OrderList()
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             lev.StartAll: self._begin,
             reports.Spawned: self._forked,
@@ -122,16 +139,16 @@ class ProcessLifecycle:
             reports.SpawnFailed: self._not_started,
             lev.MachineGone: self._machine_gone,
             lev.StarterEnded: self._starter_ended,
-            lev.StarterFailed: self._starter_failed,
+            lev.StarterFailed: lambda event: self._fail(event.error, self._ranks_of(event.key)),
             ev.PlaceJoined: self._joined,
             ev.PlacesLost: self._lost,
             lev.Poll: self._poll,
             lev.WakeUp: self._time_up,
             lev.Restart: self._restart,
-            lev.GiveUp: self._give_up,
+            lev.GiveUp: lambda event: self._fail(event.error, ()),
             lev.Expand: self._expand,
-            lev.Drain: self._drain,
-            lev.Remove: self._remove,
+            lev.Drain: lambda event: self._change(self.tree.without(event.ranks)),
+            lev.Remove: lambda event: self._take_out(event.ranks, event.reason),
         }
         for rank in range(1, tree.size):
             self.processes.add(rank, self._starter_of(rank), new=False)
@@ -156,7 +173,7 @@ class ProcessLifecycle:
             self._settle()
             return self._orders
         finally:
-            self._orders = []
+            self._orders = OrderList()
 
     def check(self) -> None:
         """Check what always holds between two steps.
@@ -191,7 +208,7 @@ class ProcessLifecycle:
                 continue  # its process is running already
             by_starter.setdefault(record.starter, []).append((rank, record.incarnation))
         for key, processes in by_starter.items():
-            self._order(lev.Start(key, tuple(processes)))
+            self._orders.append(lev.Start(key, tuple(processes)))
 
     def _starter_of(self, rank: int) -> StarterKey:
         if self._policy.shared:
@@ -214,7 +231,7 @@ class ProcessLifecycle:
         if wanted and record.state is ProcessState.STARTING:
             record.pid = report.pid
         elif record.pid != report.pid:  # it was given up while it was being forked
-            self._kill(record, report.pid)
+            self._orders.kill(record, report.pid)
 
     def _exited(self, report: reports.Exited) -> None:
         record = self.processes[report.rank]
@@ -256,16 +273,13 @@ class ProcessLifecycle:
         for rank in ranks:
             self.processes[rank].pid = 0
         if not isinstance(event.key, OnHost):
-            self._order(lev.ReplaceStarter(event.key))
+            self._orders.append(lev.ReplaceStarter(event.key))
             self._repair(ranks, event.reason, exited=True)
             return
         self._repair(ranks, event.reason, exited=True)
         # Otherwise a node that cannot start anything would be asked again without end.
         if any(self.processes[one].state not in _OVER for one in ranks):
-            self._order(lev.ReplaceStarter(event.key))
-
-    def _starter_failed(self, event: lev.StarterFailed) -> None:
-        self._fail(event.error, self._ranks_of(event.key))
+            self._orders.append(lev.ReplaceStarter(event.key))
 
     def _ranks_of(self, key: StarterKey) -> list[int]:
         """Return the ranks of a starter, parents first."""
@@ -291,8 +305,8 @@ class ProcessLifecycle:
         # While the session starts, only ranks whose loss was reported are reported.
         if self._reported_ready or disconnected or record.incarnation > 1:
             what = "attached" if disconnected else "added" if added else "replaced"
-            self._log("info", what, rank=effect.rank)
-            self._notify(
+            self._orders.log("info", what, rank=effect.rank)
+            self._orders.notify(
                 lev.ProcessChange((effect.rank,), back=True, disconnected=disconnected, added=added)
             )
 
@@ -310,8 +324,8 @@ class ProcessLifecycle:
                 levels = 1 + len(list(self.tree.ancestors(rank)))
                 self._set_deadline(record, self._now + self._policy.attach * levels)
         if ranks:
-            self._log("warning", "cut off", places=fold("rank", ranks), reason=effect.reason)
-            self._notify(
+            self._orders.log("warning", "cut off", places=fold("rank", ranks), reason=effect.reason)
+            self._orders.notify(
                 lev.ProcessChange(tuple(ranks), back=False, disconnected=True, reason=effect.reason)
             )
         if joined := [rank for rank in ranks if self.has_joined(rank)]:
@@ -380,13 +394,15 @@ class ProcessLifecycle:
         records = [self.processes[rank] for rank in ours]
         pauses = [self._pause_of(record) for record in records]
         longest = max((one for one in pauses if one is not None), default=None)
-        self._log("warning", "lost", places=fold("rank", ours), reason=reason, wait=longest)
+        self._orders.log("warning", "lost", places=fold("rank", ours), reason=reason, wait=longest)
         for record, pause in zip(records, pauses, strict=True):
             record.advance(LifeEvent.GONE)
             record.pause, record.reason = pause, reason
             if not exited:
-                self._kill(record, record.pid)
-        self._notify(lev.ProcessChange(tuple(ours), back=False, disconnected=False, reason=reason))
+                self._orders.kill(record, record.pid)
+        self._orders.notify(
+            lev.ProcessChange(tuple(ours), back=False, disconnected=False, reason=reason)
+        )
         for record in records:
             if not record.pid:
                 self._after_exit(record)
@@ -398,13 +414,13 @@ class ProcessLifecycle:
             record.advance(LifeEvent.EXITED)
             self._set_deadline(record, self._now + record.pause)
             return
-        self._log("error", "given up", rank=record.rank, reason=record.reason)
+        self._orders.log("error", "given up", rank=record.rank, reason=record.reason)
         error = AgentLostError(
             f"the processes of rank {record.rank} end again and again: {record.reason}",
             hint="see the messages above; restart.limit says how often they are replaced",
         )
         record.advance(LifeEvent.GIVEN_UP)
-        self._order(lev.ReportFailure(error))
+        self._orders.append(lev.ReportFailure(error))
         self._reported_ready = True
         self._notify_given_up(record.rank, error)
 
@@ -422,18 +438,15 @@ class ProcessLifecycle:
             budget = self._budgets[key] = RestartBudget(self._policy.restart)
         return budget.next_wait(self._now)
 
-    def _give_up(self, event: lev.GiveUp) -> None:
-        self._fail(event.error, ())
-
     def _fail(self, error: BaseException, ranks: Sequence[int]) -> None:
         """Report ranks that stay without a process."""
         ready, self._reported_ready = self._reported_ready, True
-        self._order(lev.ReportFailure(error))
+        self._orders.append(lev.ReportFailure(error))
         for rank in ranks if ready else ():  # otherwise those who wait for all get the error
             self._notify_given_up(rank, error)
 
     def _notify_given_up(self, rank: int, error: BaseException) -> None:
-        self._notify(
+        self._orders.notify(
             lev.ProcessChange(
                 (rank,), back=False, disconnected=False, reason=str(error), for_good=True
             )
@@ -455,13 +468,7 @@ class ProcessLifecycle:
             self.hosts = (*known, *(hosts[rank] for rank in sorted(hosts)))
         self.tree = tree
         self.processes.change(tree)
-        self._order(lev.NewTree(tree, self.hosts))
-
-    def _drain(self, event: lev.Drain) -> None:
-        self._change(self.tree.without(event.ranks))
-
-    def _remove(self, event: lev.Remove) -> None:
-        self._take_out(event.ranks, event.reason)
+        self._orders.append(lev.NewTree(tree, self.hosts))
 
     def _take_out(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of ranks for good, and take them out of the tree if they are in it."""
@@ -473,12 +480,12 @@ class ProcessLifecycle:
         if not records:
             return
         gone = tuple(record.rank for record in records)
-        self._log("info", "removed", places=fold("rank", gone), reason=reason)
+        self._orders.log("info", "removed", places=fold("rank", gone), reason=reason)
         for record in records:
             record.advance(LifeEvent.REMOVED)
             self._budgets.pop(record.rank, None)
-            self._kill(record, record.pid)
-        self._notify(
+            self._orders.kill(record, record.pid)
+        self._orders.notify(
             lev.ProcessChange(
                 gone,
                 back=False,
@@ -495,7 +502,7 @@ class ProcessLifecycle:
         used = {record.starter for record in self.processes}
         for key in sorted(keys - used, key=str):
             if isinstance(key, OnHost):
-                self._order(lev.CloseStarter(key))
+                self._orders.append(lev.CloseStarter(key))
 
     def _move(self, ranks: Sequence[int], event: lev.MachineGone) -> bool:
         """Start the processes of one machine, parents first, on another one, if there is one."""
@@ -506,10 +513,12 @@ class ProcessLifecycle:
         if not others:
             return False
         target = min(others, key=lambda host: (load[host], host))
-        self._log("warning", "moved", places=fold("rank", ranks), host=target, reason=report.reason)
+        self._orders.log(
+            "warning", "moved", places=fold("rank", ranks), host=target, reason=report.reason
+        )
         moved = set(ranks)
         self.hosts = tuple(target if one in moved else at for one, at in enumerate(self.hosts))
-        self._order(lev.MoveRanks(tuple(ranks), target, self.hosts))
+        self._orders.append(lev.MoveRanks(tuple(ranks), target, self.hosts))
         left = {self.processes[rank].starter for rank in ranks}
         for rank in ranks:
             record = self.processes[rank]
@@ -541,24 +550,10 @@ class ProcessLifecycle:
     def _settle(self) -> None:
         if self._begun and not self._reported_ready and self.processes.all_ready():
             self._reported_ready = True
-            self._order(lev.EveryoneReady())
+            self._orders.append(lev.EveryoneReady())
         if self._deadlines and self._deadlines[0][0] < self._wake:
             self._wake = self._deadlines[0][0]
-            self._order(lev.WakeAt(self._wake))
-
-    def _kill(self, record: ProcessRecord, pid: int) -> None:
-        """Have a process killed, if there is one that was started here."""
-        if pid and record.starter is not JOINED_AGENTS:
-            self._order(lev.EndProcess(record.starter, pid))
-
-    def _order(self, order: lev.Order) -> None:
-        self._orders.append(order)
-
-    def _notify(self, change: lev.ProcessChange) -> None:
-        self._order(lev.Notify(change))
-
-    def _log(self, level: str, text: str, **fields: object) -> None:
-        self._order(lev.Log(level, text, fields))
+            self._orders.append(lev.WakeAt(self._wake))
 
 
 _OVER = frozenset({ProcessState.GIVEN_UP, ProcessState.LEFT})
