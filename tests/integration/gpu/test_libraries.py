@@ -443,3 +443,20 @@ def test_pivots_of_incomplete_factors(libraries: ctypes.CDLL) -> None:
     np.testing.assert_allclose(boosted, incomplete_lu(dense, raised=0.5), rtol=1e-12)
     dense[2, 2] = 0
     assert some_factors(libraries, dense)[2] == [3, 2, 3]
+
+
+COMPLEX_HALF, SHORT, BYTE_FLOAT = 6, 20, 28  # of cudaDataType
+
+
+@pytest.mark.parametrize("kind", [COMPLEX_HALF, SHORT, BYTE_FLOAT])
+def test_types_that_cannot_be_computed_with_are_refused(libraries: ctypes.CDLL, kind: int) -> None:
+    run(libraries.taken_types, kind)
+
+
+def test_vectors_of_negative_increments(libraries: ctypes.CDLL) -> None:
+    x, y = np.arange(5, dtype=np.float16), np.array([1, 0, 2, 5, 3], np.float16)
+    wanted, dot = y + 2 * x[::-1], np.zeros(1, np.float32)
+    product = float(x[::-1] @ y)
+    run(libraries.turned_vectors, 5, x, y, dot)
+    assert dot[0] == product
+    np.testing.assert_array_equal(y, wanted)

@@ -634,36 +634,55 @@ inline cublasStatus_t cublasHgemmBatched(cublasHandle_t handle, cublasOperation_
     return cublasGemmBatchedEx(handle, ta, tb, m, n, k, alpha, (const void *const *)a, CUDA_R_16F, lda, (const void *const *)b, CUDA_R_16F,
                                ldb, beta, (void *const *)c, CUDA_R_16F, ldc, batch, CUBLAS_COMPUTE_16F);
 }
+namespace sapwood_cuda {
+// A vector of numbers of any real type, in the order of its increment.
+struct AnyVector {
+    const void *at;
+    cudaDataType type;
+    int n, step;
+    int64_t place(int i) const { return step < 0 ? int64_t(i + 1 - n) * step : int64_t(i) * step; }
+    double operator[](int i) const { return loaded<double>(at, type, place(i)); }
+};
+}
+#define SAPWOOD_REAL(...)                                                                        \
+    SAPWOOD_BLAS(true);                                                                          \
+    for (const cudaDataType each : {__VA_ARGS__})                                                \
+        if (!is_real(each)) return CUBLAS_STATUS_NOT_SUPPORTED
 inline cublasStatus_t cublasDotEx(cublasHandle_t handle, int n, const void *x, cudaDataType xt, int dx, const void *y, cudaDataType yt,
                                   int dy, void *found, cudaDataType type, cudaDataType) {
-    SAPWOOD_BLAS(true);
+    SAPWOOD_REAL(xt, yt, type);
+    const AnyVector left{x, xt, n, dx}, right{y, yt, n, dy};
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += loaded<double>(x, xt, int64_t(i) * dx) * loaded<double>(y, yt, int64_t(i) * dy);
+    for (int i = 0; i < n; i++) sum += left[i] * right[i];
     stored(found, type, 0, sum);
     SAPWOOD_DONE;
 }
 inline cublasStatus_t cublasNrm2Ex(cublasHandle_t handle, int n, const void *x, cudaDataType xt, int dx, void *found, cudaDataType type,
                                    cudaDataType) {
-    SAPWOOD_BLAS(true);
+    SAPWOOD_REAL(xt, type);
+    const AnyVector all{x, xt, n, dx};
     double sum = 0;
-    for (int i = 0; i < n; i++) sum += loaded<double>(x, xt, int64_t(i) * dx) * loaded<double>(x, xt, int64_t(i) * dx);
+    for (int i = 0; dx > 0 && i < n; i++) sum += all[i] * all[i];
     stored(found, type, 0, std::sqrt(sum));
     SAPWOOD_DONE;
 }
 inline cublasStatus_t cublasAxpyEx(cublasHandle_t handle, int n, const void *alpha, cudaDataType type, const void *x, cudaDataType xt, int dx,
                                    void *y, cudaDataType yt, int dy, cudaDataType) {
-    SAPWOOD_BLAS(true);
-    for (int i = 0; i < n; i++)
-        stored(y, yt, int64_t(i) * dy, loaded<double>(alpha, type, 0) * loaded<double>(x, xt, int64_t(i) * dx) +
-                                           loaded<double>(y, yt, int64_t(i) * dy));
+    SAPWOOD_REAL(type, xt, yt);
+    const AnyVector from{x, xt, n, dx}, to{y, yt, n, dy};
+    const double factor = loaded<double>(alpha, type, 0);
+    for (int i = 0; i < n; i++) stored(y, yt, to.place(i), factor * from[i] + to[i]);
     SAPWOOD_DONE;
 }
 inline cublasStatus_t cublasScalEx(cublasHandle_t handle, int n, const void *alpha, cudaDataType type, void *x, cudaDataType xt, int dx,
                                    cudaDataType) {
-    SAPWOOD_BLAS(true);
-    for (int i = 0; i < n; i++) stored(x, xt, int64_t(i) * dx, loaded<double>(alpha, type, 0) * loaded<double>(x, xt, int64_t(i) * dx));
+    SAPWOOD_REAL(type, xt);
+    const AnyVector all{x, xt, n, dx};
+    const double factor = loaded<double>(alpha, type, 0);
+    for (int i = 0; dx > 0 && i < n; i++) stored(x, xt, all.place(i), factor * all[i]);
     SAPWOOD_DONE;
 }
+#undef SAPWOOD_REAL
 #undef SAPWOOD_BLAS
 #undef SAPWOOD_DONE
 

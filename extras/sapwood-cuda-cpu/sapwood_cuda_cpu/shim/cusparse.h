@@ -203,6 +203,7 @@ inline cusparseStatus_t cusparseSpMatSetAttribute(cusparseSpMatDescr_t a, cuspar
     return CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseCreateDnVec(cusparseDnVecDescr_t *x, int64_t n, void *values, cudaDataType type) {
+    if (!sapwood_cuda::is_real(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
     return *x = new cusparseDnVecDescr{n, values, type}, CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseDestroyDnVec(cusparseConstDnVecDescr_t x) { return delete x, CUSPARSE_STATUS_SUCCESS; }
@@ -210,6 +211,7 @@ inline cusparseStatus_t cusparseDnVecSetValues(cusparseDnVecDescr_t x, void *val
 inline cusparseStatus_t cusparseDnVecGetValues(cusparseDnVecDescr_t x, void **values) { return *values = x->values, CUSPARSE_STATUS_SUCCESS; }
 inline cusparseStatus_t cusparseCreateDnMat(cusparseDnMatDescr_t *a, int64_t rows, int64_t columns, int64_t ld, void *values, cudaDataType type,
                                             cusparseOrder_t order) {
+    if (!sapwood_cuda::is_real(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
     return *a = new cusparseDnMatDescr{rows, columns, ld, values, type, order}, CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseDestroyDnMat(cusparseConstDnMatDescr_t a) { return delete a, CUSPARSE_STATUS_SUCCESS; }
@@ -469,6 +471,7 @@ inline cusparseStatus_t cusparseCsr2cscEx2(cusparseHandle_t handle, int m, int n
                                            const int *indices, void *csc_values, int *csc_offsets, int *csc_indices, cudaDataType type,
                                            cusparseAction_t, cusparseIndexBase_t base, cusparseCsr2CscAlg_t, void *) {
     SAPWOOD_SPARSE;
+    if (!is_real(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
     const auto plain = [](const void *p) { return const_cast<void *>(p); };
     const cusparseSpMatDescr a{CUSPARSE_FORMAT_CSR, m, n, entries, plain(offsets), plain(indices), plain(values), CUSPARSE_INDEX_32I,
                                CUSPARSE_INDEX_32I, base, type};
@@ -541,6 +544,7 @@ typedef cusparseSpVecDescr *cusparseSpVecDescr_t;
 typedef const cusparseSpVecDescr *cusparseConstSpVecDescr_t;
 inline cusparseStatus_t cusparseCreateSpVec(cusparseSpVecDescr_t *x, int64_t n, int64_t entries, void *indices, void *values,
                                             cusparseIndexType_t index_type, cusparseIndexBase_t base, cudaDataType type) {
+    if (!sapwood_cuda::is_real(type)) return CUSPARSE_STATUS_NOT_SUPPORTED;
     return *x = new cusparseSpVecDescr{n, entries, indices, values, index_type, base, type}, CUSPARSE_STATUS_SUCCESS;
 }
 inline cusparseStatus_t cusparseDestroySpVec(cusparseConstSpVecDescr_t x) { return delete x, CUSPARSE_STATUS_SUCCESS; }

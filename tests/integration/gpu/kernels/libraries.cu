@@ -336,3 +336,35 @@ extern "C" int constant(long m, long n, const int *offsets, const int *indices, 
   bad |= cusparseDestroySpMat(a) | cusparseDestroySpMat(own) | cusparseDestroyDnVec(in) | cusparseDestroyDnVec(out);
   return bad | cusparseDestroyDnMat(dense) | cusparseDestroy(handle);
 }
+// How many functions take numbers of a type that cannot be computed with here.
+extern "C" int taken_types(long type) {
+  cublasHandle_t handle;
+  cusparseHandle_t sparse;
+  cusparseDnVecDescr_t vector;
+  cusparseDnMatDescr_t matrix;
+  cusparseSpVecDescr_t entries;
+  const cudaDataType given = cudaDataType(type);
+  const float one = 1;
+  double x[16] = {}, y[16] = {};
+  int offsets[3] = {}, taken = cublasCreate(&handle) | cusparseCreate(&sparse);
+  taken += cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 1, 1, &one, x, given, 1, x, given, 1, &one, y, given, 1, CUBLAS_COMPUTE_32F,
+                        CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
+  taken += cublasDotEx(handle, 2, x, given, 1, x, given, 1, y, CUDA_R_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+  taken += cublasNrm2Ex(handle, 2, x, given, 1, y, CUDA_R_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+  taken += cublasAxpyEx(handle, 2, &one, CUDA_R_32F, x, given, 1, y, given, 1, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+  taken += cublasScalEx(handle, 2, &one, CUDA_R_32F, x, given, 1, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+  taken += cusparseCreateDnVec(&vector, 2, x, given) == CUSPARSE_STATUS_SUCCESS;
+  taken += cusparseCreateDnMat(&matrix, 2, 2, 2, x, given, CUSPARSE_ORDER_COL) == CUSPARSE_STATUS_SUCCESS;
+  taken += cusparseCreateSpVec(&entries, 2, 0, offsets, x, CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, given) == CUSPARSE_STATUS_SUCCESS;
+  taken += cusparseCsr2cscEx2(sparse, 2, 2, 0, x, offsets, offsets, y, offsets, offsets, given, CUSPARSE_ACTION_NUMERIC,
+                              CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_CSR2CSC_ALG1, nullptr) == CUSPARSE_STATUS_SUCCESS;
+  return taken | cublasDestroy(handle) | cusparseDestroy(sparse);
+}
+// A dot product and a sum of vectors of halves; both read x from its end.
+extern "C" int turned_vectors(long n, __half *x, __half *y, float *dot) {
+  cublasHandle_t handle;
+  const float two = 2;
+  int bad = cublasCreate(&handle) | cublasDotEx(handle, n, x, CUDA_R_16F, -1, y, CUDA_R_16F, 1, dot, CUDA_R_32F, CUDA_R_32F);
+  bad |= cublasAxpyEx(handle, n, &two, CUDA_R_32F, x, CUDA_R_16F, -1, y, CUDA_R_16F, 1, CUDA_R_32F);
+  return bad | cublasDestroy(handle);
+}

@@ -209,6 +209,12 @@ template <class T> void stored(void *to, cudaDataType type, int64_t i, T value) 
         default: break;
     }
 }
-inline bool is_real(cudaDataType type) { return bytes_of(type) < 8 || type == CUDA_R_64F; }
+// Whether elements of this type can be read and written here: real numbers and integers.
+inline bool is_real(cudaDataType type) {
+    switch (type) {
+        case CUDA_R_16F: case CUDA_R_16BF: case CUDA_R_32F: case CUDA_R_64F: case CUDA_R_8I: case CUDA_R_8U: case CUDA_R_32I: return true;
+        default: return false;
+    }
+}
 
 } // namespace sapwood_cuda
