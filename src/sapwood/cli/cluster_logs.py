@@ -21,7 +21,8 @@ from sapwood.environment.log_ring import LogPage
 from sapwood.environment.logs import LEVELS
 from sapwood.head.parts.components import Components
 from sapwood.head.parts.nodes import Nodes
-from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import CALL_TIMEOUT
 from sapwood.nodes import messages
 
 FOLLOW_PAUSE = 0.5

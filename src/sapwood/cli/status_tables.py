@@ -14,7 +14,7 @@ from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.units import describe_size
 from sapwood.head import calls
 from sapwood.head.parts.nodes import Nodes
-from sapwood.head_client.access import CALL_TIMEOUT
+from sapwood.head_client.connection import CALL_TIMEOUT
 from sapwood.nodes.messages import NodeActivity, ProcessActivity
 from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
 

@@ -28,7 +28,8 @@ from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import CALL_TIMEOUT
 from sapwood.views.live import with_progress
 from sapwood.views.overview import Overview, RunAndProgress, overview
 from sapwood.views.words import moment_shown

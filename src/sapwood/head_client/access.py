@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
-from sapwood.comm.transport.tls import ACCEPT_PAUSE, TakeSocket
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -27,7 +20,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
-from sapwood.core.failures import as_error, log_failure, start_thread
+from sapwood.core.failures import as_error, start_thread
 from sapwood.core.futures import when_done
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.hostset import expand_hosts, fold_hosts
@@ -43,7 +36,8 @@ from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.reserved import refused
-from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.connection import CALL_TIMEOUT, ServiceClient
+from sapwood.head_client.handed_connections import HandedConnections
 from sapwood.head_client.numbers import NodeNumbers
 from sapwood.head_client.remote import SCHEME, TlsWay, show, way_to
 from sapwood.nodes import messages
@@ -55,7 +49,6 @@ from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.credentials import Credentials
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import RUN
-from sapwood.session.folder import make_folder
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import NodeSource, TreePort
 
@@ -69,13 +62,8 @@ SILENCE = 2.0
 """Seconds between two looks whether a head answers that another one may take over from: as long
 as it may take for that."""
 
-CALL_TIMEOUT = 30.0
-"""Seconds that a head may take for what it does at once."""
-
 _MISSING = frozenset({"disconnected", "lost", "closed"})
 """States of nodes that belong to the cluster and cannot be used at present."""
-
-_PEER_CREDENTIALS = struct.Struct("3i")
 
 _log = logger("head")
 
@@ -127,7 +115,7 @@ class HeadAccess:
         self._given_up: dict[int, str] = {}
         self._sessions: dict[tuple[str, int], SessionOnNode] = {}
         self._listeners: list[Callable[[str, Any], None]] = []
-        self._takers: dict[str, tuple[socket.socket, Path]] = {}
+        self._handed = HandedConnections(lambda: self.client)
         self._credentials: Credentials | None = None
         self._over = ""
         self._away = ""
@@ -230,13 +218,12 @@ class HeadAccess:
     @property
     def folders(self) -> list[str]:
         """Folders with the sockets at which the head hands connections over."""
-        return [str(folder) for _, folder in list(self._takers.values())]
+        return self._handed.folders
 
     def close(self) -> None:
         """Leave: the head ends what is left of this client's sessions."""
         self._closed.set()
-        for tree in list(self._takers):
-            self._end_delegation(tree)
+        self._handed.close()
         self.client.close()
 
     def source(self, *, owned: bool = False) -> NodeSource:
@@ -272,7 +259,7 @@ class HeadAccess:
             with self._lock:
                 self._ports.append((loop, port))
             return port
-        return SessionRootPort(tuple(self.facts.places), self._delegate, loop, self.credentials)
+        return SessionRootPort(tuple(self.facts.places), self._handed.take, loop, self.credentials)
 
     def shown_by_places(self, node: str) -> str:
         """Return the id that places on a node show, which may run as another user."""
@@ -434,39 +421,6 @@ class HeadAccess:
         with self._lock:
             if self._sessions.get((session.name, session.host)) is session:
                 del self._sessions[session.name, session.host]
-
-    # --- connections that the head hands over ----------------------------------------------------
-
-    def _delegate(self, tree: str, take: TakeSocket) -> Callable[[], None]:
-        folder = make_folder()
-        path = folder / "links.sock"
-        listening = socket.socket(socket.AF_UNIX)
-        try:
-            listening.bind(str(path))
-            listening.listen(1024)
-        except OSError:
-            listening.close()
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        self._takers[tree] = (listening, folder)
-        start_thread("sapwood-links", take_sockets, listening, take)
-        self._delegate_again(self.client, tree)
-        return lambda: self._end_delegation(tree)
-
-    def _delegate_again(self, client: ServiceClient, tree: str) -> None:
-        path = str(self._takers[tree][0].getsockname())
-        client.call_within(CALL_TIMEOUT, Links.delegate, tree, path)
-
-    def _end_delegation(self, tree: str) -> None:
-        with self._lock:
-            listening, folder = self._takers.pop(tree, (None, None))
-        if listening is None or folder is None:
-            return
-        self.client.ask(Links.undelegate, tree)
-        with contextlib.suppress(OSError):
-            listening.shutdown(socket.SHUT_RDWR)
-        listening.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
     # --- what the head tells, on the connection's thread ------------------------------------------
 
@@ -641,8 +595,7 @@ class HeadAccess:
                 self._give_up(f"another cluster is called '{self._name}' now")
                 return
             try:
-                for tree in list(self._takers):
-                    self._delegate_again(client, tree)
+                self._handed.ask_again(client)
             except Exception as error:  # noqa: BLE001 - it is gone as well, or of another version
                 _log.debug("no head", reason=as_error(error).what)
                 client.close()
@@ -676,32 +629,6 @@ class HeadAccess:
         for session in sessions:
             session.way_back()
         return True
-
-
-def take_sockets(listening: socket.socket, take: TakeSocket) -> None:
-    """Take the connections that the head hands over, until the socket is closed."""
-    while True:
-        try:
-            way, _ = listening.accept()
-        except OSError as error:
-            if error.errno in OUT_OF_DESCRIPTORS:
-                time.sleep(ACCEPT_PAUSE)
-                continue
-            return
-        with way:
-            way.settimeout(1.0)
-            raw = way.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
-            if _PEER_CREDENTIALS.unpack(raw)[1] != os.geteuid():
-                continue
-            try:
-                peer, descriptors, _, _ = socket.recv_fds(way, 1024, 4)
-            except OSError:
-                continue
-            for descriptor in descriptors:
-                try:
-                    take(socket.socket(fileno=descriptor), peer.decode("ascii", "replace"))
-                except Exception as error:  # noqa: BLE001 - it is about this connection only
-                    log_failure("taking a connection that the head hands over", error)
 
 
 def _plain(value: msgspec.Struct) -> Any:

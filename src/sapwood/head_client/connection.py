@@ -39,6 +39,9 @@ from sapwood.session.loop_thread import LoopThread
 CONNECT_TIMEOUT = 5.0
 """Seconds in which a head answers a client that comes."""
 
+CALL_TIMEOUT = 30.0
+"""Seconds that a head may take for what it does at once."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

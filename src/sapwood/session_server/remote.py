@@ -21,8 +21,8 @@ from sapwood.core.hints import command
 from sapwood.head import calls
 from sapwood.head.parts.links import Links
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head_client.access import take_sockets
 from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.handed_connections import take_sockets
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.port import session_protocol
 from sapwood.nodes.refusals import log_refusals

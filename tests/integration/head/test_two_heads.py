@@ -22,8 +22,8 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.head.folder import remove_left_sockets
 from sapwood.head.leadership import LEASE
 from sapwood.head.parts.tokens import JoinTokens
-from sapwood.head_client.access import CALL_TIMEOUT, HeadAccess
-from sapwood.head_client.connection import ServiceClient
+from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.connection import CALL_TIMEOUT, ServiceClient
 from sapwood.head_client.remote import TlsWay, show
 from sapwood.security.capabilities import Capability
 

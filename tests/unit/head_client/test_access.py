@@ -46,7 +46,7 @@ def test_a_head_of_another_version_does_not_end_the_search(
         _name="main",
         _connection=0,
         _connected=connected,
-        _takers=[],
+        _handed=SimpleNamespace(ask_again=lambda _client: None),
         _returned=returned,
         facts=SimpleNamespace(cluster="c"),
     )
