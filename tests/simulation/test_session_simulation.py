@@ -202,7 +202,7 @@ def _leaves_late(patch: pytest.MonkeyPatch) -> None:
 
 MISTAKES = {
     "a handed-over value is forgotten before it arrives": Mistake(
-        _forgets_at_once, "are lost|for good", range(163, 164)
+        _forgets_at_once, "are lost|for good", range(175, 176)
     ),
     "values in transit to a client that is gone count as unread": Mistake(
         _left, "for good|no progress", range(9)
@@ -224,7 +224,7 @@ MISTAKES = {
     "an idle session stays": Mistake(
         lambda patch: patch.setattr(SessionLife, "_idle_over", lambda *_: None),
         "is idle",
-        range(5, 20),
+        range(25, 30),
     ),
 }
 
