@@ -22,7 +22,10 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from sapwood.activity.checkpoint import find_checkpoint, previous, read_checkpoint
-from sapwood.activity.run import Run, RunSetup
+from sapwood.activity.run import Run
+from sapwood.activity.run_driver import RunDriver, RunPosition
+from sapwood.activity.run_job import RunJob, RunSetup
+from sapwood.activity.run_life import RunStep
 from sapwood.code.cache import BuildCache
 from sapwood.code.program import Program, parameter
 from sapwood.code.run_spec import RunSpec
@@ -273,49 +276,54 @@ class DrivenRun(Run):
     """The production run, without a build, slices, and a watch in real time."""
 
     def __init__(self, driver: Driver, program: Program) -> None:
-        self._driver = driver
-        self.files = driver
+        self._place = driver
         super().__init__(
             cast("SessionPort", driver),
             program,
             load(range(max(1, driver.tree.agents))),
             cast("BuildCache", None),
             RunSpec(program, checkpoint=str(FILE), auto_resume=True, copy=False),
-            RunSetup(checkpoint_share=1.0),
+            RunSetup(checkpoint_share=1.0, files=driver),
         )
 
+    def _new_driver(self, job: RunJob) -> RunDriver:
+        return _Iterations(job, self._place)
+
     def _work(self) -> None:
-        self._watch = cast("Any", _Unwatched())
-        self._driver.run = self
+        self._place.run = self
         super()._work()
 
-    def _execute(self) -> Any:
-        driver = self._driver
+    @property
+    def position(self) -> RunPosition:
+        """How far its iterations are."""
+        return self._driver.position
+
+
+class _Iterations(RunDriver):
+    """The production driver, without a build and slices."""
+
+    def __init__(self, job: RunJob, place: Driver) -> None:
+        super().__init__(job)
+        self._place = place
+        self._cutter.watch = cast("Any", _Unwatched())
+
+    def execute(self) -> Any:
+        self._job.life.step(RunStep.BUILT)
         self._find_checkpoint()
-        first = self.program.init(self.data)
-        self._state = self._state if self._resumed is not None else first
-        self._order = cast("Any", None)
-        self._iterate(cast("Any", driver), {})
+        program, position = self._job.program, self.position
+        first = program.init(self._job.data)
+        position.state = position.state if position.resumed is not None else first
+        self._iterate(cast("Any", self._place), {}, cast("Any", None))
         for _ in range(ANSWER_STEPS):
-            driver.step()
-        return self.program.result(self._state)
+            self._place.step()
+        return program.result(position.state)
 
     def _meanwhile(self) -> None:
         """As in production, where only some iterations last long enough for a checkpoint."""
-        if self._driver.simulation.chance.random() < KEPT:
+        if self._place.simulation.chance.random() < KEPT:
             super()._meanwhile()
         else:
             self._note_iteration()
-
-    @property
-    def resumed(self) -> int:
-        """The iteration from which it continued; 0 if it started from the beginning."""
-        return self._resumed or 0
-
-    @property
-    def iterated(self) -> int:
-        """Iterations that are finished."""
-        return self._iterated
 
 
 class _Unwatched:
@@ -544,8 +552,10 @@ class RunSimulation(Simulation):
         if find_checkpoint(FILE, reader) is None:
             raise InvariantError("a run was drained, and left no checkpoint")
         kept = run_iteration(reader)
-        if kept != run.iterated:
-            raise InvariantError(f"a run was drained after {run.iterated}, and kept {kept}")
+        if kept != run.position.iterated:
+            raise InvariantError(
+                f"a run was drained after {run.position.iterated}, and kept {kept}"
+            )
 
     def _harm_disk(self) -> None:
         files = self.disk.files
@@ -559,8 +569,10 @@ class RunSimulation(Simulation):
         wanted = {"round": self.rounds, "value": expected(self.rounds, self.options.agents)}
         if {name: int(value) for name, value in state.items()} != wanted:
             raise InvariantError(f"the result is {state}, and undisturbed {wanted}")
-        if run.iterated != self.rounds:
-            raise InvariantError(f"{run.iterated} iterations are counted, not {self.rounds}")
+        if run.position.iterated != self.rounds:
+            raise InvariantError(
+                f"{run.position.iterated} iterations are counted, not {self.rounds}"
+            )
 
     def _check_end(self) -> None:
         """Each session has looked at its own end."""

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.activity import run as production
+from sapwood.activity import run_driver as production
 from sapwood.activity.checkpoint import Checkpoint, CheckpointWriter, find_checkpoint
-from sapwood.activity.run import Run
+from sapwood.activity.run_driver import RunDriver
 from sapwood.comm.streams.wave import Wave
 from sapwood.head import run_ends
 from sapwood.head.run_ends import FOLLOWS, DriverEnd, Follows
@@ -52,14 +52,14 @@ def test_the_same_seed_gives_the_same_course() -> None:
 
 
 def _keeps_the_last_state(patch: pytest.MonkeyPatch) -> None:
-    note = Run._note_iteration
+    note = RunDriver._note_iteration
 
-    def noting(self: Run) -> None:
+    def noting(self: RunDriver) -> None:
         note(self)
-        if self._checkpoints is not None and self._iterated:
-            self._checkpoints.write(self._iterated, self._state)
+        if self._checkpoints is not None and self.position.iterated:
+            self._checkpoints.write(self.position.iterated, self.position.state)
 
-    patch.setattr(Run, "_note_iteration", noting)
+    patch.setattr(RunDriver, "_note_iteration", noting)
 
 
 def _keeps_nothing_when_drained(patch: pytest.MonkeyPatch) -> None:

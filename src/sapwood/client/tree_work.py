@@ -9,7 +9,8 @@ from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.offered_content import OfferedContent
 from sapwood.activity.rate_history import FileHistory, RateHistory
-from sapwood.activity.run import Run, RunSetup
+from sapwood.activity.run import Run
+from sapwood.activity.run_job import RunSetup
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.declared_arguments import with_fields
 from sapwood.client.output import OutputPrinter
