@@ -17,6 +17,7 @@ TABLES: dict[str, str] = {
     "process": "sapwood.lifecycle.processes",
     "hold": "sapwood.nodes.processes",
     "session": "sapwood.session.session_life",
+    "run": "sapwood.activity.run_life",
     "allocation": "sapwood.contexts.launchers.allocation",
     "component": "sapwood.environment.lifecycle",
     "event": "sapwood_lizard.events",

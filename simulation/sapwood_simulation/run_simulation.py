@@ -330,6 +330,11 @@ class _Unwatched:
     helping = False
     wanted = None
 
+    @property
+    def speculation(self) -> _Unwatched:
+        """What helps late agents: there are none."""
+        return self
+
     def begin(self, *_words: Any, **_options: Any) -> None:
         """Do nothing: the agents are not asked."""
 

@@ -16,7 +16,8 @@ from sapwood.activity.rate_history import FunctionHistory, MeasuredRate, key_of,
 from sapwood.activity.run_job import RunJob
 from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.run_record import Move
-from sapwood.activity.run_watch import MakeOrder, RunWatch
+from sapwood.activity.run_watch import RunWatch
+from sapwood.activity.speculation import MakeOrder
 from sapwood.activity.statistics import AgentStatistics, added
 from sapwood.code.build import Built
 from sapwood.code.crash_handler import build_crash_handlers

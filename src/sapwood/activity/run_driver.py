@@ -31,7 +31,7 @@ from sapwood.activity.run_job import RunJob
 from sapwood.activity.run_life import RunStep
 from sapwood.activity.run_participants import RunParticipants
 from sapwood.activity.run_record import RecordedAgent, RecordedCheckpoint
-from sapwood.activity.run_watch import MakeOrder
+from sapwood.activity.speculation import MakeOrder, WatchedCut
 from sapwood.activity.statistics import RunStatistics
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.check import check_program
@@ -290,12 +290,14 @@ class RunDriver:
             for rank, opening in participants.orders
         )
         self._cutter.watch.begin(
-            self._cutter.context,
-            slices,
-            self.position.iterated,
-            order,
-            planned=life.progress.iterations,
-            chunk=self._job.spec.chunk or 1,
+            WatchedCut(
+                run=self._cutter.context,
+                given=slices,
+                after=self.position.iterated,
+                order=order,
+                planned=life.progress.iterations,
+                chunk=self._job.spec.chunk or 1,
+            )
         )
         return stream
 
@@ -314,7 +316,7 @@ class RunDriver:
         try:
             for iteration in itertools.count(position.iterated + 1):
                 life.must_go_on()
-                watch.wave_begins(iteration, state, ended)
+                watch.speculation.wave_begins(iteration, state, ended)
                 total = self._total_of(stream, state)
                 begin = time.perf_counter()
                 what = "update"
@@ -359,8 +361,9 @@ class RunDriver:
         except DataValueError as error:
             error.where = error.where or f"the state of {self._job.program.name}"
             raise
-        if self._cutter.watch.helping:
-            self._cutter.watch.wave_over()
+        speculation = self._cutter.watch.speculation
+        if speculation.helping:
+            speculation.wave_over()
         if result.weight != len(self._job.data):
             raise _not_all(result.weight, len(self._job.data))
         return result.total

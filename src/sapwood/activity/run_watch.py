@@ -9,37 +9,23 @@ too (this thread sees to that).
 
 from __future__ import annotations
 
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from sapwood.activity import agent_requests
-from sapwood.activity.delegation import (
-    Decision,
-    DelegationOptions,
-    Rates,
-    Regret,
-    SpeculativeRange,
-    Substitute,
-    decide,
-    late,
-    late_at,
-)
-from sapwood.activity.run_record import AgentShare, LateChunk, Loss, RunRecorder
-from sapwood.comm import plain, values
-from sapwood.comm.reduction import Accumulator
+from sapwood.activity.delegation import Decision, DelegationOptions, Rates, Regret, decide
+from sapwood.activity.run_record import AgentShare, Loss, RunRecorder
+from sapwood.activity.speculation import ANSWER_TIME, Speculation, WatchedCut
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import new_thread
 from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
-from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
+from sapwood.session.port import PlacesChanged, SessionPort
 
 INTERVAL = 0.5
 """Seconds between two times that agents are asked."""
@@ -52,9 +38,6 @@ MAX_ASKED = 64
 
 HURRY = 20
 """Times as many that are asked in a second after a cut, and where one is late."""
-
-ANSWER_TIME = 0.1
-"""Seconds that agents get to answer before what is known of them counts."""
 
 LOOK_SHARE = 0.003
 """Of the time of a run in which it waits between iterations to hear from its agents."""
@@ -77,49 +60,43 @@ FIRST_COST = 0.05
 END_TIME = 5.0
 """Seconds that the end of a run waits for its watch."""
 
-DIVISIBLE = frozenset({"sum", "min", "max"})
-"""Reductions of which several agents' answers for the items of one can be put together."""
-
-MakeOrder = Callable[[int, range], agent_requests.OpenRun]
-"""Returns what an agent needs to open some items: ``order(rank, items)``."""
-
 _log = logger("activity")
 
 
-class CurrentWave(msgspec.Struct, frozen=True, gc=False):
-    """The wave that a run waits for: its number in the stream, its state, when it was sent."""
+class LookBudget:
+    """How long a run may wait between iterations to hear from its agents."""
 
-    number: int
-    state: Any
-    sent: float
+    def __init__(self) -> None:
+        self._took = FIRST_LOOK
+        self._credit = 0.0
+        self._usual = 0.0
 
+    def begin(self) -> None:
+        """Begin with a new cut: no iteration is usual yet."""
+        self._usual = 0.0
 
-class Help(msgspec.Struct, eq=False):
-    """What others do for a late agent in one wave.
+    def allowed(self, seconds: float, least_gain: float, *, known: bool) -> float:
+        """Return how long it may wait now; 0 for not at all.
 
-    Attributes:
-        wave: The wave.
-        sent: When that was sent.
-        rank: The late agent.
-        items: How many items it has.
-        substitute: Collects the answers.
-        asked: The requests to the others.
-        notes: Their numbers in the record.
-        result: What stands for all items, once it is there.
-        delivery: The request that tells the late agent of it.
-        settled: Whether that has said which answer was first.
-    """
+        Args:
+            seconds: What the last iteration took.
+            least_gain: The share of its time by which an iteration is a surprise.
+            known: Whether all agents have been heard.
+        """
+        self._credit = min(self._credit + seconds * LOOK_SHARE, MAX_CREDIT)
+        share = 0.0
+        if not known:
+            share = UNKNOWN_SHARE
+        elif abs(seconds - self._usual) > least_gain * self._usual:
+            share = SURPRISED_SHARE
+        allowed = max(self._credit, seconds * share)
+        return max(self._took, allowed) if allowed >= self._took else 0.0
 
-    wave: int
-    sent: float
-    rank: int
-    items: int
-    substitute: Substitute[Any]
-    asked: dict[int, RequestFuture] = {}
-    notes: list[int] = []
-    result: Any = None
-    delivery: RequestFuture | None = None
-    settled: bool = False
+    def looked(self, took: float, seconds: float) -> None:
+        """Note what waiting took after an iteration."""
+        self._took = took
+        self._credit = max(0.0, self._credit - took)
+        self._usual = seconds
 
 
 class RunWatch:
@@ -139,7 +116,7 @@ class RunWatch:
         wanted: How items are to be cut anew; None while they are to stay.
         movable: Whether items may be cut anew.
         cost: Seconds that cutting them again takes, by the last measurement.
-        helping: Whether some map the items of others in this wave.
+        speculation: Has the items of late agents mapped by others.
     """
 
     def __init__(
@@ -153,37 +130,26 @@ class RunWatch:
         own: bool,
         helped: bool,
     ) -> None:
-        self.rates = Rates()
+        self._hurry = threading.Event()
+        self.speculation = Speculation(
+            session, recorder, options, reduce, own=own, helped=helped, hurry=self._hurry
+        )
+        self.rates = self.speculation.rates
         self.wanted: Decision | None = None
         self.movable = False
         self.cost = FIRST_COST
-        self.helping = False
         self._session = session
         self._recorder = recorder
         self._began = began
         self._options = options
-        self._reduce = dict(reduce)
-        self._divisible = not own and set(reduce.values()) <= DIVISIBLE
-        self._helped = helped
-        self._lock = threading.RLock()
-        self._run = ""
+        self._lock = threading.Lock()
+        self._cut = WatchedCut()
         self._asked: dict[int, Future[Any]] = {}
-        self._given: dict[int, range] = {}
-        self._chunk = 1
-        self._order: MakeOrder = _no_order
-        self._after = 0
         self._regret = Regret()
-        self._helped_last = False
-        self._credit = 0.0
-        self._usual = 0.0
-        self._planned: int | None = None
+        self._looks = LookBudget()
         self._pulses: dict[int, agent_requests.Pulse] = {}
         self._noted: dict[int, int] = {}
-        self._wave: CurrentWave | None = None
-        self._help: dict[int, Help] = {}
-        self._look_took = FIRST_LOOK
         self._ended = threading.Event()
-        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._unsubscribe = _nothing
 
@@ -194,38 +160,20 @@ class RunWatch:
 
     def guess(self, rates: Mapping[int, float]) -> None:
         """Take rates for those of agents until they are measured."""
-        self.rates = Rates(rates)
+        self.rates = self.speculation.rates = Rates(rates)
 
     # --- for the thread of the run -------------------------------------------------------------
 
-    def begin(
-        self,
-        run: str,
-        given: Mapping[int, range],
-        after: int,
-        order: MakeOrder,
-        *,
-        planned: int | None,
-        chunk: int,
-    ) -> None:
-        """Watch agents whose stream begins now.
-
-        Args:
-            run: The context of the stream.
-            given: What each agent has.
-            after: The iteration before its first wave.
-            order: Returns what an agent needs to open some items.
-            planned: Iterations that are planned.
-            chunk: Items that stay together.
-        """
-        self._run, self._after, self._planned, self._order = run, after, planned, order
-        self._given, self._chunk = dict(given), chunk
-        self._regret, self._usual = Regret(after), 0.0
+    def begin(self, cut: WatchedCut) -> None:
+        """Watch agents whose stream begins now."""
+        self._cut = cut
+        self._regret = Regret(cut.after)
+        self._looks.begin()
         self.wanted = None
         self._asked.clear()
         self._pulses.clear()
         self._noted.clear()
-        self._wave = None
+        self.speculation.begin(cut, self._began)
         self._ended = threading.Event()
         self._hurry.clear()
         self._unsubscribe = self._session.subscribe(self._changed)
@@ -236,38 +184,18 @@ class RunWatch:
         """Watch them no more."""
         self._ended.set()
         self._hurry.set()
-        self._wave = None
+        self.speculation.end()
         self._unsubscribe()
         self._unsubscribe = _nothing
         if self._thread is not None:
             self._thread.join(END_TIME)  # an interrupted run does not wait for it for ever
             self._thread = None
-        self.wave_over()
+        self.speculation.wave_over()
 
     def cut_took(self, seconds: float) -> None:
         """Record the cost of a cut, unless a runner had to restart meanwhile."""
-        if not self._helped_last:
+        if not self.speculation.helped_last:
             self.cost = seconds
-
-    def wave_begins(self, iteration: int, state: Any, now: float) -> None:
-        """Note which wave the run waits for from now on."""
-        self._helped_last = False
-        self._wave = CurrentWave(iteration - self._after, state, now)
-
-    def wave_over(self) -> None:
-        """What others do for late agents is not needed any more."""
-        with self._lock:
-            over, self._help = list(self._help.values()), {}
-            self.helping = False
-            for one in over:
-                one.substitute.failed()
-            self._helped_last |= bool(over)
-        # The slow agents are known before items may be cut again.
-        wait([one.delivery for one in over if one.delivery is not None], ANSWER_TIME)
-        for one in over:
-            if one.delivery is not None and one.delivery.done():
-                self._delivered(one, one.delivery)
-            self._end_help(one)
 
     def look(self, iteration: int, seconds: float) -> None:
         """Hear from agents before the next iteration, if this one was so long that it costs little.
@@ -278,23 +206,16 @@ class RunWatch:
         """
         if not self.movable:
             return
-        self._credit = min(self._credit + seconds * LOOK_SHARE, MAX_CREDIT)
-        share = 0.0
-        if not all(map(self.rates.measured, self._given)):
-            share = UNKNOWN_SHARE
-        elif abs(seconds - self._usual) > self._options.least_gain * self._usual:
-            share = SURPRISED_SHARE
-        allowed = max(self._credit, seconds * share)
-        if allowed >= self._look_took:
+        known = all(map(self.rates.measured, self._cut.given))
+        allowed = self._looks.allowed(seconds, self._options.least_gain, known=known)
+        if allowed:
             begin = time.perf_counter()
             with self._lock:
                 self._asked.clear()
-            wait(self._ask(), max(self._look_took, allowed))
+            wait(self._ask(), allowed)
             self._take_in()
-            self._look_took = time.perf_counter() - begin
-            self._credit = max(0.0, self._credit - self._look_took)
-            self._usual = seconds
-        elif not self._helped_last:
+            self._looks.looked(time.perf_counter() - begin, seconds)
+        elif not self.speculation.helped_last:
             return
         self._decide(iteration)
 
@@ -314,7 +235,7 @@ class RunWatch:
                     items=call.items,
                     bytes_up=call.bytes_up,
                 )
-                self._recorder.shares(self._after + call.wave, (share,))
+                self._recorder.shares(self._cut.after + call.wave, (share,))
                 self.rates.note(rank, call.items, call.seconds)
             self._noted[rank] = max([noted, *(call.wave for call in pulse.recent)])
             self._pulses[rank] = pulse
@@ -322,17 +243,17 @@ class RunWatch:
     # --- the thread of the watch ---------------------------------------------------------------
 
     def _watch(self) -> None:
-        ended = self._ended
-        longest = max(INTERVAL, len(self._given) / MAX_ASKED)
+        ended, until_late = self._ended, self.speculation.seconds_until_late
+        longest = max(INTERVAL, len(self._cut.given) / MAX_ASKED)
         shortest = max(FIRST_INTERVAL, longest / HURRY)
         interval, asked, was_late = shortest, time.perf_counter(), False
         while True:
             due = asked + interval - time.perf_counter()
-            hurry = self._hurry.wait(max(0.0, min(due, self._seconds_until_late() or due)))
+            hurry = self._hurry.wait(max(0.0, min(due, until_late() or due)))
             self._hurry.clear()
             if ended.is_set():
                 return
-            is_late = self._seconds_until_late() == 0
+            is_late = until_late() == 0
             begins = hurry or (is_late and not was_late)
             was_late = is_late
             if not begins and time.perf_counter() < asked + interval:
@@ -341,33 +262,27 @@ class RunWatch:
             interval = shortest if begins else min(longest, 2 * interval)
             try:
                 wait(self._ask(), ANSWER_TIME)
-                self._recorder.measured(list(self.rates.of(sorted(self._given)).items()))
+                self._recorder.measured(list(self.rates.of(sorted(self._cut.given)).items()))
                 self._decide(self._recorder.done)
-                self._see_to_late()
+                with self._lock:
+                    pulses = dict(self._pulses)
+                self.speculation.see_to(pulses)
             except SapwoodError as error:
                 # The session ends, and so does the run; or it continues unchanged.
-                _log.debug("run not watched", run=self._run, reason=error.what)
+                _log.debug("run not watched", run=self._cut.run, reason=error.what)
                 if self._session.closed:
                     return
 
-    def _seconds_until_late(self) -> float:
-        """Return when an agent may be late in this wave: 0 if it may be by now."""
-        wave = self._wave
-        if wave is None or not self._helped:
-            return math.inf
-        limit = late_at(self._given, self.rates.at_least(sorted(self._given)), self._options)
-        return max(0.0, wave.sent + limit - time.perf_counter())
-
     def _ask(self) -> list[Future[Any]]:
         """Ask all agents that have answered the last time what they do."""
-        for rank in self._given:
+        for rank in self._cut.given:
             with self._lock:
                 if rank in self._asked and not self._asked[rank].done():
                     continue
-            future = self._session.ask(rank, agent_requests.PULSE, self._run)
+            future = self._session.ask(rank, agent_requests.PULSE, self._cut.run)
             with self._lock:
                 self._asked[rank] = future
-            when_done(future, partial(self._answered, self._run, rank))
+            when_done(future, partial(self._answered, self._cut.run, rank))
         with self._lock:
             return list(self._asked.values())
 
@@ -377,10 +292,10 @@ class RunWatch:
             asked = list(self._asked.items())
         for rank, future in asked:
             if future.done():
-                self._answered(self._run, rank, future)
+                self._answered(self._cut.run, rank, future)
 
     def _answered(self, run: str, rank: int, done: Future[Any]) -> None:
-        if self._ended.is_set() or run != self._run:
+        if self._ended.is_set() or run != self._cut.run:
             return
         if done.cancelled() or done.exception() is not None:
             return  # the loss of an agent is reported elsewhere
@@ -388,166 +303,24 @@ class RunWatch:
 
     def _decide(self, done: int) -> None:
         """Say how items are to be cut anew, if that pays."""
-        if not self.movable or self.wanted is not None or done <= self._after:
+        if not self.movable or self.wanted is not None or done <= self._cut.after:
             return
-        if not all(map(self.rates.measured, self._given)):
+        if not all(map(self.rates.measured, self._cut.given)):
             return
         # Unplanned work is expected to last as long again as it has lasted.
-        ahead = done if self._planned is None else self._planned - done
+        ahead = done if self._cut.planned is None else self._cut.planned - done
         found = decide(
-            self._given,
-            self.rates.of(sorted(self._given)),
+            self._cut.given,
+            self.rates.of(sorted(self._cut.given)),
             self._options,
             cost=self.cost,
             ahead=ahead,
-            chunk=self._chunk,
+            chunk=self._cut.chunk,
         )
         with self._lock:  # both threads come here
             lost = self._regret.after(done, 0.0 if found is None else found.before - found.after)
         if lost >= self.cost:
             self.wanted = found
-
-    # --- late agents -----------------------------------------------------------------------------
-
-    def _see_to_late(self) -> None:
-        wave = self._wave
-        if wave is None or not self._helped:
-            return
-        over = time.perf_counter() - wave.sent
-        if over < self._options.late_after:
-            return
-        with self._lock:
-            helps = list(self._help.values())
-            known = set(self._help)
-            idle = {
-                rank
-                for rank, pulse in self._pulses.items()
-                if pulse.wave == wave.number and pulse.busy < 0
-            }
-            helping = {
-                rank for one in helps for rank, future in one.asked.items() if not future.done()
-            }
-        for one in helps:
-            if one.result is not None and one.delivery is None:
-                self._deliver(one)
-        rates = self.rates.at_least(sorted(self._given))
-        while self._wave is wave:
-            given = {
-                rank: part
-                for rank, part in self._given.items()
-                if rank not in known and (rank not in helping or rank not in idle)
-            }
-            busy = {rank: over for rank in given if rank not in idle}
-            found = late(given, busy, rates, self._options, divisible=self._divisible)
-            if found is None:
-                return
-            self._have_helped(wave, *found)
-            known.add(found[0])
-            helping |= {piece.by for piece in found[1]}
-
-    def _have_helped(
-        self, wave: CurrentWave, rank: int, pieces: Sequence[SpeculativeRange], reason: str
-    ) -> None:
-        """Have others map the items of a late agent."""
-        merge = partial(_merged, self._reduce)
-        one = Help(wave.number, wave.sent, rank, len(self._given[rank]), Substitute(pieces, merge))
-        try:
-            state = values.encode(wave.state)
-        except Exception as error:  # noqa: BLE001 - the program may change it when the wave is over
-            _log.debug("state not encoded", run=self._run, reason=str(error))
-            return
-        orders = [
-            (piece, self._order(piece.by, range(piece.start, piece.stop))) for piece in pieces
-        ]
-        with self._lock:
-            if self._wave is not wave:
-                return
-            self._help[rank] = one
-            self.helping = True
-        for piece, order in orders:
-            if one.substitute.over:  # the wave ended, or one of them has failed already
-                break
-            chunk = LateChunk(
-                at=self.now,
-                iteration=self._after + wave.number,
-                agent=rank,
-                by=piece.by,
-                start=piece.start,
-                stop=piece.stop,
-                outcome="running",
-                reason=reason,
-            )
-            note = self._recorder.late(chunk)
-            body = plain.encode(
-                msgspec.to_builtins(
-                    agent_requests.HelpRun(order, state.body), builtin_types=(bytes,)
-                )
-            )
-            future = self._session.ask_encoded(piece.by, agent_requests.HELP, body, state)
-            with self._lock:
-                one.notes.append(note)
-                one.asked[piece.by] = future
-            when_done(future, partial(self._mapped, one, piece))
-        _log.info("late agent helped", run=self._run, agent=rank, by=len(pieces), reason=reason)
-        if self._wave is not wave:
-            self.wave_over()
-        with self._lock:
-            ended = rank not in self._help
-        if ended:
-            self._end_help(one)  # requests after that
-
-    def _end_help(self, one: Help) -> None:
-        """Let the others leave what they do for a late agent."""
-        with self._lock:
-            asked, notes = list(one.asked.values()), list(one.notes)
-        for future in asked:
-            if not future.done():
-                self._session.withdraw(future)
-        for note in notes:
-            self._recorder.late_over(note, "late")
-
-    def _mapped(self, one: Help, piece: SpeculativeRange, done: Future[Any]) -> None:
-        """Another agent has mapped items of a late one, or cannot; on any thread."""
-        self._hurry.set()  # it may map items of another one now
-        with self._lock:
-            if one.substitute.over:
-                return
-            if done.cancelled() or done.exception() is not None:
-                one.substitute.failed()
-                for note in one.notes:
-                    self._recorder.late_over(note, "failed")
-                return
-            one.result = one.substitute.answered(piece, done.result())
-        if one.result is not None:
-            try:
-                self._deliver(one)
-            except SapwoodError as error:
-                _log.debug("not delivered", run=self._run, agent=one.rank, reason=error.what)
-
-    def _deliver(self, one: Help) -> None:
-        encoded = values.encode(one.result)
-        order = agent_requests.DeliverRun(self._run, one.wave, encoded.body)
-        body = plain.encode(msgspec.to_builtins(order, builtin_types=(bytes,)))
-        one.delivery = self._session.ask_encoded(one.rank, agent_requests.DELIVER, body, encoded)
-        when_done(one.delivery, partial(self._delivered, one))
-
-    def _delivered(self, one: Help, done: Future[Any]) -> None:
-        """A late agent has said which answer was first; what it says is taken in once."""
-        failed = done.cancelled() or done.exception() is not None
-        answer = agent_requests.NOT_WANTED if failed else done.result()
-        with self._lock:
-            if one.settled or one.delivery is not done:
-                return
-            if answer == agent_requests.NOT_WANTED:
-                one.delivery = None  # a new process may not have the wave yet: it is tried again
-                return
-            one.settled = True
-        if answer == agent_requests.USED:
-            # It would have taken longer, perhaps twice as long: an agent that is always helped
-            # must be known as slow, too.
-            self.rates.note(one.rank, one.items, 2 * (time.perf_counter() - one.sent))
-        for note in one.notes:
-            self._recorder.late_over(note, "used" if answer == agent_requests.USED else "late")
 
     def _changed(self, change: PlacesChanged) -> None:
         what = "lost"
@@ -558,7 +331,7 @@ class RunWatch:
         elif change.back:
             what = "replaced"
         for rank in change.agents:
-            if rank not in self._given:
+            if rank not in self._cut.given:
                 continue
             with self._lock:
                 self._pulses.pop(rank, None)
@@ -573,19 +346,5 @@ class RunWatch:
             )
 
 
-def _merged(reduce: Mapping[str, str], results: Sequence[Any]) -> Any:
-    """Put the results of the parts of one slice together, as a junction does."""
-    if len(results) == 1:
-        return results[0]
-    together = Accumulator(reduce)
-    for rank, result in enumerate(results, start=1):
-        together.add(result, rank, 1.0)
-    return together.partial()
-
-
 def _nothing() -> None:
     pass
-
-
-def _no_order(_rank: int, _items: range) -> agent_requests.OpenRun:
-    raise SapwoodError("the run has not begun")

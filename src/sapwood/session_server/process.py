@@ -22,7 +22,6 @@ from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
 from sapwood.contexts.launchers.specs import is_launched
 from sapwood.contexts.local_user import is_own_user
-from sapwood.contexts.orders import ProcessReport
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
 from sapwood.core.shown import shown
@@ -33,7 +32,6 @@ from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
 from sapwood.head import calls
 from sapwood.head.parts.policy import PolicyRow
-from sapwood.head.process_events import event_of
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.session_registry import ServerPlan, ServerReady
 from sapwood.head.watched import started
@@ -43,10 +41,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
-from sapwood.session.options import PlacesChanged
-from sapwood.session.port import AgentEvent
 from sapwood.session_server.allocating import SessionMachines
-from sapwood.session_server.figure_rounds import FigureRounds
 from sapwood.session_server.making import (
     SessionPlan,
     host_filters,
@@ -54,6 +49,7 @@ from sapwood.session_server.making import (
     plan_here,
     plan_over,
 )
+from sapwood.session_server.place_reports import PlaceReports
 from sapwood.session_server.remote import RemotePort
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.rights import same_user, secret_holder
@@ -61,11 +57,7 @@ from sapwood.session_server.served_session import ServedSession
 from sapwood.session_server.server import RemoteDoor, SessionServer
 from sapwood.session_server.session_life import SessionLife
 from sapwood.session_server.session_policy import SessionPolicy
-from sapwood.session_server.told_tree import tree_of
 from sapwood.session_server.waiting import REVOKED, WaitingServer
-
-TREE_INTERVAL = 0.5
-"""Seconds before a changed tree is reported to the head."""
 
 KEPT_INTERVAL = 2.0
 """Seconds between two checks of the detached buffer."""
@@ -100,8 +92,6 @@ class ServerProcess:
         self._cluster = given.cluster
         self.over = threading.Event()
         self._kept_timer: Timer | None = None
-        self._told_nodes: list[str] = []
-        self._tree_timer: Timer | None = None
         self._listener: Listener | None = None
         self._folder: Path | None = None
         self._denials = Denials()
@@ -128,11 +118,12 @@ class ServerProcess:
             largest=settings.comm.max_payload,
             abandoned=given.abandoned,
         )
-        self.session.host.watch_processes(self._process_reported)
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
-        let_agents_join(self.session, settings, wanted.name, self._told_of_agent)
-        self._rounds = FigureRounds(self.session, self._tell_figures)
+        let_agents_join(self.session, settings, wanted.name, self._told_of_place)
+        self._places = PlaceReports(
+            self.session, given.id, self._nodes_of, self._reports, self._told_of_place
+        )
         self._remote: RemotePort | None = None
         self._secret = given.secret
 
@@ -189,7 +180,7 @@ class ServerProcess:
             id=self._id,
             state=self.life.state.value,
             reason=self.life.reason,
-            nodes=self._nodes(),
+            nodes=self._places.nodes(),
             pid=os.getpid(),
             idle=self.life.patience,
             policy=self._policy.rows,
@@ -198,54 +189,11 @@ class ServerProcess:
 
     # --- on the loop's thread ------------------------------------------------------------------
 
-    def _nodes(self) -> list[str]:
-        """Return the names of the nodes that its agents are on."""
-        if self._nodes_of is None:
-            return []
-        machines = self.session.hosts
-        hosts = {machines[rank] for rank in self.session.tree.agent_ranks} - {0}
-        return [self._nodes_of.name_of(host) for host in sorted(hosts)]
-
-    def _places_changed(self, _change: PlacesChanged) -> None:
-        """Agents may be on other nodes now."""
-        nodes = self._nodes()
-        if nodes != self._told_nodes:
-            self._told_nodes = nodes
-            self._reports.tell(self.report())
-        if self._tree_timer is None:
-            self._tree_timer = self.session.loop.call_later(TREE_INTERVAL, self._tell_tree)
-
-    def _tell_tree(self) -> None:
-        """Tell the head which places there are, and how they are."""
-        self._tree_timer = None
-        self._reports.tell_tree(tree_of(self.session, self._id, self._name_of))
-
-    def _tell_figures(self, figures: calls.WorkFigures) -> None:
-        """Tell the head what the agents have done."""
-        self._reports.tell_figures(calls.SessionFigures(self._id, figures))
-
-    def _process_reported(self, report: ProcessReport) -> None:
-        """Report what happened to a process, unless it is on a node of the head."""
-        hosts = self.session.hosts
-        host = hosts[report.rank] if hosts else 0
-        if host > 0 and not self._brings:
-            return
-        if event_of(report) is not None:
-            node = self._name_of(host)
-            told = calls.SessionProcess(session=self._id, report=report, node=node)
-            self._reports.process(told)
-
-    def _name_of(self, host: int) -> str:
-        return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)
-
     def _listen(self, path: str) -> None:
-        self._told_nodes = self._nodes()
-        self.session.subscribe(self._places_changed)
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self.life.started(abandoned=self.server.abandoned)
         self._tell_kept((0, 0))
-        self._tell_tree()
-        self._rounds.start()
+        self._places.start()
 
     def _denied(self, ids: frozenset[str]) -> None:
         """Credentials were revoked; from any thread."""
@@ -280,10 +228,9 @@ class ServerProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-        self._rounds.close()
-        for timer in (self._kept_timer, self._tree_timer):
-            if timer is not None:
-                timer.cancel()
+        self._places.close()
+        if self._kept_timer is not None:
+            self._kept_timer.cancel()
         if self._listener is not None:
             self._listener.close()
         self.life.draining()
@@ -306,8 +253,8 @@ class ServerProcess:
             self._reports.tell(report)
         self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
-    def _told_of_agent(self, _event: AgentEvent) -> None:
-        """Report an event of an invited agent."""
+    def _told_of_place(self, _event: object) -> None:
+        """Report an event of an invited agent, or that agents are on other nodes."""
         self._reports.tell(self.report())
 
     def _filter_wrote(self, rank: int, data: bytes) -> None:

@@ -14,6 +14,7 @@ from sapwood.activity.agent_requests import HELP, PULSE, OpenRun, Pulse
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.run_record import LateChunk, RunRecorder
 from sapwood.activity.run_watch import RunWatch
+from sapwood.activity.speculation import WatchedCut
 
 GIVEN = {rank: range(rank * 10 - 10, rank * 10) for rank in (1, 2, 3)}
 TIMEOUT = 20.0
@@ -94,8 +95,8 @@ def watch_with(session: Session, recorder: Recorder) -> Iterator[Callable[..., R
         made.append(watch)
         for rank in GIVEN:
             watch.rates.note(rank, items=10, seconds=0.01)
-        watch.begin("test-1", GIVEN, 0, _order, planned=None, chunk=1)
-        watch.wave_begins(1, state, time.perf_counter() - 5.0)
+        watch.begin(WatchedCut(run="test-1", given=GIVEN, order=_order))
+        watch.speculation.wave_begins(1, state, time.perf_counter() - 5.0)
         watch.heard(2, Pulse(1, -1.0))
         return watch
 
@@ -137,7 +138,7 @@ def test_nobody_goes_on_helping_in_a_wave_that_ends_as_they_are_asked(
 
     def total_comes() -> None:
         if not over.is_set():
-            watch.wave_over()
+            watch.speculation.wave_over()
             over.set()
 
     session.when_helped = total_comes
@@ -155,6 +156,6 @@ def test_a_state_that_changes_as_it_is_read_ends_no_watch(
     def changed(_state: Any) -> None:
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr("sapwood.activity.run_watch.values.encode", changed)
+    monkeypatch.setattr("sapwood.activity.speculation.values.encode", changed)
     watch_with({"x": 1})
     assert session.asked_thrice.wait(TIMEOUT)
