@@ -305,7 +305,7 @@ def attach(
         role: ``"owner"`` may do everything, and there is one at a time; ``"user"`` works with the
             agents beside an owner; ``"watch"`` sees what agents print.
         cluster: What ``sapwood up --cluster`` was given.
-        settings: Settings of this front end; by default those of files and variables.
+        settings: Settings of this client; by default those of files and variables.
         wait: Whether to wait for a session that has not begun yet.
         on_wait: Told what that waits for, and since how many seconds.
 
@@ -327,7 +327,7 @@ def attach(
         wanted = ClientRole.MERGER  # which no front end is, either
     if wanted is ClientRole.MERGER:
         raise ConfigurationError(
-            f"a front end cannot be {shown(role)}", where="role", hint="say owner, user or watch"
+            f"a client cannot be {shown(role)}", where="role", hint="say owner, user or watch"
         )
     chosen = chosen_settings(settings)
     if text(handle, "handle").startswith("sws1."):
@@ -370,7 +370,7 @@ def attached_cluster(
     Args:
         address: Which session.
         connect: Connects to its root.
-        role: What this front end wants to be.
+        role: What this client wants to be.
         settings: All settings.
         made: How the session ends with this process, if that has made it.
 
@@ -418,7 +418,7 @@ def _taken_over(session: AttachedSession, kept: AdoptedStream, printer: OutputPr
 def _no_filters(up: Any, down: Any) -> tuple[FilterAt, ...]:
     del up, down
     raise ConfigurationError(
-        "another front end has opened this stream, and knows its filters",
+        "another client has opened this stream, and knows its filters",
         hint="open a new stream",
     )
 
