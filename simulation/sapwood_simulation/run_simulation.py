@@ -283,7 +283,7 @@ class DrivenRun(Run):
             load(range(max(1, driver.tree.agents))),
             cast("BuildCache", None),
             RunSpec(program, checkpoint=str(FILE), auto_resume=True, copy=False),
-            RunSetup(checkpoint_share=1.0, files=driver),
+            RunSetup(checkpoint_share=1.0),
         )
 
     def _new_driver(self, job: RunJob) -> RunDriver:
@@ -303,6 +303,7 @@ class _Iterations(RunDriver):
     """The production driver, without a build and slices."""
 
     def __init__(self, job: RunJob, place: Driver) -> None:
+        self.files = place
         super().__init__(job)
         self._place = place
         self._cutter.watch = cast("Any", _Unwatched())

@@ -12,6 +12,8 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.checkpoint import (
+    DISK,
+    CheckpointFiles,
     CheckpointWriter,
     find_checkpoint,
     identity_of,
@@ -88,9 +90,12 @@ class RunDriver:
         job: The run.
 
     Attributes:
+        files: Where checkpoints are stored.
         position: How far the iterations are.
         statistics: What the run cost; complete when it has ended.
     """
+
+    files: CheckpointFiles = DISK
 
     def __init__(self, job: RunJob) -> None:
         self._job = job
@@ -178,9 +183,9 @@ class RunDriver:
         identity = None
         where = str((spec.checkpoint if spec.auto_resume else spec.resume) or "")
         if spec.auto_resume:
-            found = find_checkpoint(Path(where), self._job.setup.files)
+            found = find_checkpoint(Path(where), self.files)
         else:
-            found = read_checkpoint(Path(where), self._job.setup.files) if where else None
+            found = read_checkpoint(Path(where), self.files) if where else None
         if found is not None:
             identity = identity_of(self._job.program, self._job.data, allow_nan=allow_nan)
             require_same(found.identity, identity, where)
@@ -204,7 +209,7 @@ class RunDriver:
                     identity or identity_of(self._job.program, self._job.data, allow_nan=allow_nan)
                 ),
                 0 if identity is not None else self._job.data.hashed_bytes,
-                files=self._job.setup.files,
+                files=self.files,
             )
         except OSError as error:
             raise InputError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from sapwood.activity.checkpoint import DISK, CheckpointFiles
 from sapwood.activity.delegation import DelegationOptions
 from sapwood.activity.rate_history import RateHistory
 from sapwood.activity.run_life import RunLife
@@ -27,7 +26,6 @@ class RunSetup(msgspec.Struct, frozen=True):
         checkpoint_share: Share of the time of the run that its checkpoints may take.
         delegation: How items are given to agents.
         history: Where it is kept what agents were measured to do; None to keep and know nothing.
-        files: Where checkpoints are stored.
     """
 
     environment: dict[str, str] = {}
@@ -35,7 +33,6 @@ class RunSetup(msgspec.Struct, frozen=True):
     checkpoint_share: float = 0.02
     delegation: DelegationOptions = DelegationOptions()
     history: RateHistory | None = None
-    files: CheckpointFiles = DISK
 
 
 class RunJob(msgspec.Struct, kw_only=True):

@@ -102,7 +102,7 @@ class Help(msgspec.Struct, eq=False):
 
 
 class Speculation:
-    """Has the items of late agents mapped by others; the run's thread and that of its watch use it.
+    """Has the items of late agents mapped by others; the threads of run and watch use it.
 
     Args:
         session: Where the agents live.
@@ -150,7 +150,7 @@ class Speculation:
         """Look after the agents of a cut.
 
         Args:
-            cut: Who has what.
+            cut: The items of each agent.
             began: When the run began, by ``time.perf_counter``.
         """
         self._cut, self._began = cut, began

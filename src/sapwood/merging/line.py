@@ -1,7 +1,7 @@
-"""The connection from the server of a session to another root, which takes part in its streams.
+"""The connection from the server of a session to another server, which takes part in its streams.
 
-To the other root this is one more client, which may do nothing but work with streams. All of it
-happens on the loop of this root.
+To the other server this is one more client, which may do nothing but work with streams. All of it
+happens on the loop of this server.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from sapwood.session_server.rights import ClientRole
 from sapwood.session_server.server_link import Connect, SessionAddress
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds in which the other root lets this one in, or refuses."""
+"""Seconds in which the other server lets this one in, or refuses."""
 
 LOOK_INTERVAL = 5.0
-"""Seconds between two looks whether the other root answers."""
+"""Seconds between two looks whether the other server answers."""
 
 SILENCE = 30.0
-"""Seconds without an answer after which the other root counts as lost."""
+"""Seconds without an answer after which the other server counts as lost."""
 
 MAX_UNSENT = 2**30
-"""Bytes that may wait for a root that does not read; with more, the line is cut."""
+"""Bytes that may wait for a session server that does not read; with more, the line is cut."""
 
 _log = logger("session")
 
@@ -53,16 +53,16 @@ class MergeLine:
 
     Args:
         address: Which session.
-        connect: Connects to its root.
-        loop: The loop of this root.
+        connect: Connects to its server.
+        loop: The loop of this server.
         label: The handle of this session, which the other one shows.
-        ready: Told that the other root has let this one in.
+        ready: Told that the other server has let this one in.
         over: Told why the line has ended, or why there is none; once.
-        limit: Bytes of a message or a payload of the other root at most.
+        limit: Bytes of a message or a payload of the other server at most.
 
     Attributes:
         address: Which session it leads to.
-        facts: What the other root has said of itself; None before.
+        facts: What the other server has said of itself; None before.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class MergeLine:
         """Streams that are open on it."""
         return len(self._streams)
 
-    # --- what this root says -------------------------------------------------------------------
+    # --- what this server says -------------------------------------------------------------------
 
     def new_stream(self, take: TakeEffect) -> int:
         """Return a number for a stream; a function receives its results."""
@@ -144,7 +144,7 @@ class MergeLine:
         if getattr(self._connection, "unsent", 0) > MAX_UNSENT:
             self._cut(CommunicationError("the other root does not read what is sent to it"))
 
-    # --- what the other root says --------------------------------------------------------------
+    # --- what the other server says --------------------------------------------------------------
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
         """Ask to take part."""

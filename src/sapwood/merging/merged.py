@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sapwood.session.port import ContentPort, WaveResult
 
 MERGE_TIMEOUT = 30.0
-"""Seconds in which the root of the other session must have answered."""
+"""Seconds in which the server of the other session must have answered."""
 
 
 class _FromAfar:

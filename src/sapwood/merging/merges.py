@@ -1,6 +1,6 @@
 """The sessions that are merged into one, at its server: asked in, worked with, let go.
 
-A merge is one line to the root of the other session. Nothing is copied and no tree changes: a
+A merge is one line to the server of the other session. Nothing is copied and no tree changes: a
 stream over both is a :class:`~sapwood.merging.joint_stream.JointStream`.
 """
 

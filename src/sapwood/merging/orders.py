@@ -15,7 +15,7 @@ class MergeOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Which session is to be merged into this one.
 
     Attributes:
-        credential: What its root is shown, as text: it says where that is, too.
+        credential: What its server is shown, as text: it says where that is, too.
         socket: Or where it listens on this machine, for sessions of the same user.
         session: Its id, with a socket.
         name: Its name, with a socket.

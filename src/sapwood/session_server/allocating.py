@@ -1,6 +1,6 @@
-"""The machines that a session brings along: asked for by its root, waited for, given back.
+"""The machines that a session brings along: asked for by its server, waited for, given back.
 
-The process of the root asks for them, so they are there as long as the session is, whatever becomes
+The session server asks for them, so they are there as long as the session is, whatever becomes
 of the client and of the head. The nodes belong to a separate control tree of the session.
 """
 

@@ -58,7 +58,7 @@ class AttachedInvitations:
 class AttachedContent:
     """What a client offers to places, by its hash, through the server of its session.
 
-    Nothing here waits for the root: it has an offer before what needs it, as both go one way.
+    Nothing here waits for the server: it has an offer before what needs it, as both go one way.
     """
 
     def __init__(self, link: ServerLink) -> None:

@@ -1,4 +1,4 @@
-"""The detached buffer of a root: output and answers while no client is attached. No I/O.
+"""The detached buffer of a session server: output and answers while no client is attached. No I/O.
 
 The buffer is sent to the next client, and kept until the client confirms that it has
 it. If it is gone before, the one after it gets the same. So a connection that breaks while
@@ -100,16 +100,16 @@ class KeptOutput:
 class ServedStream:
     """A stream that a client has opened.
 
-    A paced stream needs reports of reads. The root sends them itself for values that it
+    A paced stream needs reports of reads. The server sends them itself for values that it
     keeps (``owed``), and for what was on its way to a client that is gone (``unread``).
 
     Attributes:
-        number: What the root calls it.
+        number: What the server calls it.
         spec: What it is, under the client's number.
         paced: Whether agents push no faster than the client reads.
         begun: Waves that were broadcast.
         waiting: Those that are not over.
-        owed: What the client will read and the root has read before, by agent.
+        owed: What the client will read and the server has read before, by agent.
         unread: What the client got and has not read, by agent.
     """
 
@@ -160,7 +160,7 @@ class _Kept(msgspec.Struct):
     Attributes:
         effect: The result.
         nbytes: What it costs.
-        read: Whether the root has said that it was read.
+        read: Whether the server has said that it was read.
     """
 
     effect: Any
@@ -188,7 +188,7 @@ class KeptStreams:
 
     Args:
         keeping: How much of it is kept.
-        post: Gives the core of the root an event.
+        post: Gives the core of the server an event.
 
     Attributes:
         streams: The streams without an owner, by the number that their last owner gave them.

@@ -1,6 +1,6 @@
 """What agents keep for one client: runs that it has opened, and slices of persistent datasets.
 
-A client that ends properly has its agents forget both. One that is killed cannot; then the root
+A client that ends properly has its agents forget both. One that is killed cannot; then the server
 of the session does it. No I/O.
 """
 

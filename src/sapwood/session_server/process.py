@@ -63,7 +63,7 @@ KEPT_INTERVAL = 2.0
 """Seconds between two checks of the detached buffer."""
 
 NODES_PATIENCE = 20.0
-"""Seconds for which a restarted root waits for nodes of its session."""
+"""Seconds for which a restarted session server waits for nodes of its session."""
 
 _read_plan: Callable[[bytes], ServerPlan] = typed.json_reader(ServerPlan)
 

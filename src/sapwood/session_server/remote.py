@@ -1,6 +1,6 @@
 """Clients on other machines: how they reach the server of a session, and what they show.
 
-They connect to the head's port, which hands the connection to the root. The root shows a
+They connect to the head's port, which hands the connection to the server. The server shows a
 certificate of the cluster's authority under the name of its session; the client shows none, and
 proves by a secret that it may attach. All of this is in a credential, one line of text.
 """
@@ -63,7 +63,7 @@ def _without_server(
     missing = CommunicationError(
         f"the session '{credential.name}' has no root at its head",
         where=",".join(credential.places),
-        hint="it has ended, waits for its machines, or its root does not come back: "
+        hint="it has ended, waits for its machines, or its server does not come back: "
         f"{command('session', 'list', cluster=cluster_of(credential))} shows that",
     )
     missing.__cause__ = error

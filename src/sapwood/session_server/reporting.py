@@ -24,7 +24,7 @@ from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.security.denials import Denials, DenialUpdate
 
 PAUSE = 1.0
-"""Seconds until a root looks again whether there is a head."""
+"""Seconds until a session server looks again whether there is a head."""
 
 LONGEST_WAIT = 3600.0
 """Seconds for which it does nothing at most."""

@@ -1,6 +1,6 @@
-"""Which client hears of what the core of a root wants done. No I/O.
+"""Which client hears of what the core of a session server wants done. No I/O.
 
-A client has its own numbers for streams, requests and messages; the root has others. Here
+A client has its own numbers for streams, requests and messages; the server has others. Here
 are the tables between both, and the way back of each effect.
 """
 

@@ -101,7 +101,7 @@ class SessionServer:
         end: Has the session ended; given why.
         keeping: Treatment of results that arrive without an attached client.
         refused: Told on the loop's thread of clients that were not let in, or cut off.
-        largest: Bytes of the largest message and payload of a client: the root has it in memory.
+        largest: Bytes of the largest message and payload of a client: the server has it in memory.
         clock: The time, seconds since 1970.
         executor: Does what takes long; by default some threads.
         abandoned: Whether the owner of a former server of the session may be gone.

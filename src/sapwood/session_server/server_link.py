@@ -207,7 +207,7 @@ class ServerLink:
     def post(self, event: ev.Event) -> None:
         """Give the server an event."""
         if isinstance(event, gev.ForgetGroups):
-            return  # the root does so itself when this client is gone
+            return  # the server does so itself when this client is gone
         payload: Payload | None = getattr(event, "payload", None)
         if payload is not None and isinstance(event, ev.Broadcast | gev.CallGroup):
             if self.sharing and payload.ref is not None:

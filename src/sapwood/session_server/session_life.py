@@ -1,4 +1,4 @@
-"""The life of a session as its root sees it: attached, left, idle, ended. No I/O."""
+"""The life of a session as its server sees it: attached, left, idle, ended. No I/O."""
 
 from __future__ import annotations
 

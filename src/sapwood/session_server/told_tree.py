@@ -1,4 +1,4 @@
-"""The tree of a session, as its root tells it to the head."""
+"""The tree of a session, as its server tells it to the head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session's root tells while it waits for the machines that the session brings along."""
+"""What a session server tells while it waits for the machines that the session brings along."""
 
 from __future__ import annotations
 

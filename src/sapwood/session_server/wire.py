@@ -1,8 +1,8 @@
 """What a client and the server of its session say to each other, as bytes.
 
-Both speak the events and effects of the protocol core: a client gives the root events, as if
-the root were in its own process, and gets the effects that are its own. Numbers of streams,
-requests and messages are the client's; the root translates them. Besides there are some
+Both speak the events and effects of the protocol core: a client gives the server events, as if
+the server were in its own process, and gets the effects that are its own. Numbers of streams,
+requests and messages are the client's; the server translates them. Besides there are some
 messages about the session itself.
 
 The framing is that of :mod:`sapwood.comm.framing`; the kind of a frame says which message it is. A
@@ -43,7 +43,7 @@ FIRST_EVENT = 16
 """The first kind of message that is an event."""
 
 MAX_PAYLOAD = 2**40
-"""Bytes of one payload of a root; those of clients are bounded by ``comm.max_payload``."""
+"""Bytes of one payload of a session server; ``comm.max_payload`` bounds those of clients."""
 
 MAX_STRANGE = 64 * 1024
 """Bytes of a message, with its payload, of a client that was not let in yet."""
@@ -84,7 +84,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         platforms: Architecture and C library of each kind of processes.
         pythons: Versions of their Pythons.
         places: All its places.
-        hosts: The machine of each place, by rank, 0 for the root's; none for one machine.
+        hosts: The machine of each place, by rank, 0 for the server's; none for one machine.
         shares_memory: Whether both map each other's memory.
         failure: Why places stay lost.
         number: Which client of the session this is.
@@ -131,7 +131,7 @@ class MemoryTaken(msgspec.Struct, frozen=True):
     """A payload of the root was read: its memory may be used again.
 
     Attributes:
-        descriptor: The root's descriptor of the block.
+        descriptor: The server's descriptor of the block.
     """
 
     descriptor: int
@@ -271,7 +271,7 @@ TO_CLIENT: Mapping[int, type[msgspec.Struct]] = {
     28: ev.Released,
     29: gev.Discarded,
 }
-"""What a root says."""
+"""What a session server says."""
 
 _CODES = {
     **{kind: code for code, kind in TO_SERVER.items()},

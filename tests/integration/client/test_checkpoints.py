@@ -12,7 +12,7 @@ import pytest
 
 import sapwood
 from sapwood.activity.checkpoint import DISK, previous
-from sapwood.activity.run import Run
+from sapwood.activity.run_driver import RunDriver
 from sapwood.core.errors import DataMissingError, DataValueError, InputError, UserCodeError
 from sapwood.environment.settings import LimitSettings, Settings
 
@@ -114,7 +114,7 @@ def test_a_run_continues_if_it_can_and_reads_its_checkpoint_once(
     cluster: sapwood.Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, reads = tmp_path / "state", Reads()
-    monkeypatch.setattr(Run, "files", reads)
+    monkeypatch.setattr(RunDriver, "files", reads)
     for resumed_from, read in ((None, {"state": 1, "state.previous": 1}), (8, {"state": 1})):
         run = cluster.run(Means(), DATA, checkpoint=file, auto_resume=True)
         assert run.result(TIMEOUT)["round"] == 9

@@ -1,4 +1,4 @@
-"""The life of a run: what ends it, and in which state."""
+"""The life of a run: its reasons to end, and its last state."""
 
 from __future__ import annotations
 
