@@ -9,7 +9,7 @@ from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
 from sapwood.core.shown import shown
 from sapwood.session_server import wire
 from sapwood.session_server.client import ServedClient
-from sapwood.session_server.merging_hook import Merging
+from sapwood.session_server.merging_hook import SessionMerging
 from sapwood.session_server.place_news import PlaceNews
 from sapwood.session_server.rights import Allowed, ClientRole
 from sapwood.session_server.served_session import ServedSession
@@ -37,7 +37,7 @@ class AdmittingServer(Protocol):
     id: str
     name: str
     largest: int
-    merging: Merging
+    merging: SessionMerging
     news: PlaceNews
 
     @property

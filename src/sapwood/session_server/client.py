@@ -25,7 +25,7 @@ from sapwood.session_server.client_outbox import ClientOutbox
 from sapwood.session_server.client_streams import ClientStreams
 from sapwood.session_server.client_work import ClientGroupCalls, ClientMessages
 from sapwood.session_server.keeping import KeptStreams
-from sapwood.session_server.merging_hook import Merging
+from sapwood.session_server.merging_hook import SessionMerging
 from sapwood.session_server.rights import NOTHING, Allowed, ClientRole, Verify
 from sapwood.session_server.routes import ClientMemory
 from sapwood.session_server.served_session import ServedSession
@@ -55,7 +55,7 @@ class ServingClients(Protocol):
 
     session: ServedSession
     kept_streams: KeptStreams
-    merging: Merging
+    merging: SessionMerging
 
     def admit(self, client: ServedClient, asked: wire.AskToAttach) -> None:
         """Let a client in."""

@@ -16,7 +16,7 @@ from sapwood.session_server import wire
 from sapwood.session_server.client_outbox import ClientOutbox
 from sapwood.session_server.client_work import take_back
 from sapwood.session_server.keeping import KeptStreams, ServedStream
-from sapwood.session_server.merging_hook import Merging
+from sapwood.session_server.merging_hook import SessionMerging
 from sapwood.session_server.rights import NOTHING, Allowed, ClientRole
 from sapwood.session_server.served_session import ServedSession
 
@@ -38,7 +38,11 @@ class ClientStreams:
     """
 
     def __init__(
-        self, session: ServedSession, outbox: ClientOutbox, kept: KeptStreams, merging: Merging
+        self,
+        session: ServedSession,
+        outbox: ClientOutbox,
+        kept: KeptStreams,
+        merging: SessionMerging,
     ) -> None:
         self._session = session
         self._outbox = outbox

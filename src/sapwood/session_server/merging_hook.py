@@ -48,7 +48,7 @@ class MergingServer(Protocol):
         """End the connections of such servers."""
 
 
-class Merging(Protocol):
+class SessionMerging(Protocol):
     """The sessions that are merged into the one of a server; all on its loop's thread."""
 
     @property
@@ -120,10 +120,10 @@ def refuse_merges() -> NoReturn:
     )
 
 
-def merging_of(server: MergingServer) -> Merging:
+def merging_of(server: MergingServer) -> SessionMerging:
     """Return what merges other sessions into the one of a server."""
     merges = merging("merges")
     if merges is None:
         return NoMerging()
-    made: Merging = merges.Merges(server)
+    made: SessionMerging = merges.Merges(server)
     return made

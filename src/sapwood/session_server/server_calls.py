@@ -16,7 +16,7 @@ from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
 from sapwood.session.port import NewAgent
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.client import ServedClient
-from sapwood.session_server.merging_hook import Merging
+from sapwood.session_server.merging_hook import SessionMerging
 from sapwood.session_server.rights import require_call
 from sapwood.session_server.served_session import ServedSession
 
@@ -41,7 +41,7 @@ class AnsweringServer(Protocol):
     """
 
     session: ServedSession
-    merging: Merging
+    merging: SessionMerging
     denied: frozenset[str]
 
     def status(self) -> msgspec.Struct:
