@@ -21,10 +21,14 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
+from sapwood.core.topology import ROOT, Tree
 from sapwood.session.port import SessionPort, StreamOptions
 
 LATEST = "latest"
 """Of unread results, only the latest are kept."""
+
+VALUES_ALL_THE_WAY = frozenset({"sum", "min", "max"})
+"""Reductions of which a junction passes on a value; of others it passes on partial results."""
 
 BUILT_IN = ("echo",)
 """What agents can do without user code."""
@@ -116,6 +120,8 @@ def open_stream(
             "a stream to some agents cannot follow all", hint="leave out agents, or follow"
         )
     check_places(options.filters, session.tree.junctions)
+    if sync.kind != NO_WAIT:
+        check_reductions(options.filters, reduce, session.tree)
     agents = checked_agents(request.agents, [*session.tree.agent_ranks, *others])
     if options.on_loss == REPLACE:
         _must_come_back(session, [one for one in agents if one < session.tree.size])
@@ -302,6 +308,30 @@ def check_places(filters: Sequence[FilterAt], junctions: Sequence[int]) -> None:
             ranks = f" and at {fold('junction', junctions)}" if junctions else ""
             raise ConfigurationError(
                 f"no filter works at rank {number}", hint=f"they work at the client, 0{ranks}"
+            )
+
+
+def check_reductions(filters: Sequence[FilterAt], reduce: Mapping[str, str], tree: Tree) -> None:
+    """Raise ConfigurationError if a filter would get the partial results of a reduction.
+
+    What a junction without a filter passes on is a value only for some reductions.
+    """
+    known = {own.where: own.up for own in filters}
+    if not known or set(reduce.values()) <= VALUES_ALL_THE_WAY:
+        return
+
+    def has_filter(rank: int) -> bool:
+        depth = 0 if rank == ROOT else len(list(tree.ancestors(rank)))
+        places = (f"rank {rank}", f"depth {depth}", "*")
+        return bool(next((known[place] for place in places if place in known), b""))
+
+    for rank in tree.junctions:
+        if rank in tree and not has_filter(rank) and any(map(has_filter, tree.ancestors(rank))):
+            names = ", ".join(sorted(set(reduce.values())))
+            raise ConfigurationError(
+                f"junction {rank} has no filter, and those above it cannot use its partial results "
+                f"of '{names}'",
+                hint='add a filter for "*", or give reduce="sum", "min" or "max"',
             )
 
 

@@ -247,10 +247,20 @@ def test_a_filter_that_raises_says_where(cluster: sapwood.Cluster) -> None:
     ):
         total(stream)
     with (
-        cluster.stream(rank, up={"depth 0": broken}, agents=[1, 3]) as stream,
+        cluster.stream(rank, reduce="sum", up={"depth 0": broken}, agents=[1, 3]) as stream,
         pytest.raises(UserCodeError, match=r"no such thing(.|\n)*client"),
     ):
         total(stream)
+
+
+def test_a_filter_never_gets_the_partial_results_of_a_junction(cluster: sapwood.Cluster) -> None:
+    with pytest.raises(ConfigurationError, match=r"junction 5 has no filter.*'concat'") as caught:
+        cluster.stream(rank, reduce="concat", up={"depth 0": max})
+    assert '"*"' in caught.value.hint
+    with cluster.stream(rank, reduce="max", up={"depth 0": max}) as stream:
+        assert total(stream) == 4
+    with cluster.stream(rank, reduce="concat", up={"depth 0": max, "*": min}) as stream:
+        assert total(stream) == 3
 
 
 def test_a_filter_that_hangs_is_killed(cluster: sapwood.Cluster) -> None:
