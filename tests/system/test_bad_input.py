@@ -387,7 +387,7 @@ def test_a_program_that_prints_without_end_and_dies_is_still_reported() -> None:
     with sapwood.local(agents=1) as cluster:
         error = cluster.submit(chatty).exception(SOON)
         assert isinstance(error, RunnerCrashError)
-        assert "code 7" in str(error)
+        assert "status 7" in str(error)
 
 
 def _processes_with(text: str) -> list[str]:

@@ -94,7 +94,7 @@ def as_sapwood_error(error: Exception) -> SapwoodError | None:
         return kind(
             error.strerror,
             where=str(error.filename or ""),
-            hint="make room there, or choose another place" if error.errno in _DISK else "",
+            hint="free space there, or choose another place" if error.errno in _DISK else "",
         )
     return None
 

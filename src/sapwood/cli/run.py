@@ -468,7 +468,7 @@ def _kept(result: Any, path: Path, error: SapwoodError | OSError) -> SapwoodErro
     read = f"pickle.load(open({str(kept)!r}, 'rb'))" if kept.suffix == ".pickle" else "any editor"
     what = error.what if isinstance(error, SapwoodError) else error.strerror or str(error)
     kind = type(error) if isinstance(error, SapwoodError) else ResourceError
-    todo = error.hint if isinstance(error, SapwoodError) else "make room, or write somewhere else"
+    todo = error.hint if isinstance(error, SapwoodError) else "free space, or write somewhere else"
     return kind(
         f"{what}; the result is kept in {kept}",
         where=(isinstance(error, SapwoodError) and error.where) or str(path),

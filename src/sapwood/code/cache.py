@@ -327,7 +327,7 @@ class BuildCache:
                 raise ResourceError(
                     "the disk of the build cache is full",
                     where=str(self.folder),
-                    hint="make room, or choose another cache folder",
+                    hint="free space, or choose another cache folder",
                 ) from error
             if error.errno in _NO_LOCKS:
                 raise ResourceError(

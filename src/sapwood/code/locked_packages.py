@@ -211,7 +211,7 @@ class PackageLock:
             return ResourceError(
                 "the disk is full",
                 where=where,
-                hint="make room, or choose another folder by cache.folder and UV_CACHE_DIR",
+                hint="free space, or choose another folder by cache.folder and UV_CACHE_DIR",
                 details=details,
             )
         if any(text in said for text in _NO_NETWORK):

@@ -152,7 +152,7 @@ def _disk(name: str, path: Path, group: str = "disk") -> PlatformItem:
     if not os.access(folder, os.W_OK):
         return PlatformItem(group, name, value, "warning", f"{folder} is not writable")
     if free < MIN_DISK:
-        return PlatformItem(group, name, value, "warning", "make room there")
+        return PlatformItem(group, name, value, "warning", "free space there")
     return PlatformItem(group, name, value)
 
 

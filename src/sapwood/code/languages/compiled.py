@@ -210,7 +210,7 @@ def run_compiler(
         raise ResourceError(
             "the disk of the build cache is full",
             where=str(request.output),
-            hint="make room, or choose another cache folder",
+            hint="free space, or choose another cache folder",
         )
     first = place.search(output) or _FIRST_REFERENCE.search(output)
     missing = dict.fromkeys(_MISSING_SYMBOL.findall(output))
