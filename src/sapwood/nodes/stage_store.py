@@ -437,7 +437,7 @@ class StageStore:
                 raise ResourceError(
                     "the disk for staged files is full",
                     where=str(self.folder),
-                    hint="make room, or choose another folder by nodes.stage_folder",
+                    hint="free space, or choose another folder by nodes.stage_folder",
                 ) from error
             raise ResourceError(
                 f"the folder for staged files cannot be used: {error.strerror or error}",

@@ -301,7 +301,7 @@ class ContentCache:
             return ResourceError(
                 "the disk of the content cache is full",
                 where=str(self.folder),
-                hint="make room, or choose another folder by cluster.content_folder",
+                hint="free space, or choose another folder by cluster.content_folder",
             )
         return ResourceError(
             f"the content cache cannot be used: {error.strerror or error}",
