@@ -236,7 +236,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
         assert cluster.invitations[2].state == "expired"
     with pytest.raises(ConfigurationError, match="cannot be invited"):
         cluster.invite(5)
-    with pytest.raises(ConfigurationError, match=r"at 127\.0\.0\.1:0 already"):
+    with pytest.raises(ConfigurationError, match=r"already admits agents at 127\.0\.0\.1:0"):
         cluster.invite(listen="127.0.0.1:7")
     with pytest.raises(ConfigurationError, match="unknown invitation 'nothing'"):
         cluster.revoke_invitation("nothing")
