@@ -53,7 +53,9 @@ def test_what_is_patched_for_the_cpu_compiles_for_a_gpu(source: Path, tmp_path: 
     command += ["-Xcicc", "-O0", "-Xptxas", "-O0"]
     cubin = tmp_path / "out.cubin"
     done = subprocess.run([*command, "-o", str(cubin)], capture_output=True, text=True, check=False)
-    if missing := re.search(r"fatal error: (cu(?:blas|fft|rand|sparse)\w*\.h): No such", done.stderr):
+    if missing := re.search(
+        r"fatal error: (cu(?:blas|fft|rand|sparse)\w*\.h): No such", done.stderr
+    ):
         pytest.skip(f"this nvcc comes without {missing[1]}")
     assert done.returncode == 0, done.stderr
     assert cubin.read_bytes().startswith(ELF)
