@@ -554,7 +554,7 @@ class _Unit:
     # What a kernel is.
 
     def variables(self) -> dict[tuple[str, int], list[Named]]:
-        """Return the variables of each kernel in which there are no errors."""
+        """Return the variables of each kernel without errors."""
         found = {}
         for function in self._written():
             place = _body_place(function)

@@ -63,7 +63,7 @@ _log = logger("nodes")
 class ControlTree:
     """A head with its nodes: nodes that a launcher starts, and machines that join.
 
-    A machine that joins with a token of :meth:`create_token` gets a separate rank, which no other
+    A machine that joins with a token of :class:`JoinDesk` gets a separate rank, which no other
     machine ever has. :meth:`remove_node` lets a node go for good.
 
     Args:
