@@ -628,7 +628,7 @@ class MergeSimulation:
                 known = max(revoked, self._knows_late.get(root.pid, 0.0)) + REVOKED_WITHIN
                 if now > known + LOOK_SECONDS:
                     raise InvariantError("two sessions are still merged by a revoked credential")
-        if root.ending and server.merged and "nobody was attached" in root.life.reason:
+        if root.ending and server.merged and "no client was attached" in root.life.reason:
             raise InvariantError("a session that is merged has ended as idle")
 
     def _check_pairs(self, now: float) -> None:

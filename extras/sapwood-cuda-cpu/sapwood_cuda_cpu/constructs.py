@@ -7,7 +7,7 @@ from typing import Final
 
 PLAIN = "write it with plain memory and arithmetic"
 GRID_GROUPS = "groups of more than one block"
-GRID_ADVICE = "end the kernel, and go on in a second one"
+GRID_ADVICE = "end the kernel, and put the rest into a second one"
 GPU_ONLY = "build this program for GPU nodes only: SAPWOOD_CUDA=gpu"
 REFUSED: Final[tuple[tuple[re.Pattern[str], str, str], ...]] = tuple(
     (re.compile(pattern), what, advice)

@@ -1,7 +1,7 @@
 """Macros that declare kernels, device functions or shared memory, or launch kernels.
 
-``#define KERNEL extern "C" __global__`` and ``DEFINE_KERNEL(add, +)`` are usual. What is not seen
-to be a kernel would run as a function of the host, so such macros are expanded before anything
+``#define KERNEL extern "C" __global__`` and ``DEFINE_KERNEL(add, +)`` are usual. A kernel that
+is not recognised would run as a function of the host, so such macros are expanded before anything
 else looks at a source. So are those that put a launch together from pieces.
 """
 
@@ -31,7 +31,7 @@ def expand_declaring(
 
     Args:
         files: Sources and headers by name.
-        known: What is known of the macros of each.
+        known: The macros that each file knows.
 
     Example:
         >>> code = b"#define KERNEL __global__\nKERNEL void k() {}"

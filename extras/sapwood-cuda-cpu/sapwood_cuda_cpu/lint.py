@@ -157,5 +157,5 @@ def _unchecked(source: CudaSource, function: Function) -> Iterator[Finding]:
         at = launch.node.start_byte + launch.offset
         if function.body.start_byte <= at < function.body.end_byte:
             advice = "ask cudaGetLastError() after the launch"
-            yield _trap(source, launch.node, "nobody asks whether the launch failed", advice)
+            yield _trap(source, launch.node, "no code checks whether the launch failed", advice)
             return

@@ -62,7 +62,7 @@ def needs_c(sources: Iterable[str], texts: Mapping[str, bytes]) -> bool:
 def vectoriser_flags(compiler: Compiler) -> tuple[str, ...]:
     """Return the flags by which a compiler vectorises what it would not, with the same results.
 
-    clang vectorises sums of floats in their order then. g++ takes for granted that nobody looks
+    clang vectorises sums of floats in their order then. g++ may assume that no code checks
     which exceptions of floating point happened, as clang does anyway, and GPUs have none: else
     a sum under a condition, such as each step of a scan, stays a branch for each thread.
     """

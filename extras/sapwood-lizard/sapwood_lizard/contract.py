@@ -66,7 +66,7 @@ def _check_kind(module: ModuleType, *, extension: bool, where: str) -> None:
         names = {True: "a C extension", False: "a program for ctypes"}
         said = str(not extension).lower()
         raise ProgramError(
-            f"config.yaml makes this {names[extension]}, but its Python module is that of "
+            f"config.yaml makes this {names[extension]}, but its Python module is written for "
             f"{names[not extension]}",
             where=where,
             hint=f"write py_c_extention: {said} under info; the module has no "

@@ -49,7 +49,7 @@ def suggestion(name: object, known: Iterable[str], *, kind: str = "names") -> st
     if near:
         return f"did you mean {' or '.join(repr(one) for one in near)}?"
     if not names:
-        return f"there are no {kind}"
+        return f"no {kind} exist"
     listed = ", ".join(names[:MAX_LISTED])
     more = len(names) - MAX_LISTED
     return f"the {kind} are {listed}" + (f" and {more} more" if more > 0 else "")

@@ -34,7 +34,7 @@ def test_check_shows_traps_and_no_source(sapwood: Sapwood, tmp_path: Path) -> No
     (tmp_path / "a.cu").write_text(GOOD)
     shown = sapwood("patch", "--check", "a.cu")
     assert shown.returncode == 0, shown.stderr
-    assert "a.cu:4: may go wrong on a GPU: nobody asks whether the launch failed" in shown.stdout
+    assert "a.cu:4: may go wrong on a GPU: no code checks whether the launch failed" in shown.stdout
     assert "sapwood_cuda" not in shown.stdout
 
 

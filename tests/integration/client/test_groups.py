@@ -174,7 +174,7 @@ def test_what_one_member_does_wrong_every_member_hears(
                 future.result(TIMEOUT)
             assert text in str(caught.value)
     if mistake == "late":
-        cluster.send(2, "go on")
+        cluster.send(2, "continue")
     assert cluster.group().call(many_rounds, [1, 2, 3], "after")[0].result(TIMEOUT)
 
 

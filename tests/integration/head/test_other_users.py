@@ -136,7 +136,7 @@ def nobodys(node: Node) -> Iterator[Path]:
 
 
 def look(daemon: int) -> dict[str, Any]:
-    """What a task sees of its own process, and of the daemon."""
+    """Return what a task sees of the daemon and of the task's process."""
     import contextlib  # noqa: PLC0415 - it travels
     import os  # noqa: PLC0415 - as above
     from pathlib import Path  # noqa: PLC0415 - as above

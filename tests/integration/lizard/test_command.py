@@ -259,7 +259,8 @@ def test_a_program_of_the_other_kind_than_it_says_is_told_so(
     folder = copy_of("kmeans_extension", {"config.yaml": wrong})
     done = lizard("load", str(folder))
     assert done.exit_code == 2
-    assert "makes this a program for ctypes, but its Python module is that of a C extension" in (
-        " ".join(done.stderr.split())
+    assert (
+        "makes this a program for ctypes, but its Python module is written for a C extension"
+        in (" ".join(done.stderr.split()))
     )
     assert "py_c_extention: true" in done.stderr

@@ -184,7 +184,7 @@ def test_a_run_at_a_session(standing: str, program: str) -> None:
     answer = as_json("run", program, "--session", standing)
     assert answer["result"]["n"] == 10
     assert "has its agents" in sapwood_error("run", program, "--session", standing, "--agents", "2")
-    assert "session 'nobody' does not exist" in sapwood_error("run", program, "--session", "nobody")
+    assert "session 'absent' does not exist" in sapwood_error("run", program, "--session", "absent")
     assert "leave out" in sapwood_error("run", program, "--detach", "--watch")
 
 

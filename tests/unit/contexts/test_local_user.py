@@ -20,8 +20,8 @@ OTHER = LocalUser(  # noqa: S604 - their shell is a fact, it is not run
 
 
 def test_a_user_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="user 'nobody-at-all' does not exist"):
-        find_user("nobody-at-all")
+    with pytest.raises(ConfigurationError, match="user 'no-such-user' does not exist"):
+        find_user("no-such-user")
 
 
 def test_who_is_not_root_begins_processes_as_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

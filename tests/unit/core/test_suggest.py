@@ -20,7 +20,7 @@ def test_the_nearest_names_come_first(name: str, known: list[str], text: str) ->
 def test_near_names_are_suggested_and_far_ones_listed() -> None:
     assert suggestion("colors", ["colours", "seed"]) == "did you mean 'colours'?"
     assert suggestion("zzz", ["b", "a"], kind="keys") == "the keys are a, b"
-    assert suggestion("zzz", [], kind="keys") == "there are no keys"
+    assert suggestion("zzz", [], kind="keys") == "no keys exist"
 
 
 def test_long_lists_are_cut() -> None:

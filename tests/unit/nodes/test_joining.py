@@ -119,8 +119,8 @@ def test_a_machine_with_a_token_becomes_a_node(head: Head, authority: Authority)
 
 def test_a_machine_tries_all_addresses(head: Head) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    joined = join(head.tokens.create(), [nobody, head.place])
+        closed = f"127.0.0.1:{taken.getsockname()[1]}"
+    joined = join(head.tokens.create(), [closed, head.place])
     assert joined.address == head.place
 
 
@@ -152,13 +152,13 @@ def test_a_store_that_is_away_is_no_reason_to_stay_away(
 
 def test_nobody_there_is_told_with_each_address() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        closed = f"127.0.0.1:{taken.getsockname()[1]}"
     token = JoinToken("a" * 8, "b" * 52, "0" * 64)
     failed: list[str] = []
     with pytest.raises(CommunicationError, match="cannot be reached") as caught:
-        join(token, [nobody], SHORT, failed=failed.append)
-    assert f"{nobody}: Connection refused" in caught.value.where
-    assert set(failed) == {f"{nobody}: Connection refused"}  # the caller is notified meanwhile
+        join(token, [closed], SHORT, failed=failed.append)
+    assert f"{closed}: Connection refused" in caught.value.where
+    assert set(failed) == {f"{closed}: Connection refused"}  # the caller is notified meanwhile
 
 
 def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_the_first_that_answers_is_taken_and_joined_over_the_same_connection(hea
 
 def test_where_nobody_answers_there_is_no_address() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-    found = FirstAnswer([nobody, "no place"], 5.0)
+        closed = f"127.0.0.1:{taken.getsockname()[1]}"
+    found = FirstAnswer([closed, "no place"], 5.0)
     assert (found.address, found.sock) == ("", None)
     assert FirstAnswer([]).sock is None
 

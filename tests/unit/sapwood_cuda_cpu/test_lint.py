@@ -19,7 +19,9 @@ def test_an_address_is_no_access() -> None:
 
 
 def test_a_launch_that_nobody_checks() -> None:
-    assert traps("void f() {\n k<<<1, 1>>>();\n}") == [(2, "nobody asks whether the launch failed")]
+    assert traps("void f() {\n k<<<1, 1>>>();\n}") == [
+        (2, "no code checks whether the launch failed")
+    ]
     assert traps("void f() { k<<<1, 1>>>(); CHECK(cudaDeviceSynchronize()); }") == []
 
 

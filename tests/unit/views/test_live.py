@@ -56,7 +56,7 @@ class Head:
             return EventPage(events=found, state=LedgerState())
         if call is Sessions.changed_trees:
             return self.registry.changed(args[0], self.sessions)
-        raise ConfigurationError(f"there is no {args[0]}")
+        raise ConfigurationError(f"unknown: {args[0]}")
 
     def session(self, name: str, state: str = "ready") -> None:
         """A session and its root's word, or another one."""
@@ -171,7 +171,7 @@ def test_what_is_not_there_is_said_and_looked_for_again() -> None:
         told = Live(Head().ask, "1").messages(["run"], "ffff")
         await following(told)
         kind, problem = await following(told)
-        assert (kind, problem["detail"]) == ("missing", "there is no ffff")
+        assert (kind, problem["detail"]) == ("missing", "unknown: ffff")
         await told.aclose()  # type: ignore[attr-defined]  # it is a generator
 
     asyncio.run(work())

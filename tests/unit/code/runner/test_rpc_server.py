@@ -90,7 +90,7 @@ def test_errors_come_as_what_they_are(bench: Any, handlers: Handlers) -> None:
 
     def ask() -> list[str]:
         found = []
-        for name in ("refuse", "nobody"):
+        for name in ("refuse", "absent"):
             try:
                 sapwood.here().ask(name).result()
             except sapwood.SapwoodError as error:
@@ -100,7 +100,7 @@ def test_errors_come_as_what_they_are(bench: Any, handlers: Handlers) -> None:
     handlers["refuse"] = refuse
     refused, unknown = bench.call(ask)
     assert refused == "ResourceError: no room"
-    assert unknown == "ProtocolError: agents know no question 'nobody'"
+    assert unknown == "ProtocolError: agents know no question 'absent'"
 
 
 def test_a_question_can_be_taken_back(bench: Any, handlers: Handlers) -> None:

@@ -429,10 +429,10 @@ def test_places_are_tried_side_by_side(port: Port, authority: Authority) -> None
     transport, setting_loop = TlsTransport(authority.credentials(LEAF), TREE), port.loop
     setting = Setting(transport, str, setting_loop, setting_loop.run)
     with socket.create_server((HOST, 0)) as mute:
-        with socket.create_server((HOST, 0)) as closed:
-            nobody = closed.getsockname()[1]
+        with socket.create_server((HOST, 0)) as taken:
+            unused = taken.getsockname()[1]
         silent = mute.getsockname()[1]
-        address = f"tls://{ROOT}@{HOST}:{nobody},{HOST}:{silent},{host}:{number}"
+        address = f"tls://{ROOT}@{HOST}:{unused},{HOST}:{silent},{host}:{number}"
         first, second = End(), End()
         connect_end(setting, address, first)
         mute.settimeout(5)
@@ -446,14 +446,14 @@ def test_places_are_tried_side_by_side(port: Port, authority: Authority) -> None
 
 
 def test_every_place_that_fails_is_told(loop: Reactor, authority: Authority) -> None:
-    with socket.create_server((HOST, 0)) as closed:
-        nobody = closed.getsockname()[1]
+    with socket.create_server((HOST, 0)) as taken:
+        unused = taken.getsockname()[1]
     transport, end = TlsTransport(authority.credentials(LEAF), TREE), End()
-    address = f"{ROOT}@{HOST}:{nobody},[::1]:{nobody}"
+    address = f"{ROOT}@{HOST}:{unused},[::1]:{unused}"
     connect_end(Setting(transport, str, loop, loop.run), address, end)
     (failure,) = end.failures
-    assert f"{HOST}:{nobody}: Connection refused" in failure.what
-    assert f"[::1]:{nobody}: " in failure.what
+    assert f"{HOST}:{unused}: Connection refused" in failure.what
+    assert f"[::1]:{unused}: " in failure.what
     assert failure.where == address
 
 
@@ -524,10 +524,10 @@ def test_a_unix_socket_that_leads_to_a_node_is_a_place(
 
         ended: list[socket.socket] = []
         port.loop.add_reader(tunnel.fileno(), carry)
-        with socket.create_server((HOST, 0)) as closed:
-            nobody = closed.getsockname()[1]
+        with socket.create_server((HOST, 0)) as taken:
+            unused = taken.getsockname()[1]
         place = socket_place(str(path))
-        address = f"tls://{ROOT}@{HOST}:{nobody},{place}"
+        address = f"tls://{ROOT}@{HOST}:{unused},{place}"
         end = port.dial(authority.credentials(LEAF), address=address)
         assert end.connections[0].peer == ROOT
         connection = end.connections[0]
