@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from report import Figure, Report, read_options
 from sapwood.code.languages.base import BuildRequest
+from sapwood.code.machine_kind import CUDA_CHOICE
 from sapwood.code.target import host_target
-from sapwood.environment.machine_kind import CUDA_CHOICE
 from sapwood_cuda_cpu.language import Cuda
 
 SOURCE = Path(__file__).parent / "cuda" / "work.cu"

@@ -20,8 +20,8 @@ import numpy as np
 import sapwood
 from report import Figure, Options, Report, read_options
 from sapwood.client.link_measurement import measure_links
+from sapwood.client.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.comm import values
-from sapwood.core.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.session_server.shape import tree_of_shape

@@ -19,11 +19,11 @@ import pytest
 
 import sapwood
 from sapwood.client.hosts import start_on
+from sapwood.code.installed_tools import find_zig
 from sapwood.code.shared_library import machine_of
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.core.errors import NodeLostError
 from sapwood.environment.settings import ClusterSettings, CommSettings, NodeSettings, Settings
-from sapwood.environment.toolchains import find_zig
 from sapwood.session.embedded import embedded
 
 from .test_other_architecture import PATIENCE, PROGRAM, SOURCE, machines

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import sapwood
+from sapwood.code.installed_tools import find_zig
 from sapwood.code.shared_library import machine_of
 from sapwood.core.errors import RunnerCrashError
 from sapwood.environment.settings import ClusterSettings, CommSettings, PlaceSettings, Settings
-from sapwood.environment.toolchains import find_zig
 from sapwood.session.embedded import embedded
 
 ROOT = Path(__file__).parents[2]

@@ -18,6 +18,7 @@ from sapwood.activity.delegation import FirstContribution
 from sapwood.activity.measure import FunctionMeter, PassedCall
 from sapwood.activity.needed_content import NeededContent
 from sapwood.activity.statistics import AgentStatistics
+from sapwood.code.machine_kind import has_cuda_gpu, machine_kind
 from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.leases import Lease
@@ -30,7 +31,6 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.streams.push import is_full
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, SapwoodError
-from sapwood.environment.machine_kind import has_cuda_gpu, machine_kind
 from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 if TYPE_CHECKING:

@@ -37,6 +37,7 @@ from sapwood.activity.speculation import MakeOrder, WatchedCut
 from sapwood.activity.statistics import RunStatistics
 from sapwood.code.build import Built, build_for_all
 from sapwood.code.check import check_program
+from sapwood.code.machine_kind import CUDA_CHOICE
 from sapwood.code.nvcc import find_nvcc
 from sapwood.code.pickling import check_versions
 from sapwood.code.program import Program
@@ -52,7 +53,6 @@ from sapwood.core.errors import (
 )
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
-from sapwood.environment.machine_kind import CUDA_CHOICE
 from sapwood.environment.tracing import seam
 from sapwood.session.port import StreamPort
 

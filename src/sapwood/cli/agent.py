@@ -16,8 +16,8 @@ from sapwood.cli.node_joining import MAX_LINE, hide_line
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.session import Which, attached
+from sapwood.contexts import background
 from sapwood.core.hints import command_line
-from sapwood.environment import background
 from sapwood.environment.units import parse_duration
 from sapwood.security.invitations import AgentInvitation
 from sapwood.session.invited import InvitationView

@@ -18,6 +18,7 @@ import typer
 from sapwood.cli.declared import words_of
 from sapwood.cli.head_access import connected
 from sapwood.cli.present import print_json
+from sapwood.contexts import background
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -30,7 +31,6 @@ from sapwood.core.errors import (
 )
 from sapwood.core.hints import DEFAULT_CLUSTER, command, command_line
 from sapwood.core.options import option
-from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.folders import make_private

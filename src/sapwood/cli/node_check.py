@@ -8,10 +8,10 @@ from rich.text import Text
 
 from sapwood.cli.failures import reporting
 from sapwood.cli.options import Debug, Json, Set, assignments
+from sapwood.cli.platform_check import PlatformItem, PlatformReport, check_platform
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import ResourceError
 from sapwood.environment.configuration import load_configuration
-from sapwood.environment.platform import PlatformItem, PlatformReport, check_platform
 from sapwood.gpu.devices.registry import discover_devices
 from sapwood.gpu.discovery import device_items
 

@@ -16,9 +16,9 @@ from sapwood.cli import starting
 from sapwood.cli.failures import reporting
 from sapwood.cli.node_ready import NodeReady, show_ready
 from sapwood.cli.options import Debug
+from sapwood.contexts import background
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
-from sapwood.environment import background
 from sapwood.environment.folders import make_private, state_folder
 from sapwood.security.tokens import JoinToken
 

@@ -9,8 +9,8 @@ import typer
 
 from sapwood.cli import starting
 from sapwood.cli.node_ready import NodeReady, show_ready
+from sapwood.contexts import background
 from sapwood.core.errors import SapwoodError
-from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.nodes.daemon import join_by_hand
 from sapwood.nodes.joining import Joined, check_label

@@ -15,6 +15,7 @@ from sapwood.cli.options import Debug, Json
 from sapwood.cli.present import FittingTable, print_json, seconds, shortened, write
 from sapwood.cli.status_tables import status_of
 from sapwood.client.link_measurement import measure_links
+from sapwood.client.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
@@ -23,7 +24,6 @@ from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT, Tree, by_host, flat
 from sapwood.core.topology import plan as planned_tree
-from sapwood.core.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.units import describe_size, parse_duration, parse_size

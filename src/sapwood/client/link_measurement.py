@@ -10,7 +10,7 @@ import numpy as np
 
 from sapwood.client.local import local
 from sapwood.client.stream import Stream
-from sapwood.core.wave_cost import LinkCost
+from sapwood.client.wave_cost import LinkCost
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import Settings
 

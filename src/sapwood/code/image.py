@@ -20,6 +20,7 @@ from sapwood.code.bundle import MAX_PROGRAM_BYTES, Bundle, digest, native_files
 from sapwood.code.interface import FunctionSignature
 from sapwood.code.library import LibraryImage
 from sapwood.code.load import class_of_bundle
+from sapwood.code.machine_kind import has_cuda_gpu
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
 from sapwood.comm.content import ContentFolder, ContentRef, FileStamp
@@ -27,7 +28,6 @@ from sapwood.contexts.process import c_library
 from sapwood.core import typed
 from sapwood.core.errors import FunctionMissingError, ProgramError
 from sapwood.core.suggest import suggest
-from sapwood.environment.machine_kind import has_cuda_gpu
 
 if TYPE_CHECKING:
     from sapwood.code.build import Built

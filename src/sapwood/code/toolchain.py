@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from sapwood.code.installed_tools import INSTALL, find_zig
 from sapwood.code.target import GENERIC, Target, host_target
 from sapwood.core.errors import CompilerMissingError, ConfigurationError
-from sapwood.environment.toolchains import INSTALL, find_zig
 
 PROBE_SECONDS: Final = 20.0
 """How long a compiler may take to say its version."""

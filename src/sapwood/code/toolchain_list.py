@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
+from sapwood.code.installed_tools import find_zig
 from sapwood.code.languages.base import BuildRequest, Language
 from sapwood.code.languages.registry import languages
 from sapwood.code.nvcc import find_nvcc, find_nvrtc
 from sapwood.code.target import OLDEST_GLIBC, host_target
 from sapwood.code.toolchain import CANDIDATES, CROSS, PROBE_SECONDS, find_compiler
 from sapwood.core.errors import SapwoodError
-from sapwood.environment.toolchains import find_zig
 
 _HOST_COMMANDS: Final = {"gcc": "c", "g++": "c++", "clang": "c", "clang++": "c++"}
 

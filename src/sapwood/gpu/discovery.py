@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from sapwood.environment.toolchains import Found
+from sapwood.code.installed_tools import Found
 from sapwood.environment.units import describe_size
 from sapwood.gpu.devices.base import DeviceFacts
 from sapwood.gpu.devices.registry import discover_devices

@@ -24,10 +24,10 @@ from pathlib import Path
 import msgspec
 
 from sapwood.comm.machine import machine_id
+from sapwood.contexts.background import own_command
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ResourceError, StoreError
 from sapwood.core.shown import shown
-from sapwood.environment.background import own_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
 from sapwood.head import calls

@@ -20,10 +20,10 @@ from typing import Any, Final
 import msgspec
 
 from sapwood.comm.machine import machine_id
+from sapwood.contexts import background
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, ClosedError, SapwoodError, SecurityError
 from sapwood.core.futures import CallerFuture
-from sapwood.environment import background
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings

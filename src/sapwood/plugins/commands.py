@@ -10,9 +10,9 @@ from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.options import Debug, Json, assignments, run_settings
 from sapwood.cli.present import print_json, table, write
 from sapwood.cli.progress import follow, open_display
+from sapwood.contexts import background
 from sapwood.contexts.process import die_with_parent
 from sapwood.core.hints import command_line
-from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import configure_logging

@@ -1,8 +1,8 @@
 """NVIDIA's GPUs: their devices, and the compilers for them."""
 
+from sapwood.code.machine_kind import CUDA_CHOICE, CUDA_DEVICE
 from sapwood.code.nvcc import INSTALL_NVRTC, find_nvcc, find_nvrtc
 from sapwood.code.runner.options import ORDINAL
-from sapwood.environment.machine_kind import CUDA_CHOICE, CUDA_DEVICE
 from sapwood.gpu.devices.cuda import CudaBackend, CudaDevice
 from sapwood.gpu.devices.cuda_compiler import compile_by_nvrtc
 from sapwood.gpu.devices.nvml import nvml_devices

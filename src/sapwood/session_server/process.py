@@ -20,12 +20,12 @@ import msgspec
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Listener
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.contexts import background
 from sapwood.contexts.launchers.specs import is_launched
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError, SecurityError
 from sapwood.core.shown import shown
-from sapwood.environment import background
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger

@@ -7,8 +7,8 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.core.topology import Tree, flat, kary, knomial
-from sapwood.core.topology_file import PlannedTopology, parse_topology
 from sapwood.environment.folders import expand_user
+from sapwood.session_server.topology_file import PlannedTopology, parse_topology
 
 SHAPES = ("flat", "kary", "knomial", "file")
 

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from sapwood.cli.main import app
-from sapwood.environment.toolchains import find_zig
+from sapwood.code.installed_tools import find_zig
 
 MAIN = "from sapwood.cli.main import main; main()"
 SOURCE = "int twice(int x) { return 2 * x; }\n"

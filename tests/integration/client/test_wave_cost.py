@@ -10,12 +10,12 @@ import pytest
 
 import sapwood
 from sapwood.client.link_measurement import measure_links
+from sapwood.client.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.comm import values
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import ROOT
-from sapwood.core.topology_file import write_topology
-from sapwood.core.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.session.embedded import embedded
+from sapwood.session_server.topology_file import write_topology
 
 TIMEOUT = 60.0
 TREE = (8, 0)

@@ -13,10 +13,10 @@ import pytest
 from sapwood.code.build import build, find_built, plan_build
 from sapwood.code.cache import BuildCache
 from sapwood.code.image import make_image, open_image
+from sapwood.code.installed_tools import find_zig
 from sapwood.code.shared_library import machine_of
 from sapwood.code.target import Target, host_target, parse_target
 from sapwood.core.errors import BuildError, InputError, ProgramError
-from sapwood.environment.toolchains import find_zig
 
 ZIG = find_zig({"PATH": os.environ["PATH"]})
 ROOT = Path(__file__).parents[3]

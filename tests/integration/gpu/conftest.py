@@ -15,8 +15,8 @@ from sapwood.code.bundle import digest
 from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import LIBRARY
+from sapwood.code.machine_kind import CUDA_CHOICE
 from sapwood.code.target import host_target
-from sapwood.environment.machine_kind import CUDA_CHOICE
 from sapwood_cuda_cpu.language import MODE, Cuda
 
 KERNELS = Path(__file__).parent / "kernels"

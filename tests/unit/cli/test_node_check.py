@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from sapwood.cli import node_check
 from sapwood.cli.main import app
-from sapwood.environment.platform import PlatformItem, PlatformReport
+from sapwood.cli.platform_check import PlatformItem, PlatformReport
 
 
 def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:

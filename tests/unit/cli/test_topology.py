@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 from sapwood.cli import topology
 from sapwood.cli.main import app
 from sapwood.cli.present import WIDTH
+from sapwood.client.wave_cost import LinkCost, WaveLoad
 from sapwood.core.errors import InputError
-from sapwood.core.wave_cost import LinkCost, WaveLoad
 
 LINKS = ["--local-link", "20us,5us,2GB", "--cores", "64"]
 

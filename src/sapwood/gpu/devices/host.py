@@ -17,12 +17,12 @@ import numpy as np
 from sapwood.code import floating_point
 from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.compiled import run_compiler
+from sapwood.code.machine_kind import processor_model
 from sapwood.code.target import host_target
 from sapwood.code.toolchain import find_compiler, processor_flags
 from sapwood.core.errors import ResourceError
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.memory import available_memory, total_memory
-from sapwood.environment.platform import processor_model
 from sapwood.gpu.devices.base import Array, Buffer, DeviceFacts, DeviceStatistics, Module
 from sapwood.gpu.devices.checks import c_value, require_fit, require_kernel, require_size
 

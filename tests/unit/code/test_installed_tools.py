@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.environment import toolchains
-from sapwood.environment.toolchains import (
+from sapwood.code import installed_tools
+from sapwood.code.installed_tools import (
     Found,
     _packaged,
     ask,
@@ -64,13 +64,13 @@ def test_compilers_are_shown_with_their_versions(commands: Path) -> None:
 
 
 def test_a_command_that_hangs_is_given_up(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchains, "QUERY_TIME_LIMIT", 0.1)
+    monkeypatch.setattr(installed_tools, "QUERY_TIME_LIMIT", 0.1)
     script(commands, "slow", "while :; do :; done")
     assert ask(str(commands / "slow")) is None
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchains, "LIBRARIES", ("numpy", "no-such-package"))
+    monkeypatch.setattr(installed_tools, "LIBRARIES", ("numpy", "no-such-package"))
     found = {one.name: one for one in library_items()}
     assert found["numpy"].status == "ok"
     assert found["no-such-package"].hint == "pip install no-such-package"

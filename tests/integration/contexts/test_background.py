@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sapwood.contexts import background
 from sapwood.core.errors import ResourceError
-from sapwood.environment import background
 
 SLOW = """
 import os, sys

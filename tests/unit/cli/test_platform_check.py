@@ -2,15 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.environment import platform as platform_module
-from sapwood.environment.platform import (
-    PlatformItem,
-    PlatformReport,
-    check_platform,
-    processor_model,
-)
+from sapwood.cli import platform_check as platform_module
+from sapwood.cli.platform_check import PlatformItem, PlatformReport, check_platform
+from sapwood.code.installed_tools import Found
 from sapwood.environment.settings import CacheSettings, Settings
-from sapwood.environment.toolchains import Found
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -51,18 +46,6 @@ def test_a_missing_item_makes_the_report_not_ok() -> None:
     assert not PlatformReport((fine, none)).ok
     assert PlatformReport((fine, none)).find("compiler", "C") is none
     assert "end &lt;other&gt; programs" in PlatformReport((low,))._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("text", "model"),
-    [
-        ("processor : 0\nmodel name\t: AMD EPYC 9B14\n", "AMD EPYC 9B14"),
-        ("processor : 0\nModel : Raspberry Pi 5\n", "Raspberry Pi 5"),
-        ("processor : 0\n", "unknown"),
-    ],
-)
-def test_names_of_processors(tmp_path: Path, text: str, model: str) -> None:
-    assert processor_model(write(tmp_path, {"proc/cpuinfo": text})) == model
 
 
 def test_little_memory_and_disk_are_warnings(

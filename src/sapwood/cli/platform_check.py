@@ -11,10 +11,11 @@ from typing import Literal
 
 import msgspec
 
+from sapwood.code.installed_tools import Found, compiler_items, library_items
+from sapwood.code.machine_kind import processor_model
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.memory import available_memory, total_memory
 from sapwood.environment.settings import Settings
-from sapwood.environment.toolchains import Found, compiler_items, library_items
 from sapwood.environment.units import describe_size
 
 Status = Literal["ok", "warning", "missing"]
@@ -107,20 +108,6 @@ def _processor() -> list[PlatformItem]:
         PlatformItem("processor", "usable cores", text),
         PlatformItem("processor", "kernel", f"{os.uname().sysname} {os.uname().release}"),
     ]
-
-
-def processor_model(root: Path = Path("/")) -> str:
-    """Return the name of the processor as its maker writes it, or ``unknown``."""
-    try:
-        lines = (root / "proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return "unknown"
-    for wanted in ("model name", "Model", "cpu model", "Hardware"):
-        for line in lines:
-            name, _colon, value = line.partition(":")
-            if name.strip() == wanted and value.strip():
-                return value.strip()
-    return "unknown"
 
 
 def _memory() -> list[PlatformItem]:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import ROOT, Tree, flat, kary, knomial
-from sapwood.core.topology_file import parse_topology, write_topology
+from sapwood.session_server.topology_file import parse_topology, write_topology
 
 EXAMPLE = """
 # two racks

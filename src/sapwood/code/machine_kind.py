@@ -17,10 +17,9 @@ CUDA_DEVICE: Final = Path("/dev/nvidiactl")
 MAX_KIND = 120
 """Characters of a kind."""
 
-_FIRST_CORE = 4096
-"""Bytes of ``/proc/cpuinfo`` that are read: the first core says what all are."""
+UNKNOWN: Final = "unknown"
+"""The name of a processor that the system does not name."""
 
-_PROCESSORS = Path("/proc/cpuinfo")
 _GPUS = Path("/proc/driver/nvidia/gpus")
 
 
@@ -31,8 +30,28 @@ def machine_kind() -> str:
     It is text for people and the key of rates that were measured; no two machines that differ in
     one of these have the same.
     """
-    parts = [os.uname().machine, _processor(), f"{os.cpu_count() or 1} cores", *_gpus()]
-    return ", ".join(part for part in parts if part)[:MAX_KIND]
+    model = " ".join(processor_model().split())
+    named = [] if model == UNKNOWN else [model]
+    parts = [os.uname().machine, *named, f"{os.cpu_count() or 1} cores", *_gpus()]
+    return ", ".join(parts)[:MAX_KIND]
+
+
+def processor_model(root: Path = Path("/")) -> str:
+    """Return the name of the processor as its maker writes it, or ``unknown``.
+
+    Args:
+        root: The folder that holds ``/proc`` (tests give another one).
+    """
+    try:
+        lines = (root / "proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return UNKNOWN
+    for wanted in ("model name", "Model", "cpu model", "Processor", "Hardware"):
+        for line in lines:
+            name, _colon, value = line.partition(":")
+            if name.strip() == wanted and value.strip():
+                return value.strip()
+    return UNKNOWN
 
 
 def has_cuda_gpu(variables: Mapping[str, str]) -> bool:
@@ -47,19 +66,6 @@ def has_cuda_gpu(variables: Mapping[str, str]) -> bool:
     """
     choice = variables.get(CUDA_CHOICE, "")
     return choice == "gpu" if choice else CUDA_DEVICE.exists()
-
-
-def _processor() -> str:
-    try:
-        with _PROCESSORS.open("rb") as file:
-            text = file.read(_FIRST_CORE).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in {"model name", "Processor", "cpu"}:
-            return " ".join(value.split())
-    return ""
 
 
 def _gpus() -> list[str]:
