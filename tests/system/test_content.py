@@ -26,6 +26,7 @@ from PIL import Image
 from pyarrow import feather, parquet
 
 import sapwood
+from sapwood.content import offers
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
 from sapwood.environment.settings import (
@@ -36,7 +37,6 @@ from sapwood.environment.settings import (
     RestartSettings,
     Settings,
 )
-from sapwood.session import content
 from sapwood.session.embedded import embedded
 from sapwood_lizard.directory import read_directory
 from sapwood_lizard.execution import run_with_runner
@@ -375,7 +375,7 @@ def test_an_agent_that_dies_while_it_fetches(
     strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory reserved for it is free again, and its successor fetches the rest."""
-    monkeypatch.setattr(content, "MAX_UNDER_WAY", 4 * 2**20)
+    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 4 * 2**20)
     x = np.random.default_rng(8).random(8 * 2**20)
     with strangers.cluster(agents=2, fanout=0) as cluster:
         sent = embedded(cluster.session).content.sent
@@ -462,7 +462,7 @@ def test_damaged_content_of_the_cache_is_fetched_again(strangers: Strangers) -> 
 def test_content_whose_bytes_are_not_its_hash(
     strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "_hash_of", lambda *_args: "0" * 64)
+    monkeypatch.setattr(offers, "_hash_of", lambda *_args: "0" * 64)
     with strangers.cluster() as cluster:
         with pytest.raises(SapwoodError, match="content from the client is damaged") as caught:
             cluster.run(strangers.program(), np.arange(999.0)).result(LIMIT)

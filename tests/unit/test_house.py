@@ -114,8 +114,6 @@ def test_the_wheel_has_no_simulator() -> None:
 AGENT_SIDE = {
     "agent",
     "agent_groups",
-    "content_cache",
-    "content_relay",
     "junction",
     "member",
     "secondary_tree",

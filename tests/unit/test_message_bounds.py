@@ -22,15 +22,15 @@ from sapwood.code.pickling import MAX_EXCEPTION
 from sapwood.code.runner import calls
 from sapwood.comm import frames, messages, plain
 from sapwood.comm.array_types import MAX_DTYPE_TEXT
-from sapwood.comm.content import CHUNK
 from sapwood.comm.messages.groups import MAX_NAME as GROUP_NAME
 from sapwood.comm.streams.control import MAX_PROBLEM
+from sapwood.content import messages as stage_messages
+from sapwood.content.file_trees import MAX_ENTRIES
+from sapwood.content.refs import CHUNK
 from sapwood.contexts import orders, runner_factory, spawner
 from sapwood.core import errors
 from sapwood.core.topology import kary
 from sapwood.nodes import messages as node_messages
-from sapwood.nodes import stage_messages
-from sapwood.nodes.file_trees import MAX_ENTRIES
 from sapwood.session.streams import MAX_PARAMETERS
 from sapwood.session_server import wire
 

@@ -13,7 +13,7 @@ from sapwood.code.run_spec import RunOptions
 from sapwood.code.runner.crash import ATTEMPTS
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import plain
-from sapwood.comm.content import ContentRef
+from sapwood.content.refs import ContentRef
 from sapwood.core import typed
 
 FASTPATH = "fastpath"

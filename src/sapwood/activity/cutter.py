@@ -26,7 +26,7 @@ from sapwood.code.kept_state import kept_state
 from sapwood.code.pickling import check_versions
 from sapwood.code.program import Program
 from sapwood.code.reducers import built_in, has_reducers
-from sapwood.comm.content import ContentRef
+from sapwood.content.refs import ContentRef
 from sapwood.core import typed
 from sapwood.core.topology import ROOT
 from sapwood.data.dataset import Dataset

@@ -20,12 +20,12 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import RELAY
 from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.messages import FAIL, FilterAt
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.stream import Position
+from sapwood.content.refs import RELAY
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
@@ -34,8 +34,8 @@ from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_configuration
 
 if TYPE_CHECKING:
-    from sapwood.session.content_cache import HeldContent
-    from sapwood.session.content_relay import ContentRelay
+    from sapwood.content.cache import HeldContent
+    from sapwood.content.relay import ContentRelay
 
 
 AGAIN_PAUSE = 0.05
@@ -428,7 +428,7 @@ class FilteringJunction(Junction):
         """Give a machine below a chunk of content."""
         if self._relay is None:
             # Only junctions that have other machines below them need it.
-            from sapwood.session.content_relay import ContentRelay  # noqa: PLC0415 - see above
+            from sapwood.content.relay import ContentRelay  # noqa: PLC0415 - see above
 
             self._relay = ContentRelay(self._needed.opened_cache(), self.answer, self.fail)
         self._relay.asked(asked)

@@ -10,9 +10,9 @@ from sapwood.core.errors import SapwoodError
 
 if TYPE_CHECKING:
     from sapwood.activity.agent_requests import AgentSettings
-    from sapwood.comm.content import ContentRef
     from sapwood.comm.loop import Loop
-    from sapwood.session.content_cache import AskRoot, ContentCache, ContentFetch, HeldContent
+    from sapwood.content.cache import AskRoot, ContentCache, ContentFetch, HeldContent
+    from sapwood.content.refs import ContentRef
 
 
 class AskingPlace(Protocol):
@@ -100,7 +100,7 @@ class NeededContent:
         """Return the content folder of the node."""
         if self._cache is None:
             # Only places that do not share the machine of the root need it.
-            from sapwood.session.content_cache import ContentCache  # noqa: PLC0415 - see above
+            from sapwood.content.cache import ContentCache  # noqa: PLC0415 - see above
 
             settings, place = self._settings, self._place
             folder = content_folder(settings)

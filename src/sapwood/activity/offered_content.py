@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.code.image import ProgramImage
 from sapwood.code.library import LibraryImage
-from sapwood.comm.content import ContentRef, FileStamp
+from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import ProgramError
 from sapwood.data.slice import ContentPlace, FieldRef, FilePlace, MemoryPlace, SliceRef
 from sapwood.session.port import SessionPort

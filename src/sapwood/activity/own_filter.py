@@ -10,8 +10,8 @@ from sapwood.code.filter import Filter
 from sapwood.code.pickling import pickle_of
 from sapwood.code.program import Program
 from sapwood.code.reducers import has_reducers
-from sapwood.comm.content import ContentRef
 from sapwood.comm.messages import FilterAt
+from sapwood.content.refs import ContentRef
 from sapwood.core.errors import DataValueError, ProgramError
 from sapwood.core.extras import is_own
 from sapwood.session.port import StreamOptions

@@ -25,9 +25,9 @@ from sapwood.code.runner.calling_each import call
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.process_state import open_version
 from sapwood.comm import values
-from sapwood.comm.content import ContentFolder, ContentRef
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.values import Pickled
+from sapwood.content.refs import ContentFolder, ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import ExecutionError, ProgramError
 from sapwood.data.opening import SliceOpener

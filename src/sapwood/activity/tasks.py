@@ -14,7 +14,7 @@ from sapwood.activity import agent_requests
 from sapwood.activity.crash_site import name_crash_site
 from sapwood.activity.task_future import TaskFuture
 from sapwood.comm import plain, values
-from sapwood.comm.content import ContentRef
+from sapwood.content.refs import ContentRef
 from sapwood.core.errors import (
     AgentLostError,
     CancelledError,

@@ -21,8 +21,8 @@ from sapwood.code.image import make_image
 from sapwood.code.program import NativeFunctionRef, Program
 from sapwood.code.target import Target
 from sapwood.comm import values
-from sapwood.comm.content import ContentRef
 from sapwood.comm.values import Pickled
+from sapwood.content.refs import ContentRef
 from sapwood.core.errors import ConfigurationError, DataValueError, SapwoodError
 from sapwood.core.shown import shown
 from sapwood.data.tables import native_argument, native_arguments

@@ -16,7 +16,7 @@ from sapwood.code.languages.base import BuildRequest
 from sapwood.code.languages.c import C
 from sapwood.code.languages.compiled import LIBRARY
 from sapwood.code.target import Target, host_target
-from sapwood.comm.content import ContentRef, FileStamp
+from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import BuildError, CompilerMissingError
 
 CRASH = "crash.c"

@@ -23,7 +23,7 @@ from sapwood.code.load import class_of_bundle
 from sapwood.code.machine_kind import has_cuda_gpu
 from sapwood.code.native_call import NativeCall
 from sapwood.code.program import Program
-from sapwood.comm.content import ContentFolder, ContentRef, FileStamp
+from sapwood.content.refs import ContentFolder, ContentRef, FileStamp
 from sapwood.contexts.process import c_library
 from sapwood.core import typed
 from sapwood.core.errors import FunctionMissingError, ProgramError

@@ -22,7 +22,7 @@ import msgspec
 
 from sapwood.code.cache import BuildCache, CacheEntry
 from sapwood.code.interruption import run_to_end
-from sapwood.code.runner.packages import MARK
+from sapwood.content.file_trees import MARK
 from sapwood.core.errors import (
     CommunicationError,
     DataMissingError,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataMissingError, DataValueError
 from sapwood.data.stored import StoredContent, StoredFile
 

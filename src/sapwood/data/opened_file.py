@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataValueError
 from sapwood.data.byte_source import ByteSource, FetchedSource, LocalSource
 from sapwood.data.stored import StoredContent, StoredFile

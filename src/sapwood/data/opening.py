@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.content.refs import ContentFolder
 from sapwood.data.slice import Slice, SliceRef, open_slice
 
 MAX_HELD = 64

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.array_types import dtype_from
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataShapeError, DataValueError, ProtocolError, ResourceError
 from sapwood.core.shown import shown
 from sapwood.data.formats import format_named

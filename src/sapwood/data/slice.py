@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.array_types import dtype_from
-from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataMissingError, DataShapeError, ProtocolError
 from sapwood.core.shown import shown
 from sapwood.data.stored import StoredContent, StoredRows

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from sapwood.comm.array_types import dtype_text
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataError, DataMissingError, DataShapeError
 from sapwood.core.shown import shown
 from sapwood.data.formats import RowFormat, all_formats, format_of

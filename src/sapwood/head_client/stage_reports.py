@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sapwood.nodes.stage_messages import StagedKind
+from sapwood.content.messages import StagedKind
 
 
 class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):

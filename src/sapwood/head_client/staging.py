@@ -24,7 +24,9 @@ import msgspec
 
 from sapwood.code.cache import BuildCache
 from sapwood.code.locked_packages import PACKAGES, MachineKind, PackageLock
-from sapwood.comm.content import CHUNK
+from sapwood.content import messages as sm
+from sapwood.content.file_trees import FileEntry, FileTree, checked_name, read_tree
+from sapwood.content.refs import CHUNK
 from sapwood.core import typed
 from sapwood.core.errors import (
     AgentLostError,
@@ -49,8 +51,6 @@ from sapwood.head_client.stage_reports import (
     StageReport,
 )
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
-from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name, read_tree
 
 UNDER_WAY: Final = 32
 """Pieces that were sent and not confirmed, to all nodes together."""

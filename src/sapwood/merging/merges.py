@@ -17,11 +17,11 @@ import msgspec
 
 from sapwood.activity.agent_requests import decode_code
 from sapwood.comm import events as ev
-from sapwood.comm.content import ContentRef
 from sapwood.comm.loop import Timer
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.transport.unix import UnixTransport
+from sapwood.content.refs import ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import (
     AgentLostError,

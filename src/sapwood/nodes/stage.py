@@ -12,7 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from sapwood.comm.content import CHUNK
+from sapwood.content import messages as sm
+from sapwood.content.file_trees import FileTree, read_tree
+from sapwood.content.refs import CHUNK
+from sapwood.content.staged import StageStore
 from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import (
     ClosedError,
@@ -30,16 +33,13 @@ from sapwood.environment.folders import cache_folder, expand_user, home_folder, 
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
 from sapwood.nodes.control_link import ControlLink
-from sapwood.nodes.file_trees import FileTree, read_tree
-from sapwood.nodes.stage_store import StageStore
 from sapwood.security.authority import pin_of
 from sapwood.session.agent import IncomingRequest
 
 if TYPE_CHECKING:
+    from sapwood.content.peers import StageFetch, StageServer
     from sapwood.nodes.port import NodePort
-    from sapwood.nodes.stage_peers import StageFetch, StageServer
 
 MAX_FOLDERS: Final = 1000
 """Most nodes of one name on one machine that have separate folders."""
@@ -243,7 +243,7 @@ class NodeStage:
 
     def _serve(self, request: IncomingRequest) -> None:
         """Let other nodes fetch content."""
-        from sapwood.nodes.stage_peers import (  # noqa: PLC0415 - not on each node
+        from sapwood.content.peers import (  # noqa: PLC0415 - not on each node
             STAGE_PROTOCOL,
             StageServer,
         )
@@ -257,7 +257,7 @@ class NodeStage:
 
     def _fetch(self, request: IncomingRequest) -> None:
         """Fetch content from another node; an earlier fetch of the same content is ended."""
-        from sapwood.nodes.stage_peers import StageFetch  # noqa: PLC0415 - not on each node
+        from sapwood.content.peers import StageFetch  # noqa: PLC0415 - not on each node
 
         wanted = messages.from_value(request.value(), sm.FetchContent)
         former = self._fetches.pop(wanted.digest, None)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sapwood.code.runner.packages import MARK, VARIABLE
+from sapwood.code.runner.packages import VARIABLE
+from sapwood.content.file_trees import MARK
 from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown

@@ -15,10 +15,11 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
-from sapwood.comm.content import GET, NAME, ContentChunk
 from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
+from sapwood.content.offers import ContentStore
+from sapwood.content.refs import GET, NAME, ContentChunk
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
@@ -33,7 +34,6 @@ from sapwood.lifecycle.processes import ProcessRecord
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.client_groups import ClientGroups
-from sapwood.session.content import ContentStore
 from sapwood.session.draining import drain
 from sapwood.session.expansion import Expansion
 from sapwood.session.host import SessionHost

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import ContentChunk
 from sapwood.comm.groups import events as gev
 from sapwood.comm.links import Handlers
 from sapwood.comm.payload import Payload
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.shared_memory import SharedBlock
+from sapwood.content.refs import ContentChunk
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import InputError, SapwoodError

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import values
-from sapwood.comm.content import ContentRef, FileStamp
 from sapwood.comm.groups.handle import GroupOptions
 from sapwood.comm.messages import FilterAt, StreamSpec
 from sapwood.comm.messages.groups import GroupNumber
 from sapwood.comm.shared_memory import SharedRef
+from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request
 from sapwood.core.topology import ROOT, Tree

@@ -8,14 +8,14 @@ import os
 
 import msgspec
 
-from sapwood.comm.content import ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
+from sapwood.content.offers import hash_of_memory
+from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError
 from sapwood.core.hints import command
 from sapwood.session.back_pressure import check_size
-from sapwood.session.content import hash_of_memory
 from sapwood.session.port import InvitationView
 from sapwood.session_server import session_calls
 from sapwood.session_server.server_link import CALL_TIMEOUT, ServerLink

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import msgspec
 
 from sapwood.comm import events as ev
-from sapwood.comm.content import ContentRef
 from sapwood.comm.groups import events as gev
 from sapwood.comm.messaging import events as mev
 from sapwood.comm.shared_memory import MappedBlocks
 from sapwood.comm.transport.base import Connection
+from sapwood.content.refs import ContentRef
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError, SecurityError
 from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import when_done

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sapwood.comm.content import ContentRef
 from sapwood.comm.shared_memory import SharedRef
+from sapwood.content.refs import ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
 from sapwood.session.port import NewAgent

@@ -41,7 +41,7 @@ CHOSEN = {
     "head/authorizer.py": {"COMMAND"},
     "head_client/remote.py": {"NAME"},
     "nodes/stage.py": {"COMMAND"},
-    "nodes/stage_store.py": {"NAME"},
+    "content/staged.py": {"NAME"},
     "nodes/staged_use.py": {"LOCK"},
     "security/rights.py": {"FILE"},
     "session_server/session_credential.py": {"SESSION"},

@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from sapwood.content import messages as sm
+from sapwood.content.file_trees import FileEntry, FileTree
+from sapwood.content.staged import StageStore
 from sapwood.core.errors import InternalError, SapwoodError
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.orders import RIGHT_OF_ORDER, Orders
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
-from sapwood.nodes.file_trees import FileEntry, FileTree
-from sapwood.nodes.stage_store import StageStore
 
 from .conftest import PATIENCE, Cli
 from .test_rights_sweep import MALFORMED, body_of

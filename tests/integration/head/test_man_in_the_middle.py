@@ -27,14 +27,14 @@ from sapwood.comm.transport.tls import (
     memory_file,
     parse_address,
 )
+from sapwood.content.messages import MissingPart
+from sapwood.content.peers import STAGE_PROTOCOL, StageFetch
+from sapwood.content.staged import StageStore
 from sapwood.core.errors import SapwoodError
 from sapwood.head import calls
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import joining
 from sapwood.nodes.port import session_protocol
-from sapwood.nodes.stage_messages import MissingPart
-from sapwood.nodes.stage_peers import STAGE_PROTOCOL, StageFetch
-from sapwood.nodes.stage_store import StageStore
 from sapwood.security.authority import HEAD, Authority, make_request
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import AgentInvitation

@@ -20,10 +20,11 @@ import pytest
 from tests.integration.head.conftest import Cli, Until
 
 import sapwood
+from sapwood.content import messages as stage_messages
 from sapwood.core.errors import SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.head_client.access import HeadAccess
-from sapwood.nodes import messages, stage_messages
+from sapwood.nodes import messages
 from sapwood.security.capabilities import Capability
 from sapwood.session.port import NewAgent
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sapwood.content import messages as sm
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ErrorRecord, InternalError, SecurityError
 from sapwood.environment.configuration import load_configuration
@@ -46,7 +47,6 @@ from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import Reply, ServiceCall, raw
 from sapwood.head.role_table import CALLS, Permission, access_to_call, access_to_order
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
 from sapwood.security.authority import make_request
 from sapwood.security.rights import ROLES, Rights
 from sapwood.session.options import SessionOptions

@@ -5,8 +5,9 @@ from __future__ import annotations
 from concurrent.futures import wait
 
 from sapwood.comm import values
+from sapwood.content import messages as stage_messages
 from sapwood.core.errors import SapwoodError
-from sapwood.nodes import messages, stage_messages
+from sapwood.nodes import messages
 from sapwood_simulation.hostile import HostilePeer
 from sapwood_simulation.hostile_requests import answers_of_root
 

@@ -16,11 +16,11 @@ from sapwood.code.bundle import Bundle
 from sapwood.code.image import ProgramImage
 from sapwood.code.interface import Interface
 from sapwood.code.library import LibraryImage
-from sapwood.comm.content import ContentRef, FileStamp
+from sapwood.content.offers import ContentStore
+from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import ProgramError
 from sapwood.data.slice import ContentPlace, FilePlace, MemoryPlace
 from sapwood.data.sources import load
-from sapwood.session.content import ContentStore
 
 
 class Port:

@@ -15,7 +15,7 @@ from tests.wheels import make_wheel, write_lock
 from sapwood.code import locked_packages
 from sapwood.code.cache import BuildCache
 from sapwood.code.locked_packages import PACKAGES, MachineKind, PackageLock, find_uv
-from sapwood.code.runner.packages import MARK
+from sapwood.content.file_trees import MARK
 from sapwood.core.errors import (
     CommunicationError,
     DataMissingError,

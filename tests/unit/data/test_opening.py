@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import DataValueError
 from sapwood.data.opening import SliceOpener
 from sapwood.data.slice import SliceRef

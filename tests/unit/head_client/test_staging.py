@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 
 from sapwood.code import locked_packages
 from sapwood.code.cache import BuildCache
+from sapwood.content import messages as sm
+from sapwood.content.file_trees import FileTree, read_tree
+from sapwood.content.staged import StageStore
 from sapwood.core.errors import (
     AgentLostError,
     CommunicationError,
@@ -27,10 +30,7 @@ from sapwood.head import calls
 from sapwood.head_client.access import HeadAccess
 from sapwood.head_client.staging import UNDER_WAY, WINDOW, Staging, folded, sources_of, staged_files
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
-from sapwood.nodes.file_trees import FileTree, read_tree
 from sapwood.nodes.node_facts import NodeFacts
-from sapwood.nodes.stage_store import StageStore
 
 Refuse = Callable[[int, str], SapwoodError | None]
 

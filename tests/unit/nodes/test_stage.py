@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.comm.content import CHUNK
+from sapwood.content import messages as sm
+from sapwood.content.file_trees import FileEntry, FileTree
+from sapwood.content.refs import CHUNK
 from sapwood.core.errors import InputError, ProtocolError
 from sapwood.nodes import messages
-from sapwood.nodes import stage_messages as sm
-from sapwood.nodes.file_trees import FileEntry, FileTree
 from sapwood.nodes.stage import NodeStage, StageFolder
 from sapwood.security.authority import Authority
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.code.runner.packages import MARK, VARIABLE
+from sapwood.code.runner.packages import VARIABLE
+from sapwood.content.file_trees import MARK
 from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ConfigurationError
 from sapwood.nodes.staged_use import STAGE_VARIABLE, with_environment, with_staged_programs

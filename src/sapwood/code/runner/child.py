@@ -33,8 +33,8 @@ from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
 from sapwood.code.user_error import user_error
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
-from sapwood.comm.content import ContentFolder
 from sapwood.comm.shared_memory import MappedBlocks
+from sapwood.content.refs import ContentFolder
 from sapwood.contexts import process
 from sapwood.contexts.runner_factory import CONNECTION_CLOSED
 from sapwood.core import typed

@@ -14,9 +14,6 @@ from typing import Final
 VARIABLE: Final = "SAPWOOD_ENVIRONMENT"
 """Variable of processes: from the client the name of an environment, on a node its folder."""
 
-MARK: Final = ".sapwood-environment"
-"""File in the folder of an environment that says for which machines and of what it was made."""
-
 
 def packages_variables(name: str) -> dict[str, str]:
     """Return the variables that let processes on nodes use an environment; none without a name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from sapwood.code.image import OpenProgram, ProgramImage, open_image
-from sapwood.comm.content import ContentFolder
+from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import ProcessSpentError
 
 kept: dict[str, Any] = {}

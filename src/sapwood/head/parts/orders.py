@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from sapwood.content import messages as stage_messages
 from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import ConfigurationError, ProtocolError
 from sapwood.core.futures import CallerFuture, when_done
@@ -17,7 +18,7 @@ from sapwood.head.calls import NodeOrder
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import is_reserved, refused
-from sapwood.nodes import messages, stage_messages
+from sapwood.nodes import messages
 from sapwood.security import rights as r
 
 if TYPE_CHECKING:

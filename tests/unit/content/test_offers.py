@@ -14,12 +14,12 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, NAME, ContentChunk, ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
+from sapwood.content import offers
+from sapwood.content.offers import ContentStore
+from sapwood.content.refs import CHUNK, GET, NAME, ContentChunk, ContentRef, FileStamp
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
-from sapwood.session import content
-from sapwood.session.content import ContentStore
 from sapwood.session.requests import ServedRequest
 
 PATIENCE = 30.0
@@ -131,8 +131,8 @@ def test_a_part_of_a_file_is_named_when_somebody_asks(
     path = tmp_path / "data"
     path.write_bytes(b"0123456789")
     stamp = FileStamp.of(os.fsencode(path))
-    hashed = Mock(side_effect=content._hash_of)
-    monkeypatch.setattr(content, "_hash_of", hashed)
+    hashed = Mock(side_effect=offers._hash_of)
+    monkeypatch.setattr(offers, "_hash_of", hashed)
     ref = store.offer_file(stamp, 2, 5)
     assert ref.sha256 == ""
     assert not hashed.called
@@ -192,7 +192,7 @@ def test_nonsense_is_answered_with_an_error(store: ContentStore, argument: list[
 def test_chunks_wait_until_earlier_ones_were_taken(
     store: ContentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "MAX_UNDER_WAY", 10)
+    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 10)
     ref = store.offer(b"0123456789")
     asking = Asking(store)
     asking.taking = False
@@ -210,7 +210,7 @@ def test_chunks_wait_until_earlier_ones_were_taken(
 def test_places_that_take_nothing_stop_no_other_place(
     store: ContentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content, "STALLED", 0.05)
+    monkeypatch.setattr(offers, "STALLED", 0.05)
     ref = store.offer(bytes(CHUNK))
     stopped = [Asking(store, rank) for rank in range(1, 9)]
     held: list[Payload] = []
@@ -220,7 +220,7 @@ def test_places_that_take_nothing_stop_no_other_place(
             answer = asking.ask(GET, ref.sha256, 0, CHUNK)
             assert answer.payload is not None
             held.append(answer.payload)
-    assert len(held) * CHUNK == content.MAX_UNDER_WAY
+    assert len(held) * CHUNK == offers.MAX_UNDER_WAY
     assert len(Asking(store, 9).whole(ref)) == CHUNK
     for payload in held:
         take(payload)
@@ -231,7 +231,7 @@ def test_what_one_place_has_not_taken_is_bounded(store: ContentStore) -> None:
     ref = store.offer(bytes(CHUNK))
     asking = Asking(store)
     asking.taking = False
-    most = content.MAX_OF_ONE // CHUNK
+    most = offers.MAX_OF_ONE // CHUNK
     first = [asking.ask(GET, ref.sha256, 0, CHUNK) for _ in range(most)]
     answered = threading.Event()
     later = asking.begin(GET, ref.sha256, 0, CHUNK, on_answer=answered.set)
@@ -255,7 +255,7 @@ def test_closing_ends_what_waits() -> None:
 
 
 def test_closing_ends_a_chunk_that_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "MAX_UNDER_WAY", 3)
+    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 3)
     store = ContentStore()
     ref = store.offer(b"abc")
     asking = Asking(store)

@@ -22,18 +22,18 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sapwood.comm.content import CHUNK, checked_sha256
 from sapwood.comm.transport.tls import (
     accepting_context,
     connecting_context,
     node_of,
     parse_address,
 )
+from sapwood.content.messages import MissingPart, StagePiece
+from sapwood.content.refs import CHUNK, checked_sha256
+from sapwood.content.staged import StageStore
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.core.failures import as_error, new_thread
 from sapwood.environment.logs import logger
-from sapwood.nodes.stage_messages import MissingPart, StagePiece
-from sapwood.nodes.stage_store import StageStore
 from sapwood.security.credentials import Credentials
 
 STAGE_PROTOCOL: Final = "sapwood-stage/1"

@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.code.runner.packages import MARK
-from sapwood.comm.content import CHUNK
+from sapwood.content import staged
+from sapwood.content.file_trees import MARK, FileEntry, FileTree, read_tree
+from sapwood.content.messages import StagePiece
+from sapwood.content.refs import CHUNK
+from sapwood.content.staged import PINNED, StageStore
 from sapwood.core.errors import (
     ClosedError,
     DataMissingError,
@@ -22,10 +25,6 @@ from sapwood.core.errors import (
     ResourceError,
     SecurityError,
 )
-from sapwood.nodes import stage_store
-from sapwood.nodes.file_trees import FileEntry, FileTree, read_tree
-from sapwood.nodes.stage_messages import StagePiece
-from sapwood.nodes.stage_store import PINNED, StageStore
 
 
 class HandClock:
@@ -230,7 +229,7 @@ def test_lists_that_lead_elsewhere_are_refused(store: StageStore) -> None:
 
 
 def test_a_full_disk_is_named(store: StageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_store, "_free", lambda _: 10)
+    monkeypatch.setattr(staged, "_free", lambda _: 10)
     with pytest.raises(ResourceError, match="disk for staged files is full"):
         store.look(file_tree("a", b"x" * 11))
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from sapwood.comm import plain
+from sapwood.content import file_trees
+from sapwood.content.file_trees import FileEntry, FileTree, read_tree
 from sapwood.core.errors import InputError
-from sapwood.nodes import file_trees
-from sapwood.nodes.file_trees import FileEntry, FileTree, read_tree
 
 
 def test_a_list_within_the_bound_fits_into_a_message() -> None:

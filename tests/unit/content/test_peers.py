@@ -10,17 +10,16 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
+from tests.unit.nodes.conftest import credentials_of
 
+from sapwood.content.file_trees import FileEntry, FileTree
+from sapwood.content.messages import MissingPart, StagePiece
+from sapwood.content.peers import STAGE_PROTOCOL, StageFetch, StageServer
+from sapwood.content.staged import StageStore
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
-from sapwood.nodes.file_trees import FileEntry, FileTree
 from sapwood.nodes.port import NodePort
-from sapwood.nodes.stage_messages import MissingPart, StagePiece
-from sapwood.nodes.stage_peers import STAGE_PROTOCOL, StageFetch, StageServer
-from sapwood.nodes.stage_store import StageStore
 from sapwood.security.authority import Authority
 from sapwood.session.shared_reactor import SharedReactor
-
-from .conftest import credentials_of
 
 PATIENCE = 20.0
 Ended = SimpleQueue[tuple[int, SapwoodError | None]]

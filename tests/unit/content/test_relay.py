@@ -17,14 +17,14 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, RELAY, ContentChunk, ContentRef
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import ReactorTimer
+from sapwood.content import relay as relay_module
+from sapwood.content.cache import UNDER_WAY, ContentCache, HeldContent
+from sapwood.content.refs import CHUNK, GET, RELAY, ContentChunk, ContentRef
+from sapwood.content.relay import ContentRelay
 from sapwood.core.errors import AgentLostError, ClosedError, ProtocolError, SapwoodError
 from sapwood.core.topology import ROOT
-from sapwood.session import content_relay
-from sapwood.session.content_cache import UNDER_WAY, ContentCache, HeldContent
-from sapwood.session.content_relay import ContentRelay
 
 PATIENCE = 60.0
 LIMIT = 2**30
@@ -286,7 +286,7 @@ def test_a_process_of_the_node_that_fetches_already_is_followed(world: World) ->
 def test_a_junction_holds_little_of_what_it_passes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(content_relay, "MAX_PASSED", 4 * CHUNK)
+    monkeypatch.setattr(relay_module, "MAX_PASSED", 4 * CHUNK)
     for rank in range(20, 26):
         world.process(rank, rank, 10)
     ref = world.offer(os.urandom(12 * CHUNK + 1))

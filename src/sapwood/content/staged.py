@@ -33,8 +33,15 @@ from typing import Any, Final
 
 import msgspec
 
-from sapwood.code.runner.packages import MARK
-from sapwood.comm.content import CHUNK, checked_sha256
+from sapwood.content.file_trees import MARK, FileEntry, FileTree, checked_name
+from sapwood.content.messages import (
+    MissingPart,
+    StagedKind,
+    StagedName,
+    StageFacts,
+    StagePiece,
+)
+from sapwood.content.refs import CHUNK, checked_sha256
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -45,14 +52,6 @@ from sapwood.core.errors import (
     SapwoodError,
 )
 from sapwood.environment.folders import make_private
-from sapwood.nodes.file_trees import FileEntry, FileTree, checked_name
-from sapwood.nodes.stage_messages import (
-    MissingPart,
-    StagedKind,
-    StagedName,
-    StageFacts,
-    StagePiece,
-)
 
 PINNED: Final = 600.0
 """Seconds for which content stays without a name, because it may get one soon."""

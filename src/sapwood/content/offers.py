@@ -15,22 +15,23 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
+from typing import Any, Final, Protocol
 
-from sapwood.comm.content import (
+from sapwood.comm import events as ev
+from sapwood.comm.payload import Payload
+from sapwood.comm.shared_memory import SharedRef, open_block
+from sapwood.content.refs import (
     CHUNK,
     ContentChunk,
     ContentRef,
     FileStamp,
     checked_sha256,
 )
-from sapwood.comm.payload import Payload
-from sapwood.comm.shared_memory import SharedRef, open_block
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError
 from sapwood.core.failures import log_failure, new_thread
-from sapwood.session.requests import ServedRequest
 
 MAX_UNDER_WAY: Final = 32 * 2**20
 """Bytes of chunks that were sent and not taken yet, to all places that take what they get."""
@@ -42,6 +43,23 @@ STALLED: Final = 1.0
 """Seconds after which a place that took nothing does not count: others do not wait for it."""
 
 _PartKey = tuple[FileStamp, int, int]
+
+
+class ContentRequest(Protocol):
+    """A request of a place, to be answered once, from any thread."""
+
+    @property
+    def asked(self) -> ev.Asked:
+        """The request."""
+
+    def value(self) -> Any:
+        """Return the argument."""
+
+    def give(self, value: Any, payload: Payload | None) -> None:
+        """Answer with a value without arrays, and bytes beside it."""
+
+    def answered_with_errors(self) -> AbstractContextManager[None]:
+        """Answer with what is raised inside."""
 
 
 class _OpenSource:
@@ -82,7 +100,7 @@ class _Flow:
         self.nbytes = 0
         self.planned = 0
         self.moved = 0.0
-        self.later: deque[ServedRequest] = deque()
+        self.later: deque[ContentRequest] = deque()
 
 
 class ContentStore:
@@ -263,7 +281,7 @@ class ContentStore:
 
     # --- answering -----------------------------------------------------------------------------
 
-    def asked_for_chunk(self, request: ServedRequest) -> None:
+    def asked_for_chunk(self, request: ContentRequest) -> None:
         """Answer ``[sha256, offset, nbytes]`` with that chunk, soon."""
         with self._lock:
             flow = self._flows.setdefault(request.asked.source, _Flow())
@@ -273,15 +291,15 @@ class ContentStore:
             flow.planned += CHUNK
         self._reader.do(lambda: self._answering(request, self._chunk))
 
-    def asked_for_name(self, request: ServedRequest) -> None:
+    def asked_for_name(self, request: ContentRequest) -> None:
         """Answer ``[file, offset, nbytes]`` with the SHA-256 of that part of a file, soon."""
         self._namer.do(lambda: self._answering(request, self._name))
 
-    def _answering(self, request: ServedRequest, answer: Callable[[ServedRequest], None]) -> None:
+    def _answering(self, request: ContentRequest, answer: Callable[[ContentRequest], None]) -> None:
         with request.answered_with_errors():
             answer(request)
 
-    def _chunk(self, request: ServedRequest) -> None:
+    def _chunk(self, request: ContentRequest) -> None:
         source = request.asked.source
         try:
             self._give_chunk(source, request)
@@ -300,7 +318,7 @@ class ContentStore:
         if not (flow.nbytes or flow.planned or flow.later):
             del self._flows[source]
 
-    def _give_chunk(self, source: int, request: ServedRequest) -> None:
+    def _give_chunk(self, source: int, request: ContentRequest) -> None:
         sha256, offset, nbytes = typed.convert(request.value(), tuple[str, int, int])
         with self._reading(lambda: self._named.get(checked_sha256(sha256))) as offer:
             if not (0 < nbytes <= CHUNK and 0 <= offset <= offer.nbytes - nbytes):
@@ -318,7 +336,7 @@ class ContentStore:
             self.sent[offer.sha256 or sha256] += nbytes
             request.give(None, Payload(data, owner=chunk))
 
-    def _name(self, request: ServedRequest) -> None:
+    def _name(self, request: ContentRequest) -> None:
         stamp, offset, nbytes = typed.convert(request.value(), tuple[FileStamp, int, int])
         with self._reading(lambda: self._parts.get((stamp, offset, nbytes))) as offer:
             sha256 = offer.sha256

@@ -20,9 +20,10 @@ import pytest
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, NAME, ContentRef, FileStamp
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import ReactorTimer
+from sapwood.content.cache import PART, UNDER_WAY, ContentCache, HeldContent
+from sapwood.content.refs import CHUNK, GET, NAME, ContentRef, FileStamp
 from sapwood.core.errors import (
     ClosedError,
     DataValueError,
@@ -30,7 +31,6 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
-from sapwood.session.content_cache import PART, UNDER_WAY, ContentCache, HeldContent
 
 PATIENCE = 30.0
 LIMIT = 2**30

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sapwood.comm.content import CHUNK, checked_sha256
+from sapwood.content.refs import CHUNK, checked_sha256
 from sapwood.core.errors import DataMissingError, InputError, ProtocolError
 from sapwood.core.shown import shown
 from sapwood.core.typed import Natural
@@ -31,6 +31,9 @@ ENTRY_COST: Final = 96
 
 MAX_NAME: Final = 255
 """Bytes of the name of a file."""
+
+MARK: Final = ".sapwood-environment"
+"""File in the folder of an environment that says for which machines and of what it was made."""
 
 
 class FileEntry(msgspec.Struct, frozen=True, array_like=True):

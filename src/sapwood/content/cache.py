@@ -36,8 +36,8 @@ from typing import Any, Final, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, GET, NAME, RELAY, ContentRef, checked_sha256
 from sapwood.comm.loop import Loop, Timer
+from sapwood.content.refs import CHUNK, GET, NAME, RELAY, ContentRef, checked_sha256
 from sapwood.core.errors import DataValueError, ResourceError, SapwoodError
 from sapwood.core.topology import ROOT
 from sapwood.environment.folders import make_private

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.comm.content import ContentFolder, ContentRef, FileStamp, checked_sha256
+from sapwood.content.refs import ContentFolder, ContentRef, FileStamp, checked_sha256
 from sapwood.core.errors import ProtocolError
 
 SHA256 = "5" * 64

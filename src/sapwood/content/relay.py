@@ -17,12 +17,12 @@ import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
-from sapwood.comm.content import CHUNK, ContentChunk, ContentRef, checked_sha256
 from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
+from sapwood.content.cache import PAUSE, ContentCache, ContentFetch, HeldContent
+from sapwood.content.refs import CHUNK, ContentChunk, ContentRef, checked_sha256
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError, SapwoodError
-from sapwood.session.content_cache import PAUSE, ContentCache, ContentFetch, HeldContent
 
 MAX_PASSED: Final = 16 * 2**20
 """Bytes of chunks that a junction has sent and that were not taken yet."""
