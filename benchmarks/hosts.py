@@ -54,7 +54,7 @@ from peers.running import PeerFailedError
 from peers.work import Work
 from programs.filling import Filling
 from report import Figure, Options, Report, add_options, options_of
-from sapwood.comm.transport.tls import accepting_context
+from sapwood.comm.transport.tls_identity import accepting_context
 from sapwood.security.authority import Authority, make_request
 from ssh_servers import ssh_servers, why_no_ssh
 

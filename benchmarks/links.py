@@ -40,7 +40,8 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import TlsTransport, accepting_context, connecting_context
+from sapwood.comm.transport.tls import TlsTransport
+from sapwood.comm.transport.tls_identity import accepting_context, connecting_context
 from sapwood.core.clock import VirtualClock
 from sapwood.core.topology import ROOT, flat
 from sapwood.security.credentials import Credentials

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sapwood.comm.transport.tls import accepting_context, connecting_context
+from sapwood.comm.transport.tls_identity import accepting_context, connecting_context
 from sapwood.security.authority import Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
 

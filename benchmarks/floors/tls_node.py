@@ -10,7 +10,7 @@ import json
 import socket
 import sys
 
-from sapwood.comm.transport.tls import connecting_context
+from sapwood.comm.transport.tls_identity import connecting_context
 from sapwood.security.credentials import Credentials
 
 QUESTION = 64

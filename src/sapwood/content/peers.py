@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sapwood.comm.transport.tls import (
+from sapwood.comm.transport.tls_identity import (
     accepting_context,
     connecting_context,
     node_of,

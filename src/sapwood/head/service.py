@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import TlsConnection
+from sapwood.comm.transport.tls_connection import TlsConnection
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError, SecurityError

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 
 from sapwood.comm.transport.base import ConnectionHandler
-from sapwood.comm.transport.tls import TlsPort
+from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import ClosedError
 from sapwood.head.calls import SERVICE_PROTOCOL
 from sapwood.nodes.control import ControlTree

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from sapwood.comm.loop import Loop
 from sapwood.comm.transport.base import ConnectionHandler, Failed
-from sapwood.comm.transport.tls import TlsConnection, parse_address
+from sapwood.comm.transport.tls_connection import TlsConnection
+from sapwood.comm.transport.tls_identity import parse_address
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
 from sapwood.core.hints import DEFAULT_CLUSTER, command

@@ -20,7 +20,7 @@ import msgspec
 
 from sapwood.comm import plain, values
 from sapwood.comm.link_figures import LinkFigures
-from sapwood.comm.transport.tls import TakeSocket
+from sapwood.comm.transport.tls_port import TakeSocket
 from sapwood.contexts import orders
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.core.errors import ClosedError, ConfigurationError, NodeLostError, SapwoodError

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.loop import Loop
-from sapwood.comm.transport.tls import parse_address
+from sapwood.comm.transport.tls_identity import parse_address
 from sapwood.contexts.process import adopt_orphans
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError, SecurityError

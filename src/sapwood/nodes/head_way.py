@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from sapwood.comm.transport.tls import socket_place
+from sapwood.comm.transport.tls_identity import socket_place
 from sapwood.core.errors import ResourceError
 from sapwood.session.folder import make_folder
 

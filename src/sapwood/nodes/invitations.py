@@ -25,7 +25,7 @@ from sapwood.comm import frames
 from sapwood.comm import messages as msg
 from sapwood.comm.loop import Timer
 from sapwood.comm.transport.base import Connection, ConnectionHandler
-from sapwood.comm.transport.tls import TlsPort
+from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SecurityError
 from sapwood.core.futures import when_done

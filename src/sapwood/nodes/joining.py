@@ -32,12 +32,8 @@ from sapwood.comm import framing
 from sapwood.comm.framing import Buffers, MessageReader, SocketFrames
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import (
-    TlsConnection,
-    connecting_context,
-    node_of,
-    parse_address,
-)
+from sapwood.comm.transport.tls_connection import TlsConnection
+from sapwood.comm.transport.tls_identity import connecting_context, node_of, parse_address
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import (
     ClosedError,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sapwood.comm.transport.base import ConnectionHandler, Listener
-from sapwood.comm.transport.tls import Refused, TakeSocket, TlsPort
+from sapwood.comm.transport.tls_port import Refused, TakeSocket, TlsPort
 from sapwood.core.errors import ClosedError
 from sapwood.core.extras import LazyModule
 from sapwood.nodes.joining import JOIN_PROTOCOL, JoinServer
@@ -124,7 +124,7 @@ class HeadPort:
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Serve connections of a protocol that is not a tree's elsewhere.
 
-        See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
+        See :meth:`~sapwood.comm.transport.tls_port.TlsPort.delegate`.
         """
         return self._port.delegate(protocol, take)
 
@@ -237,7 +237,7 @@ class NodePort:
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
         """Serve connections of a protocol that is not a tree's elsewhere.
 
-        See :meth:`~sapwood.comm.transport.tls.TlsPort.delegate`.
+        See :meth:`~sapwood.comm.transport.tls_port.TlsPort.delegate`.
         """
         return self._port.delegate(protocol, take)
 

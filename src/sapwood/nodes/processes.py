@@ -13,7 +13,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
-from sapwood.comm.transport.tls import parse_address
+from sapwood.comm.transport.tls_identity import parse_address
 from sapwood.contexts import orders
 from sapwood.core import typed
 from sapwood.core.errors import AgentLostError, ClosedError

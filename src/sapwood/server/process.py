@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from sapwood.comm.transport.tls import memory_file
+from sapwood.comm.transport.tls_identity import memory_file
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration

@@ -299,7 +299,7 @@ class TreeMember:
 
     @staticmethod
     def _is_absent(error: CommunicationError) -> bool:
-        from sapwood.comm.transport.tls import is_unserved  # noqa: PLC0415 - as above
+        from sapwood.comm.transport.tls_dial import is_unserved  # noqa: PLC0415 - as above
 
         return not is_unserved(error)  # else it may be about to begin
 

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sapwood.comm.transport.base import ConnectionHandler, Failed
-from sapwood.comm.transport.tls import TlsPort, connect_unnamed, is_another
+from sapwood.comm.transport.tls import connect_unnamed
+from sapwood.comm.transport.tls_dial import is_another
+from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import ClosedError, CommunicationError
 from sapwood.core.failures import new_thread
 from sapwood.core.hints import command

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import TlsConnection
+from sapwood.comm.transport.tls_connection import TlsConnection
 from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.core.failures import as_error, log_failure
 from sapwood.environment.logs import logger

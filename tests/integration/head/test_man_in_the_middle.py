@@ -21,12 +21,8 @@ import msgspec
 import pytest
 
 from sapwood.comm.transport.base import Connection, ConnectionHandler
-from sapwood.comm.transport.tls import (
-    TlsTransport,
-    accepting_context,
-    memory_file,
-    parse_address,
-)
+from sapwood.comm.transport.tls import TlsTransport
+from sapwood.comm.transport.tls_identity import accepting_context, memory_file, parse_address
 from sapwood.content.messages import MissingPart
 from sapwood.content.peers import STAGE_PROTOCOL, StageFetch
 from sapwood.content.staged import StageStore

@@ -19,7 +19,7 @@ import pytest
 
 import sapwood
 from sapwood.client.hosts import start_on
-from sapwood.comm.transport.tls import connecting_context
+from sapwood.comm.transport.tls_identity import connecting_context
 from sapwood.contexts.launchers.local import LocalLauncher
 from sapwood.core.errors import NodeLostError, ProtocolError
 from sapwood.environment.settings import NodeSettings, Settings

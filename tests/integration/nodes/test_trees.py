@@ -23,12 +23,9 @@ from sapwood.comm.link import Identity
 from sapwood.comm.place_keys import PlaceKeys
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import (
-    TlsTransport,
-    connecting_context,
-    is_unserved,
-    parse_address,
-)
+from sapwood.comm.transport.tls import TlsTransport
+from sapwood.comm.transport.tls_dial import is_unserved
+from sapwood.comm.transport.tls_identity import connecting_context, parse_address
 from sapwood.core.errors import CommunicationError
 from sapwood.environment.settings import NodeSettings
 from sapwood.security.authority import Authority, make_request

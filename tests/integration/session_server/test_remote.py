@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
-from sapwood.comm.transport.tls import TakeSocket
+from sapwood.comm.transport.tls_port import TakeSocket
 from sapwood.core.errors import (
     CommunicationError,
     ConfigurationError,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.comm.transport.tls import parse_address
+from sapwood.comm.transport.tls_identity import parse_address
 from sapwood.nodes.head_way import HeadWay
 
 

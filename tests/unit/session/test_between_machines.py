@@ -11,7 +11,8 @@ import pytest
 
 from sapwood.comm.reactor import Reactor
 from sapwood.comm.transport.base import Connection
-from sapwood.comm.transport.tls import TlsTransport, is_unserved
+from sapwood.comm.transport.tls import TlsTransport
+from sapwood.comm.transport.tls_dial import is_unserved
 from sapwood.core.errors import CommunicationError
 from sapwood.nodes.port import NodePort
 from sapwood.security.authority import Authority, make_request

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from sapwood.comm.transport.tls import TlsConnection
+from sapwood.comm.transport.tls_connection import TlsConnection
 from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import SecurityError
 from sapwood.environment.logs import logger

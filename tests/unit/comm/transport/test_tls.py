@@ -28,18 +28,18 @@ from sapwood.comm.driver import NodeDriver, reconnect
 from sapwood.comm.link import Identity, LinkTiming
 from sapwood.comm.node import Node
 from sapwood.comm.reactor import Reactor
-from sapwood.comm.transport import tls
+from sapwood.comm.transport import tls_connection, tls_port
 from sapwood.comm.transport.base import DescribedConnection
-from sapwood.comm.transport.tls import (
-    TlsConnection,
-    TlsPort,
-    TlsTransport,
+from sapwood.comm.transport.tls import TlsTransport
+from sapwood.comm.transport.tls_connection import TlsConnection
+from sapwood.comm.transport.tls_identity import (
     accepting_context,
     connecting_context,
     is_node,
     parse_address,
     socket_place,
 )
+from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import CommunicationError, ConfigurationError
 from sapwood.core.topology import flat
 from sapwood.security.credentials import Credentials
@@ -284,7 +284,7 @@ def test_silent_peers_do_not_keep_others_out(
     loop: Reactor, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most so many handshakes at a time; the oldest makes room once it had its turn."""
-    monkeypatch.setattr(tls, "HANDSHAKE_TURN", 0.05)
+    monkeypatch.setattr(tls_port, "HANDSHAKE_TURN", 0.05)
     with closing(Port(loop, authority.credentials(ROOT), max_handshakes=3)) as port:
         silent = [bare(port) for _ in range(7)]
         end = port.dial(authority.credentials(LEAF))
@@ -319,7 +319,7 @@ def test_who_connects_waits_until_there_are_descriptors(
     no_descriptors: Callable[[], AbstractContextManager[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tls, "ACCEPT_PAUSE", 0.02)
+    monkeypatch.setattr(tls_port, "ACCEPT_PAUSE", 0.02)
     port.loop.fileno()
     looks: list[None] = []
     look = port.port._go_on
@@ -664,9 +664,9 @@ def reused(authority: Authority) -> Iterator[Pair]:
 
 sizes = st.one_of(
     st.integers(0, 300),
-    st.integers(tls.RECORD - 2, tls.RECORD + 2),
-    st.integers(tls.JOIN_SIZE - 2, tls.JOIN_SIZE + 2),
-    st.integers(tls.CHUNK - 2, tls.CHUNK + 2),
+    st.integers(tls_connection.RECORD - 2, tls_connection.RECORD + 2),
+    st.integers(tls_connection.JOIN_SIZE - 2, tls_connection.JOIN_SIZE + 2),
+    st.integers(tls_connection.CHUNK - 2, tls_connection.CHUNK + 2),
     st.integers(0, 2**20),
 )
 
@@ -746,7 +746,7 @@ def test_a_connection_that_is_closed_loses_nothing_although_it_does_not_read(
 def test_a_connection_is_closed_although_the_other_side_takes_nothing(
     port: Port, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "CLOSE_TIMEOUT", 0.05)
+    monkeypatch.setattr(tls_connection, "CLOSE_TIMEOUT", 0.05)
     with shaken_hands(port, connecting_context(authority.credentials(LEAF))):
         port.until(lambda: port.end.connections)
         port.end.connections[0].write([bytes(2**26)])
@@ -961,11 +961,11 @@ def test_who_says_nothing_is_not_waited_for(loop: Reactor, authority: Authority)
 
 def test_a_machine_that_is_gone_is_noticed_also_where_nobody_says_anything() -> None:
     with socket.socket() as sock:
-        tls._prepare(sock)
+        tls_connection.prepare(sock)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         asked = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
         given_up = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert 1000 * asked == given_up == round(1000 * tls.UNHEARD_TIMEOUT)
+        assert 1000 * asked == given_up == round(1000 * tls_connection.UNHEARD_TIMEOUT)
 
 
 # --- connections for a port that comes soon -------------------------------------------------------
