@@ -17,6 +17,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "error_table",
     "http_table",
+    "protocol_tables",
     "role_table",
     "command_pages",
     "settings_table",

@@ -51,7 +51,7 @@ Content = Iterable[tuple[int, bytes | memoryview]]
 
 
 class SharedRef(msgspec.Struct, frozen=True, array_like=True):
-    """Position of bytes in the shared memory of a process of this machine."""
+    """The location of a payload in shared memory of a process of this machine; sizes in bytes."""
 
     pid: int
     fd: int

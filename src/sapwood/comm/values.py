@@ -56,7 +56,7 @@ Locate = Callable[[np.ndarray[Any, Any]], int]
 
 
 class ArrayMeta(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the body says of an array: where its bytes are in the payload, and what they mean."""
+    """Inside extension 1: where an array's bytes are in the payload, its type and its shape."""
 
     offset: int
     dtype: str

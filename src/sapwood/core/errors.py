@@ -77,9 +77,10 @@ EXCEPTION_TYPE = "exception type"
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as plain data: what crosses a process border or goes into ``--json``.
+    """An error as plain data.
 
-    ``exception`` is the user's exception, pickled; only the client that asked opens it.
+    Code, what happened, where, what to do, titled details, and the user's exception as a pickle
+    that only the client opens; empty fields are omitted.
     """
 
     code: str

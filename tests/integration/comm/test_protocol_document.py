@@ -1,140 +1,59 @@
-"""The document of the protocol has every message with its tag, its fields and their types.
-
-Whoever adds a message or a field adds a row: the failure says which.
-"""
+"""The document of the protocol has a table for every message and structure, and right numbers."""
 
 from __future__ import annotations
 
-import itertools
+import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import msgspec
 import pytest
+from protocol_text import KINDS, meaning, message_table, structures, tags_of
 
 from sapwood.comm.frames import MAX_GREETING, MAX_HEADER, MAX_REFERENCE
-from sapwood.comm.link import CHANNEL_TRANSITIONS, MESSAGE_COST
-from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW, AnyMessage
-from sapwood.comm.shared_memory import SharedRef
-from sapwood.comm.values import ArrayMeta
+from sapwood.comm.link import MESSAGE_COST
+from sapwood.comm.messages import PROTOCOL_VERSION, WINDOW
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-KINDS: list[type[Any]] = sorted(
-    get_args(AnyMessage), key=lambda kind: int(kind.__struct_config__.tag)
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
+
+
+def named(directive: str) -> list[str]:
+    """Return the arguments of the uses of a directive."""
+    return re.findall(rf"^```\{{{directive}\}} (.*)$", DOCUMENT, re.MULTILINE)
+
+
+def test_every_message_is_in_one_table() -> None:
+    written = [tag for text in named("protocol-messages") for tag in sorted(tags_of(text))]
+    assert sorted(written) == [int(kind.__struct_config__.tag) for kind in KINDS]
+
+
+def test_every_structure_is_in_one_table() -> None:
+    written = " ".join(named("protocol-structures")).split()
+    assert sorted(written) == list(structures())
+
+
+@pytest.mark.parametrize(
+    "kind", [*KINDS, *structures().values()], ids=lambda kind: str(kind.__name__)
 )
-PLAIN = {
-    msgspec.inspect.IntType: "int",
-    msgspec.inspect.FloatType: "float",
-    msgspec.inspect.StrType: "str",
-    msgspec.inspect.BytesType: "bytes",
-    msgspec.inspect.BoolType: "bool",
-    msgspec.inspect.NoneType: "nil",
-}
-PAIRS = "array of [int, int]"
+def test_each_says_what_it_means(kind: type[Any]) -> None:
+    text = meaning(kind)
+    assert len(text.split()) >= 4, f"the docstring of {kind.__name__} says too little: {text}"
+    assert "|" not in text, "a bar ends the cell of a table"
 
 
-def type_text(kind: msgspec.inspect.Type) -> str:
-    """Return how the document writes a type."""
-    info = msgspec.inspect
-    plain = PLAIN.get(type(kind))
-    if plain is not None:
-        return plain
-    if isinstance(kind, info.StructType):
-        return kind.cls.__name__
-    if isinstance(kind, info.VarTupleType):
-        return f"array of {type_text(kind.item_type)}".replace(PAIRS, "pairs")
-    if isinstance(kind, info.TupleType):
-        return f"[{', '.join(map(type_text, kind.item_types))}]"
-    if isinstance(kind, info.DictType):
-        return f"map of {type_text(kind.key_type)} to {type_text(kind.value_type)}"
-    if isinstance(kind, info.UnionType):
-        return " or ".join(map(type_text, kind.types))
-    raise AssertionError(f"no text for {kind}")
+def test_a_table_has_fields_with_types_and_defaults() -> None:
+    (row,) = (line for line in message_table({6, 30}).splitlines() if "`Sweep`" in line)
+    fields = "`stream` int, `number` int, `action` str, `filters` array of FilterAt = []"
+    assert row.startswith(f"| 30 | `Sweep` | {fields} | Downwards")
 
 
-def fields_text(kind: type[Any]) -> str:
-    """Return how the document writes the fields of a structure, in order."""
-    written = []
-    for field in msgspec.structs.fields(kind):
-        text = f"`{field.name}` {type_text(msgspec.inspect.type_info(field.type))}"
-        default = field.default
-        if field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        if default is not msgspec.NODEFAULT and isinstance(default, int | float | str | bytes):
-            text += f" = {default!r}"
-        elif default is None:
-            text += " = nil"
-        elif default is not msgspec.NODEFAULT:
-            text += " = []" if default == () else " = {}" if default == {} else " = its defaults"
-        written.append(text)
-    return ", ".join(written) or "none"
-
-
-def structures(kinds: list[type[Any]]) -> list[type[Any]]:
-    """Return the structures inside messages, and what stands in their bodies."""
-    found: dict[str, type[Any]] = {one.__name__: one for one in (SharedRef, ArrayMeta)}
-
-    def visit(kind: msgspec.inspect.Type) -> None:
-        if isinstance(kind, msgspec.inspect.StructType):
-            if kind.cls not in KINDS:
-                found.setdefault(kind.cls.__name__, kind.cls)
-            for field in kind.fields:
-                visit(field.type)
-        for name in ("item_type", "key_type", "value_type"):
-            inner = getattr(kind, name, None)
-            if inner is not None:
-                visit(inner)
-        for inner in (*getattr(kind, "item_types", ()), *getattr(kind, "types", ())):
-            visit(inner)
-
-    for kind in kinds:
-        visit(msgspec.inspect.type_info(kind))
-    return [found[name] for name in sorted(found)]
-
-
-def check_row(begin: str) -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    rows = [line for line in text.splitlines() if line.startswith(begin)]
-    assert len(rows) == 1, (
-        f"docs/reference/protocol.md needs this row, and its meaning:\n{begin} … |"
-    )
-    meaning = rows[0].removeprefix(begin).strip(" |")
-    assert len(meaning.split()) >= 4, f"the row says too little: {rows[0]}"
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_message_is_in_the_document(kind: type[Any]) -> None:
-    check_row(f"| {kind.__struct_config__.tag} | `{kind.__name__}` | {fields_text(kind)} |")
-
-
-@pytest.mark.parametrize("kind", structures(KINDS), ids=lambda kind: kind.__name__)
-def test_every_structure_is_in_the_document(kind: type[Any]) -> None:
-    form = "array" if kind.__struct_config__.array_like else "map"
-    check_row(f"| `{kind.__name__}` | {form} | {fields_text(kind)} |")
-
-
-def test_the_table_of_states_is_that_of_the_code() -> None:
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    (begin,) = [number for number, line in enumerate(lines) if line.startswith("| state |")]
-    events = [cell.strip() for cell in lines[begin].strip("|").split("|")][1:]
-    written: dict[tuple[str, str], str] = {}
-    for line in itertools.takewhile(lambda one: one.startswith("|"), lines[begin + 2 :]):
-        state, *following = [cell.strip() for cell in line.strip("|").split("|")]
-        written |= {
-            (state, event): after for event, after in zip(events, following, strict=True) if after
-        }
-    assert written == {
-        (state.value, event.value): after.value
-        for (state, event), after in CHANNEL_TRANSITIONS.items()
-    }
-
-
-def test_no_message_is_in_the_document_that_does_not_exist() -> None:
-    names = {kind.__name__ for kind in KINDS}
-    for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) > 3 and cells[1].isdecimal() and cells[2].startswith("`"):
-            assert cells[2].strip("`") in names, line
+def test_every_clause_has_its_own_number() -> None:
+    clauses = re.findall(r"^- \*\*([A-Z]\d+)\*\* ", DOCUMENT, re.MULTILINE)
+    assert len(clauses) > 60
+    assert len(set(clauses)) == len(clauses)
+    for series in {clause[0] for clause in clauses}:
+        numbers = [int(clause[1:]) for clause in clauses if clause[0] == series]
+        assert numbers == list(range(1, len(numbers) + 1)), series
 
 
 @pytest.mark.parametrize(
@@ -149,4 +68,4 @@ def test_no_message_is_in_the_document_that_does_not_exist() -> None:
     ],
 )
 def test_the_numbers_are_in_the_document(constant: str) -> None:
-    assert constant in DOCUMENT.read_text(encoding="utf-8")
+    assert constant in DOCUMENT

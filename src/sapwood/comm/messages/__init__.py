@@ -60,7 +60,9 @@ FAIL = "fail"
 
 
 class Synchronisation(msgspec.Struct, frozen=True, array_like=True):
-    """When a place passes on what its children contribute.
+    """When a vertex passes a wave on.
+
+    ``all``, ``time-out`` after some seconds, or ``none``; and how it handles late contributions.
 
     Attributes:
         kind: ``all``: when all of them have; ``time-out``: then, or when the time is over;
@@ -76,7 +78,9 @@ class Synchronisation(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FilterAt(msgspec.Struct, frozen=True, array_like=True):
-    """The own filters of some places; the tree does not look into them.
+    """User-defined filters of the vertices that ``where`` names.
+
+    ``rank N``, ``depth N`` or ``*`` for all.
 
     Attributes:
         where: ``rank N``, ``depth N`` (the root has depth 0) or ``*`` for all; the first of
@@ -93,7 +97,10 @@ class FilterAt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
-    """What a stream is.
+    """What a stream is when it opens.
+
+    It names its members, says whether it follows changes of the tree, what agents do with a wave
+    (``handler``, ``code``), and how contributions are reduced.
 
     Attributes:
         stream: Identifier, unique in its cluster and never reused.
@@ -134,7 +141,10 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
-    """What one place knows of a stream.
+    """The state of a stream at one vertex.
+
+    Open waves, counts of messages, bytes and filter calls, and the names of the filters that it
+    uses and has staged, or why it cannot load these.
 
     Attributes:
         rank: The place.
@@ -174,7 +184,11 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(WireMessage, tag=1, frozen=True):
-    """First message of the side that connects: who it is and what it speaks."""
+    """First message of the side that connects.
+
+    Its identity, its protocol version, its window, its number for this link, how often this process
+    has asked to be attached, and which epoch of the tree it knows.
+    """
 
     version: int
     cluster: str
@@ -190,7 +204,10 @@ class Hello(WireMessage, tag=1, frozen=True):
 
 
 class Welcome(WireMessage, tag=2, frozen=True):
-    """Answer to an accepted :class:`Hello`."""
+    """Answer to a ``Hello`` that is accepted.
+
+    The identity of the accepting side, and its window.
+    """
 
     version: int
     rank: int
@@ -200,16 +217,16 @@ class Welcome(WireMessage, tag=2, frozen=True):
 
 
 class Refused(WireMessage, tag=3, frozen=True):
-    """Answer to a :class:`Hello` that is not accepted; the link closes."""
+    """Answer to a ``Hello`` or ``Resume`` that is not accepted; the connection closes."""
 
     reason: str
 
 
 class Heartbeat(WireMessage, tag=4, frozen=True):
-    """Says that the sender lives; with what both ends need to measure the round trip.
+    """The sender is alive.
 
-    ``clock`` is the sender's; ``echo`` the clock of the heartbeat that it heard last, 0.0 if that
-    was echoed before, and ``held`` the seconds since then.
+    The time on its clock, the ``clock`` of the heartbeat that it received last (0.0 if it has
+    echoed that before), and the seconds since it received that.
     """
 
     clock: float = 0.0
@@ -218,20 +235,26 @@ class Heartbeat(WireMessage, tag=4, frozen=True):
 
 
 class Goodbye(WireMessage, tag=5, frozen=True):
-    """The sender closes the link on purpose; with it the whole tree ends, if it says so."""
+    """The sender ends the link on purpose: the link must not be resumed.
+
+    With ``all_end``, or from the client, the receiver ends as well.
+    """
 
     reason: str = ""
     all_end: bool = False
 
 
 class Credit(WireMessage, tag=6, frozen=True):
-    """The sender has consumed so many messages of this link in all; room for more."""
+    """How many counted messages of this link the sender has consumed in all."""
 
     consumed: int
 
 
 class Resume(WireMessage, tag=7, frozen=True):
-    """First message of a new connection that continues a link: which one, and where."""
+    """First message of a connection that resumes a link.
+
+    Which link, and how many counted messages the sender has received on it.
+    """
 
     version: int
     cluster: str
@@ -243,28 +266,32 @@ class Resume(WireMessage, tag=7, frozen=True):
 
 
 class Resumed(WireMessage, tag=8, frozen=True):
-    """Answer to an accepted :class:`Resume`: how many messages had arrived on this side."""
+    """Answer to a ``Resume`` that is accepted: how many counted messages this side has received."""
 
     received: int
 
 
 class Open(WireMessage, tag=10, frozen=True):
-    """Opens a stream, downwards."""
+    """Downwards: makes a stream known to all vertices with members at home at or below them.
+
+    The root numbers streams in the order in which it opens them.
+    """
 
     spec: StreamSpec
 
 
 class Close(WireMessage, tag=11, frozen=True):
-    """Closes a stream, downwards; work that is under way for it is cancelled."""
+    """Downwards: the stream ends, and agents cancel their work for it."""
 
     stream: int
 
 
 class Down(WireMessage, tag=12, frozen=True):
-    """A wave on its way to the agents; the value is in body and payload.
+    """Downwards: a wave.
 
-    It asks for the contributions of ``ranks``; empty for all members whose home is at or below
-    the receiver.
+    ``confirmed`` is the highest wave such that the root has it and all waves before it; ``version``
+    names the filter parameters to use; ``ranks`` are asked for their contributions; if it is empty,
+    all ``members`` of the stream's ``Open`` that are at home at or below the receiver are asked.
     """
 
     stream: int
@@ -277,11 +304,11 @@ class Down(WireMessage, tag=12, frozen=True):
 
 
 class Up(WireMessage, tag=13, frozen=True):
-    """The answer to all :class:`Down` of a wave up to an attempt: the contribution of ``ranks``.
+    """Upwards: the contribution of the agents ``ranks``.
 
-    Ranks that were asked for and are not in it must be asked for again, wherever they are now,
-    unless the stream has a time-out. An empty body says that there is nothing to add. Wave 0 is
-    what agents send without being asked; ``attempt`` counts it.
+    ``weight`` is the number of items behind it; an empty body adds nothing. Wave 0 was not asked
+    for; ``attempt`` is its number: the incarnation of the agent's process times 2^32, plus a count
+    from 1.
     """
 
     stream: int
@@ -293,7 +320,7 @@ class Up(WireMessage, tag=13, frozen=True):
 
 
 class Failed(WireMessage, tag=14, frozen=True):
-    """An agent could not contribute to a wave."""
+    """Upwards: the agent ``rank`` cannot contribute to a wave, and why."""
 
     stream: int
     wave: int
@@ -303,10 +330,10 @@ class Failed(WireMessage, tag=14, frozen=True):
 
 
 class Sweep(WireMessage, tag=30, frozen=True):
-    """Goes through a stream behind all that was sent before it, and comes back.
+    """Downwards, after all earlier messages: a request to each vertex of a stream.
 
-    ``action`` is ``flush``, ``quiesce``, ``resume``, ``query`` or ``stage``: that brings own
-    filters, which places load and keep.
+    ``action`` is ``flush``, ``quiesce``, ``resume``, ``query`` or ``stage``; the answer repeats the
+    number. ``stage`` brings ``filters`` for a later version.
     """
 
     stream: int
@@ -316,7 +343,10 @@ class Sweep(WireMessage, tag=30, frozen=True):
 
 
 class Swept(WireMessage, tag=31, frozen=True):
-    """The answer of a subtree to a :class:`Sweep`, behind all that it sent before."""
+    """Upwards, after all earlier messages: the answer of a subtree to a ``Sweep``.
+
+    It has the agents that were reached, and the reports of vertices.
+    """
 
     stream: int
     number: int
@@ -325,7 +355,10 @@ class Swept(WireMessage, tag=31, frozen=True):
 
 
 class Abandon(WireMessage, tag=32, frozen=True):
-    """A wave failed, and needs no further contributions; downwards."""
+    """Downwards: a wave has failed, and needs no further contributions.
+
+    ``confirmed`` is as in ``Down``.
+    """
 
     stream: int
     wave: int
@@ -333,7 +366,7 @@ class Abandon(WireMessage, tag=32, frozen=True):
 
 
 class Without(WireMessage, tag=15, frozen=True):
-    """A wave continues without these ranks, whose processes are lost; downwards."""
+    """Downwards: a wave continues without these ranks, whose processes are lost."""
 
     stream: int
     wave: int
@@ -341,10 +374,11 @@ class Without(WireMessage, tag=15, frozen=True):
 
 
 class Configure(WireMessage, tag=33, frozen=True):
-    """What the filters have in the waves that name this version, downwards.
+    """Downwards, after all earlier messages: a version of the filters' parameters.
 
-    Its code is staged under the name ``code``, or is unchanged. No wave
-    names a version before ``oldest`` any more.
+    Waves that name the version use these encoded parameters, and the staged filters of the name
+    ``code``; without a name, the filters of the previous version. Later waves name no version
+    before ``oldest``.
     """
 
     stream: int

@@ -32,7 +32,10 @@ ONCE = "once:"
 
 
 class GroupCall(msgspec.Struct, frozen=True, array_like=True):
-    """An operation of a group; all members of a round must call the same one.
+    """An operation of a group.
+
+    Its name, its reduction, the member that sends or receives the value, and type and shape of the
+    array of which the round has a piece.
 
     Attributes:
         operation: ``barrier``, ``broadcast``, ``scatter``, ``gather``, ``allgather``,
@@ -61,10 +64,7 @@ LEAVE = GroupCall("leave")
 
 
 class GroupJoin(WireMessage, tag=60, frozen=True):
-    """Members ``ranks`` at or below the sender have entered a group, upwards.
-
-    It is said when all that are attached there have, and again whenever there are more.
-    """
+    """Upwards: the members ``ranks`` at or below the sender have entered a group."""
 
     members: Ranges
     name: str
@@ -72,7 +72,7 @@ class GroupJoin(WireMessage, tag=60, frozen=True):
 
 
 class GroupJoined(WireMessage, tag=61, frozen=True):
-    """All members have entered a group; its number, downwards."""
+    """Downwards: all members have entered, and the group has this number."""
 
     members: Ranges
     name: str
@@ -80,10 +80,10 @@ class GroupJoined(WireMessage, tag=61, frozen=True):
 
 
 class GroupPart(WireMessage, tag=62, frozen=True):
-    """What the members at or below the sender give to a round, upwards.
+    """Upwards: the contribution of the members ``ranks`` at or below the sender to a round.
 
-    ``taken`` is the last round whose result all of them have read. A ``settled`` one is the
-    result of an earlier attempt that one of them has already.
+    ``taken`` is the last round whose result they have read. A ``settled`` part is a result that one
+    of them has already.
     """
 
     group: GroupNumber
@@ -97,10 +97,7 @@ class GroupPart(WireMessage, tag=62, frozen=True):
 
 
 class GroupResult(WireMessage, tag=63, frozen=True):
-    """The result of a round; downwards.
-
-    The memory of the rounds up to ``confirmed`` may be used again.
-    """
+    """Downwards: the result of a round; the memory of rounds up to ``confirmed`` may be reused."""
 
     group: GroupNumber
     round: int
@@ -110,9 +107,9 @@ class GroupResult(WireMessage, tag=63, frozen=True):
 
 
 class GroupEnded(WireMessage, tag=64, frozen=True):
-    """A group is to end with an error (upwards), or has (downwards).
+    """Upwards: a group must end with an error; downwards: it has ended.
 
-    ``missing`` is who has not called ``round``, as far as the places on the way up know.
+    ``missing`` are the members that have not called the round.
     """
 
     group: GroupNumber
@@ -124,7 +121,7 @@ class GroupEnded(WireMessage, tag=64, frozen=True):
 
 
 class GroupJoinCancelled(WireMessage, tag=65, frozen=True):
-    """A :class:`GroupJoin` of these ranks does not hold any more, upwards."""
+    """Upwards: the ``GroupJoin`` of these members is withdrawn."""
 
     members: Ranges
     name: str
@@ -132,7 +129,7 @@ class GroupJoinCancelled(WireMessage, tag=65, frozen=True):
 
 
 class GroupDisturbed(WireMessage, tag=66, frozen=True):
-    """The way to members of a group has changed, upwards: the client is to put it together."""
+    """Upwards, to the client: the route to members has changed in or after this attempt."""
 
     group: GroupNumber
     members: Ranges
@@ -141,7 +138,7 @@ class GroupDisturbed(WireMessage, tag=66, frozen=True):
 
 
 class GroupRestart(WireMessage, tag=67, frozen=True):
-    """The next attempt of a group begins, downwards: members give again what is not confirmed."""
+    """Downwards: this attempt begins."""
 
     group: GroupNumber
     members: Ranges

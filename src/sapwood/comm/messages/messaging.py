@@ -7,7 +7,9 @@ from sapwood.core.errors import ErrorRecord
 
 
 class RoutedMessage(WireMessage, tag=50, frozen=True):
-    """A message from any place to any other, exactly once and in order on its channel.
+    """To any rank, exactly once and in order on its channel.
+
+    The clauses N1 and N2 explain the fields.
 
     Attributes:
         source: Where it is from.
@@ -43,7 +45,12 @@ class RoutedMessage(WireMessage, tag=50, frozen=True):
 
 
 class Acknowledgement(WireMessage, tag=51, frozen=True):
-    """Acknowledges the messages up to a number, and names those above it that are missing."""
+    """Back to the source of messages, which is the ``destination`` here.
+
+    All messages of its ``epoch`` up to ``upto`` have arrived; ``missing`` names those above
+    ``upto`` that have not. ``source`` sends the acknowledgement, and ``incarnation`` is the
+    incarnation of its process.
+    """
 
     source: int
     destination: int
@@ -56,7 +63,7 @@ class Acknowledgement(WireMessage, tag=51, frozen=True):
 
 
 class MulticastAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What differs in the copies of a multicast."""
+    """Where one copy of a ``Multicast`` goes, and the numbers that replace its numbers."""
 
     destination: int
     epoch: int
@@ -66,14 +73,19 @@ class MulticastAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Multicast(WireMessage, tag=52, frozen=True):
-    """One message to several places; it travels each link once."""
+    """One message to several ranks, divided where their routes part.
+
+    The addresses have the fields that differ.
+    """
 
     message: RoutedMessage
     addresses: tuple[MulticastAddress, ...]
 
 
 class MembershipNotice(WireMessage, tag=53, frozen=True):
-    """From the client to all: places whose process is gone, and places that are back.
+    """From the client to all: processes that are gone, and ranks that have a new one.
+
+    ``gone`` has pairs of rank and incarnation; ``anew``: earlier notices are out of date.
 
     Attributes:
         gone: Each as (rank, incarnation of the process that is gone).

@@ -8,7 +8,7 @@ from sapwood.core.rankset import Ranges
 
 
 class Offer(WireMessage, tag=34, frozen=True):
-    """As :class:`~sapwood.comm.messages.Up`; the ``size`` bytes of its arrays are to be drawn."""
+    """Upwards: as ``Up``; the receiver draws its arrays, ``size`` bytes."""
 
     stream: int
     wave: int
@@ -20,7 +20,7 @@ class Offer(WireMessage, tag=34, frozen=True):
 
 
 class Announced(WireMessage, tag=35, frozen=True):
-    """As :class:`~sapwood.comm.messages.Down`; the ``size`` bytes of its arrays are to be drawn."""
+    """Downwards: as ``Down``; the receiver draws its arrays, ``size`` bytes."""
 
     stream: int
     wave: int
@@ -35,8 +35,8 @@ class Announced(WireMessage, tag=35, frozen=True):
 class Draw(WireMessage, tag=36, frozen=True):
     """Send the bytes from ``start`` to ``stop``, in pieces of ``piece`` bytes.
 
-    Downwards it means the offered contribution of ``ranks``, upwards the announced value; there
-    ``stop`` 0 says that none of it is wanted. ``number`` is chosen by whoever draws.
+    Downwards of the contribution offered for ``ranks``, upwards of the value of the wave. The
+    drawing side chooses ``number``.
     """
 
     stream: int
@@ -49,7 +49,7 @@ class Draw(WireMessage, tag=36, frozen=True):
 
 
 class Piece(WireMessage, tag=37, frozen=True):
-    """Bytes from ``start`` on, as the payload: a part of what the draw ``number`` asked for."""
+    """The payload is the bytes from ``start`` on, for the draw of that number."""
 
     stream: int
     wave: int
@@ -58,7 +58,10 @@ class Piece(WireMessage, tag=37, frozen=True):
 
 
 class Retracted(WireMessage, tag=38, frozen=True):
-    """The offered contribution of ``ranks`` will not come; nothing drawn of it may be used."""
+    """Upwards: the contribution offered for ``ranks`` is withdrawn.
+
+    No bytes drawn of it may be used.
+    """
 
     stream: int
     wave: int

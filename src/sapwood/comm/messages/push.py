@@ -4,7 +4,10 @@ from sapwood.comm.messages.base import WireMessage
 
 
 class Taken(WireMessage, tag=39, frozen=True):
-    """The root has what these agents sent of themselves: ``(rank, number)``, and all before."""
+    """Downwards: the root has values that these agents have pushed.
+
+    ``upto`` has pairs of rank and number: that value and all before.
+    """
 
     stream: int
     upto: tuple[tuple[int, int], ...]

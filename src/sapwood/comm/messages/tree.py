@@ -10,7 +10,10 @@ NOBODY = -1
 
 
 class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a place is: the process, how often it was attached, and to whom."""
+    """Where a vertex is attached.
+
+    The process there, how often it was attached, and to which vertex.
+    """
 
     rank: int
     incarnation: int
@@ -20,16 +23,20 @@ class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Attached(WireMessage, tag=40, frozen=True):
-    """Places at or below the sender; they replace those below ``anew``."""
+    """Upwards: where vertices at or below the sender are attached.
+
+    Vertices that were below ``anew`` before are detached, unless a later message attaches them
+    again.
+    """
 
     places: tuple[Placed, ...]
     anew: int = NOBODY
 
 
 class Detached(WireMessage, tag=41, frozen=True):
-    """The link to a place below the sender is gone, and with it all that is below that place.
+    """Upwards: the link to a vertex is gone, and with it all vertices below.
 
-    A ``condemned`` process is taken for dead by its parent and never let in again.
+    A ``condemned`` process was silent for too long, and no vertex admits it again.
     """
 
     rank: int
@@ -40,7 +47,10 @@ class Detached(WireMessage, tag=41, frozen=True):
 
 
 class Release(WireMessage, tag=42, frozen=True):
-    """A place is attached elsewhere by now: the holder of an older attachment drops it."""
+    """Downwards: the vertex is attached elsewhere.
+
+    A vertex that has it by an older attachment releases it.
+    """
 
     rank: int
     incarnation: int
@@ -48,16 +58,21 @@ class Release(WireMessage, tag=42, frozen=True):
 
 
 class Return(WireMessage, tag=43, frozen=True):
-    """To a place that was taken over: the place below which its home is, is there again."""
+    """To a vertex that attached to a farther ancestor: it must return to ``parent``.
+
+    ``parent`` is nearer to its home, and available again.
+    """
 
     parent: int
 
 
 class OpenStreams(WireMessage, tag=44, frozen=True):
-    """To a place that was attached: all streams that concern it, and which of them are quiet.
+    """To a newly attached vertex, and from there to all below it: the open streams.
 
-    Any other stream up to the number ``newest`` has ended: the sender may not have heard of newer
-    ones yet.
+    ``quiet`` names those that are quiet. The receiver closes any other stream whose number is not
+    above ``newest``, and stops or resumes the open streams as the message says. A stream with a
+    higher number stays open, because the sender does not know it yet. The ``Open`` of each stream
+    that concerns a vertex comes before.
     """
 
     streams: tuple[int, ...]
@@ -66,7 +81,10 @@ class OpenStreams(WireMessage, tag=44, frozen=True):
 
 
 class TreeChanged(WireMessage, tag=45, frozen=True):
-    """From the client to all: the tree of an epoch, before any wave of that epoch.
+    """From the client to all vertices: the tree of an epoch.
+
+    ``homes`` says for the ranks from 1, in order, how many in a row have which parent; ``added``
+    are the agents in addition to those up to ``planned``, ``removed`` are the vertices that left.
 
     Attributes:
         epoch: Which one.
