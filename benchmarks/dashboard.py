@@ -232,7 +232,7 @@ def one_run(head: dict[str, Any], program: Path, *, followed: bool) -> RunCost:
     before = processor_times(head["pid"])
     begun = json.loads(cli("run", str(program), "--detach", "--agents", "2", "--json"))["id"]
     follower = Follower(head["http"][0], begun) if followed else None
-    answer = json.loads(cli("runs", "attach", begun, "--json"))
+    answer = json.loads(cli("run", "follow", begun, "--json"))
     if follower is not None:
         follower.close()
     all_of_it, served = processor_times(head["pid"])

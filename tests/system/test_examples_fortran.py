@@ -111,7 +111,7 @@ def test_the_example_program_runs_over_agents(installed: Path, tmp_path: Path) -
 
 
 def test_the_plug_in_is_listed_by_its_entry_point(installed: Path) -> None:
-    listed = sapwood(installed, "toolchain", "list")["languages"]
+    listed = sapwood(installed, "node", "check", "--compilers")["languages"]
     fortran = next(each for each in listed if each["name"] == "fortran")
     assert (fortran["suffixes"], fortran["missing"]) == ([".f90", ".f03", ".f08"], "")
 

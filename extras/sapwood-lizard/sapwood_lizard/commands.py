@@ -349,11 +349,11 @@ def show(*, as_json: Json = False, debug: Debug = False) -> None:
 
 @app.command()
 @reporting
-def remove(checksum: Checksum, *, as_json: Json = False, debug: Debug = False) -> None:
-    """Forget a registered program."""
+def delete(checksum: Checksum, *, as_json: Json = False, debug: Debug = False) -> None:
+    """Delete a registered program."""
     ProgramStore().remove(checksum)
     if as_json:
-        print_json({"removed": checksum})
+        print_json({"deleted": checksum})
 
 
 @app.command()

@@ -40,7 +40,7 @@ class ProgramStore:
             raise ResourceError(
                 f"{MAX_PROGRAMS} programs are registered already",
                 where=str(self.folder),
-                hint="remove some: `sapwood lizard remove CHECKSUM`",
+                hint="remove some: `sapwood lizard delete CHECKSUM`",
             )
         try:
             make_private(self.folder)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 GROUP: Final = "sapwood.commands"
 """Plug-ins register here: the entry point is a function, or a :class:`typer.Typer`."""
 
+PANEL: Final = "Commands of other packages"
+"""The heading of these commands in ``sapwood --help``."""
+
 OF_EXTRAS: Final = {"lizard": "lizard", "patch": "cuda-cpu"}
 """Commands of the packages in ``extras/``, and the extra that has each."""
 
@@ -64,7 +67,9 @@ def _added() -> dict[str, LazyEntry]:
     found = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         package = point.dist.name if point.dist is not None else point.module
-        found[point.name] = LazyEntry(point.value, _summary(point.dist), package=package)
+        found[point.name] = LazyEntry(
+            point.value, _summary(point.dist), package=package, panel=PANEL
+        )
     return found
 
 

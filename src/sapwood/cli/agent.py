@@ -22,7 +22,9 @@ from sapwood.environment.units import parse_duration
 from sapwood.security.invitations import AgentInvitation
 from sapwood.session.invited import InvitationView
 
-app = typer.Typer(help="Agents that you start yourself join a session.", no_args_is_help=True)
+app = typer.Typer(
+    help="Invite agents that you start into a session, and be one.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -30,23 +32,23 @@ app = typer.Typer(help="Agents that you start yourself join a session.", no_args
 def invite(
     session: Which,
     *,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="How many lines.")] = 1,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of lines.")] = 1,
     ttl: Annotated[
-        str, typer.Option(metavar="TIME", help="How long they let processes in, such as 30min.")
+        str, typer.Option(metavar="TIME", help="Lifetime of the lines, for example 30min.")
     ] = "24h",
     listen: Annotated[
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where processes reach the session; by default nodes.listen. The first call "
-            "decides.",
+            help="Address at which processes reach the session; default: the setting nodes.listen. "
+            "The first call decides.",
         ),
     ] = "",
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a line for each agent that is to join; each is a secret.
+    """Create invitations: show a line for each agent that may join; each is a secret.
 
     A line lets in one agent at a time. When that has ended, another process may use it.
     """
@@ -69,7 +71,7 @@ def show_all(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the invitations of a session, and who is there by them."""
+    """List the invitations of a session, and the agents that joined by them."""
     with attached(session, "watch", cluster, wait=True) as watched:
         found = watched.invitations
     if as_json:
@@ -83,7 +85,7 @@ def show_all(
 @reporting
 def revoke(
     session: Which,
-    invitation: Annotated[str, typer.Argument(metavar="ID", help="Which, as list shows it.")],
+    invitation: Annotated[str, typer.Argument(metavar="ID", help="Id of the invitation.")],
     *,
     cluster: Cluster = "default",
     as_json: Json = False,
@@ -104,13 +106,16 @@ def join(
     line: Annotated[
         str,
         typer.Argument(
-            metavar="LINE", help="What `agent invite` shows; - reads it from standard input."
+            metavar="LINE", help="Line of `sapwood agent invite`; - reads standard input."
         ),
     ],
     *,
     debug: Debug = False,
 ) -> None:
-    """Be an agent of a session, until it ends, or Ctrl-C: then what it was asked for is done."""
+    """Run an agent of a session in this process, until the session ends or Ctrl-C.
+
+    After Ctrl-C it first finishes its work.
+    """
     if line != "-":
         AgentInvitation.parse(line)
         hide_line(line, background.own_command("agent", "join", "-"))

@@ -38,6 +38,7 @@ def build(
     program: Annotated[
         str,
         typer.Argument(
+            metavar="PROGRAM",
             help="Folder with a program.toml, or a Python file with a Program class.",
             autocompletion=completion.programs,
         ),
@@ -47,13 +48,13 @@ def build(
         list[str] | None,
         typer.Option(
             metavar="TARGET",
-            help="What to build for, for example aarch64-linux-gnu; may be given several times; "
-            "default: native, this machine.",
+            help="Target, for example aarch64-linux-gnu; may be repeated; default: native, this "
+            "machine.",
         ),
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Stay and build again after each edit, until Ctrl-C."),
+        typer.Option("--watch", help="Build again after each edit, until Ctrl-C."),
     ] = False,
     settings: Set = None,
     as_json: Json = False,

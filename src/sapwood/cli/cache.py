@@ -15,7 +15,7 @@ from sapwood.core.errors import InputError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size, parse_size
 
-app = typer.Typer(help="Show and empty the cache of built programs.", no_args_is_help=True)
+app = typer.Typer(help="Show and prune the cache of built programs.", no_args_is_help=True)
 
 
 @app.command()
@@ -46,7 +46,7 @@ def prune(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove the least recently used builds; builds in use stay."""
+    """Delete the least recently used builds; builds in use stay."""
     cache = _open(settings)
     before = sum(entry.bytes for entry in cache.entries())
     removed = cache.prune(None if to is None else _size(to))

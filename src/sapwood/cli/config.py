@@ -50,7 +50,9 @@ def show(
 def validate(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A configuration file; without one, all that hold here are checked."),
+        typer.Argument(
+            metavar="[FILE]", help="Configuration file; default: all files that apply here."
+        ),
     ] = None,
     *,
     as_json: Json = False,

@@ -31,38 +31,41 @@ from sapwood.security.credential_file import (
     write_secret,
 )
 
-app = typer.Typer(help="Say who may do what in a cluster that is up.", no_args_is_help=True)
+app = typer.Typer(help="Issue, list and revoke credentials.", no_args_is_help=True)
 
 Rights = Annotated[
-    str, typer.Option(metavar="RIGHT,RIGHT", help="What it allows, for example connect,attach.")
+    str, typer.Option(metavar="RIGHT,RIGHT", help="Rights, for example connect,attach.")
 ]
 ForSession = Annotated[
-    str, typer.Option("--session", metavar="SESSION", help="For this session only.")
+    str, typer.Option("--session", metavar="SESSION", help="Restrict it to this session.")
 ]
 ForNodes = Annotated[
-    str, typer.Option("--nodes", metavar="SET", help="For these nodes only, such as gpu[1-4].")
+    str,
+    typer.Option("--nodes", metavar="SET", help="Restrict it to these nodes, such as gpu[1-4]."),
 ]
 Holder = Annotated[
     str,
-    typer.Option(metavar="PUBLIC", help="Bind it to this key, as `sapwood credential key` shows."),
+    typer.Option(
+        metavar="PUBLIC", help="Bind it to this key, which `sapwood credential key` shows."
+    ),
 ]
 Subject = Annotated[
-    str, typer.Option("--for", metavar="WHO", help="Who it is for, in words; lists show it.")
+    str, typer.Option("--for", metavar="TEXT", help="Describe who it is for; lists show the text.")
 ]
 User = Annotated[
     str,
     typer.Option(
-        "--user", metavar="USER", help="Its processes run as this user of nodes that root started."
+        "--user", metavar="USER", help="Run its processes as this user, on nodes that root started."
     ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Write it to a new file that only you read."
+        "--output", "-o", metavar="FILE", help="Write it to a new file that only you can read."
     ),
 ]
 Given = Annotated[
-    str, typer.Argument(metavar="FILE", help="The file with it; - reads it from standard input.")
+    str, typer.Argument(metavar="FILE", help="File with the credential; - reads standard input.")
 ]
 
 
@@ -73,7 +76,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     name: Cluster = "default",
     rights: Rights = "",
     role: Annotated[
-        str, typer.Option(metavar="ROLE", help="What this role of the policy allows.")
+        str, typer.Option(metavar="ROLE", help="Give it the rights of this role of the policy.")
     ] = "",
     session: ForSession = "",
     nodes: ForNodes = "",
@@ -81,7 +84,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
         str,
         typer.Option(
             metavar="TIME",
-            help="How long, for example 8h; by default 7d, or less if the policy allows no more.",
+            help="Lifetime, for example 8h; default: 7d, or less if the policy says so.",
         ),
     ] = "",
     holder: Holder = "",
@@ -91,7 +94,10 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Issue a credential; any holder of its line has its rights."""
+    """Issue a credential: a line of text, whose holders have its rights.
+
+    Example: `sapwood credential issue --role user --for Ann --output ann.credential`
+    """
     wanted = IssueCredential(
         subject=subject,
         rights=_words(rights),
@@ -114,7 +120,9 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
     rights: Rights = "",
     session: ForSession = "",
     nodes: ForNodes = "",
-    ttl: Annotated[str, typer.Option(metavar="TIME", help="How long from now, such as 8h.")] = "",
+    ttl: Annotated[
+        str, typer.Option(metavar="TIME", help="Lifetime from now, for example 8h.")
+    ] = "",
     holder: Holder = "",
     user: User = "",
     subject: Subject = "",
@@ -122,7 +130,7 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a credential that allows less than another one; no head is asked."""
+    """Derive a credential with fewer rights from another one, without the head."""
     made = _read(given).attenuate(
         rights=_words(rights) if rights else None,
         session=session or None,
@@ -138,7 +146,7 @@ def attenuate(  # noqa: PLR0913 - each parameter is one option of the command li
 @app.command()
 @reporting
 def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
-    """Show what a credential says that it allows; only a head knows whether that is so."""
+    """Show the rights that a credential states; only the head can verify them."""
     credential = _read(given)
     said = credential.claims
     facts = {
@@ -176,12 +184,14 @@ def show(given: Given, *, as_json: Json = False, debug: Debug = False) -> None:
 @app.command()
 @reporting
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key is, or will be.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File of the key; it is created if missing.")
+    ],
     *,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Make a key in a file, if it is not there, and show its public half for --holder."""
+    """Show the public half of a key, for --holder; create the key if its file is missing."""
     made = not file.exists()
     if made:
         write_secret(file, HolderKey.create().text)
@@ -195,7 +205,7 @@ def key(
 @app.command("list")
 @reporting
 def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """List the credentials that the head has issued; their keys are kept nowhere."""
+    """List the credentials that the head has issued; it keeps no secrets."""
     found = asked_head(name, CALL_TIMEOUT, IssuedCredentials.known)
     if as_json:
         print_json({"credentials": found})
@@ -215,15 +225,13 @@ def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug =
 @app.command()
 @reporting
 def revoke(
-    block: Annotated[
-        str, typer.Argument(metavar="ID", help="Which, as list and show name it; or its file.")
-    ],
+    block: Annotated[str, typer.Argument(metavar="ID", help="Id of the credential, or its file.")],
     *,
     name: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Revoke a credential and all derived from it; clients that use it are disconnected."""
+    """Revoke a credential and all derived from it, and disconnect clients that use it."""
     wanted = _read(block).id if Path(block).is_file() else block
     done = asked_head(name, CALL_TIMEOUT, IssuedCredentials.revoke, wanted)
     if as_json:

@@ -26,34 +26,35 @@ def dashboard(
     *,
     name: Cluster = "default",
     lifetime: Annotated[
-        str, typer.Option("--ttl", metavar="TIME", help="For how long the browser is let in.")
+        str, typer.Option("--ttl", metavar="TIME", help="How long the browser stays signed in.")
     ] = "12h",
     allow_changes: Annotated[
         bool,
         typer.Option(
             "--allow-changes",
-            help="Let the browser also cancel runs, end sessions and change the cluster by the "
-            "HTTP API. Without this option it can only read.",
+            help="Let the browser also stop runs, delete sessions and change the cluster by the "
+            "HTTP API; default: read only.",
         ),
     ] = False,
     authority: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the certificate of the cluster's authority there: browsers and "
-            "`curl --cacert` know the server by it.",
+            help="Write the certificate of the cluster's authority to this file: browsers and "
+            "`curl --cacert` verify the server by it.",
         ),
     ] = None,
     open_browser: Annotated[
-        bool, typer.Option("--open", help="Open the browser of this machine.")
+        bool, typer.Option("--open", help="Open the link in the browser of this machine.")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a link that lets a browser in, once, within five minutes.
+    """Show a link that opens the dashboard of a cluster.
 
-    The link signs the browser in, for reading only. `sapwood credential list` shows its
-    credential 'dashboard', and `sapwood credential revoke` signs the browser out.
+    The link signs one browser in, once, within five minutes, for reading only.
+    `sapwood credential list` shows its credential 'dashboard', and `sapwood credential revoke`
+    signs the browser out.
     """
     made = ticket(name, lifetime, allow_changes=allow_changes)
     if authority is not None:

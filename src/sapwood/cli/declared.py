@@ -104,7 +104,9 @@ def _parameter(field: OptionField) -> inspect.Parameter:
     kind = _kind(field)
     offers = COMPLETIONS.get(field.name)
     if field.default is msgspec.NODEFAULT:
-        note: Any = typer.Argument(help=field.about, autocompletion=offers)
+        note: Any = typer.Argument(
+            metavar=field.name.upper(), help=field.about, autocompletion=offers
+        )
         return inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, note]
         )

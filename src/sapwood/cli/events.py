@@ -33,26 +33,31 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
     name: Cluster = "default",
     since: Annotated[
         str,
-        typer.Option(
-            metavar="TIME", help="From this time on: 10min ago is 10min; or 2026-01-31T12:00."
-        ),
+        typer.Option(metavar="TIME", help="Events since then: 10min (ago), or 2026-01-31T12:00."),
     ] = "",
     nodes: Annotated[
-        str, typer.Option("--node", metavar="SET", help="About these nodes, such as gpu[1-4].")
+        str,
+        typer.Option("--nodes", metavar="SET", help="Events about these nodes, such as gpu[1-4]."),
     ] = "",
-    session: Annotated[str, typer.Option(metavar="SESSION", help="About this session.")] = "",
+    session: Annotated[
+        str, typer.Option(metavar="SESSION", help="Events about this session.")
+    ] = "",
     kind: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Of this kind, such as node.lost, or node for all."),
+        typer.Option(
+            metavar="KIND", help="Events of this kind, such as node.lost, or node for all."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The last ones, at most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The last N events at most.")
+    ] = 100,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events, until Ctrl-C.")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what happened: nodes, refusals, credentials, sessions, runs, changes of the policy."""
+    """Show the events of a cluster: nodes, refusals, credentials, sessions, runs, policy."""
     query = EventQuery(
         since=_since(since) if since else 0.0,
         nodes=expand_hosts(nodes) if nodes else [],

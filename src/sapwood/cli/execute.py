@@ -43,7 +43,9 @@ from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
 def execute(  # noqa: PLR0913 - each is an option of the command
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="The command; write -- before it."),
+        typer.Argument(
+            metavar="COMMAND...", help="The command and its arguments; write -- before it."
+        ),
     ],
     *,
     on: Annotated[
@@ -57,7 +59,8 @@ def execute(  # noqa: PLR0913 - each is an option of the command
     session: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Run on the nodes of this session, by the right to run code there."
+            metavar="SESSION",
+            help="Run on the nodes of this session; needs the right to run code there.",
         ),
     ] = None,
     cluster: Annotated[
@@ -75,23 +78,22 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         str,
         typer.Option(
             metavar="SET",
-            help="Run on these nodes only, such as n[1-3,7]; without --on and --session, on those "
-            "of a head.",
+            help="Run on these nodes only, such as n[1-3,7].",
         ),
     ] = "",
     label: Annotated[
         bool | None,
         typer.Option(
             "--label/--no-label",
-            help="Write the node before each line, and equal lines of several nodes once; "
-            "default: with several nodes.",
+            help="Label each line with its node, and print equal lines of several nodes once; "
+            "default: if there are several nodes.",
         ),
     ] = None,
     stdin: Annotated[
         str | None,
         typer.Option(
             metavar="all|NODE",
-            help="Give standard input to all nodes or to one; default: it is empty everywhere.",
+            help="Send standard input to all nodes or to one; default: to none.",
         ),
     ] = None,
     folder: Annotated[
@@ -99,14 +101,14 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         typer.Option(
             "--cwd",
             metavar="DIR",
-            help="Where the command starts; default: the home folder, on local the current one.",
+            help="Working directory of the command; default: the home folder, with local this one.",
         ),
     ] = "",
     environment: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Staged environment that the command has (`sapwood stage environment`).",
+            help="Staged environment of the command (`sapwood stage environment`).",
         ),
     ] = None,
     settings: Set = None,
@@ -114,11 +116,11 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         bool,
         typer.Option(
             "--raw",
-            help="Write output to a terminal as it is; default: escape sequences become visible.",
+            help="Write escape sequences to a terminal as they are; default: make them visible.",
         ),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON for each thing that happens.")
+        bool, typer.Option("--json", help="Print one line of JSON for each event.")
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -85,23 +85,23 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         option(
-            "Where other machines reach this one, for example 0.0.0.0:7700; default: nowhere but "
-            "on this machine.",
+            "Address at which other machines reach the head, for example 0.0.0.0:7700; default: "
+            "this machine only.",
             "HOST:PORT",
         ),
     ] = "127.0.0.1:0"
     own_node: Annotated[
         bool,
-        option("Whether this machine is a node of the cluster.", words=("--node/--no-node",)),
+        option("Make this machine a node of the cluster, or not.", words=("--node/--no-node",)),
     ] = True
     announce: Annotated[
-        bool, option("Let `sapwood node find` show it to machines on this network.")
+        bool, option("Announce the cluster on this network, for `sapwood node find`.")
     ] = False
     store: Annotated[
         str,
         option(
-            "Where the head keeps what it must not forget: etcd://HOST:PORT,HOST:PORT/PREFIX. "
-            "A second `sapwood up` with the same store stands by and takes over. "
+            "Store of the head: etcd://HOST:PORT,HOST:PORT/PREFIX. A second `sapwood up` with "
+            "the same store stands by and takes over. "
             "Default: SQLite on this machine.",
             "ADDRESS",
         ),
@@ -109,14 +109,14 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True):
     http: Annotated[
         str,
         option(
-            "Serve HTTP (API, dashboard, metrics) also here, without TLS: an address of this "
-            "machine only, such as 127.0.0.1:8787. Default: with TLS, by the port of --listen.",
+            "Serve HTTP (API, dashboard, metrics) at this address, too, without TLS; it must be of "
+            "this machine only, such as 127.0.0.1:8787. Default: with TLS, at --listen.",
             "HOST:PORT",
         ),
     ] = ""
     http_no_token: Annotated[
         bool,
-        option("Let everybody on this machine do everything there, without a credential."),
+        option("Let all users of this machine do everything at --http without a credential."),
     ] = False
 
     @property

@@ -24,6 +24,7 @@ class LazyEntry(NamedTuple):
         hidden: Whether it is left out there.
         context_settings: How its words are parsed.
         package: The package that adds it; empty for a command of Sapwood.
+        panel: The heading under which its group lists it.
     """
 
     where: str
@@ -31,6 +32,7 @@ class LazyEntry(NamedTuple):
     hidden: bool = False
     context_settings: dict[str, Any] | None = None
     package: str = ""
+    panel: str | None = None
 
 
 class LazyCommands(MutableMapping[str, Any]):
@@ -80,7 +82,9 @@ class LazyGroup(TyperGroup):
         """Return a command; while the group is listed, one that has only a name and a text."""
         entry = self.entries.get(cmd_name)
         if self._listing and entry is not None:
-            return TyperCommand(cmd_name, help=entry.about, hidden=entry.hidden)
+            return TyperCommand(
+                cmd_name, help=entry.about, hidden=entry.hidden, rich_help_panel=entry.panel
+            )
         return super().get_command(ctx, cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -10,10 +10,17 @@ from typing import Annotated
 import typer
 
 from sapwood.cli import cluster_logs
-from sapwood.cli.failures import reported
+from sapwood.cli.failures import remember_cluster, reported
 from sapwood.cli.interrupts import termination_interrupts
 from sapwood.cli.log_lines import described
-from sapwood.cli.options import Debug, Set, assignments
+from sapwood.cli.options import (
+    CLUSTER_VARIABLE,
+    Debug,
+    Set,
+    assignments,
+    cluster_is_named,
+    named_cluster,
+)
 from sapwood.cli.present import answer_stream
 from sapwood.core.errors import InputError
 from sapwood.core.hints import command
@@ -24,6 +31,7 @@ from sapwood.environment.folders import expand_user
 from sapwood.environment.log_files import LogFile, Wanted, merged
 from sapwood.environment.logs import LEVELS
 from sapwood.environment.units import parse_duration
+from sapwood.head.folder import running_heads
 
 FOLLOW_PAUSE = 0.2
 """Seconds between two looks for new lines."""
@@ -32,35 +40,41 @@ FOLLOW_PAUSE = 0.2
 def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE", help="Log files; default: log.file of the configuration."),
+        typer.Argument(
+            metavar="[FILE]...", help="Log files; default: the setting log.file, or a cluster."
+        ),
     ] = None,
     *,
     name: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--cluster",
-            metavar="CLUSTER",
-            help="Of the head and the nodes of a cluster that is up.",
+            metavar="NAME",
+            envvar=CLUSTER_VARIABLE,
+            callback=named_cluster,
+            show_default="see above",
+            help="Cluster: its name on this machine, or sapwood://HOST:PORT with a credential.",
         ),
-    ] = "",
+    ] = None,
     component: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only of this component; may be repeated."),
+        typer.Option(metavar="NAME", help="Lines of this component; may be repeated."),
     ] = None,
     level: Annotated[
-        str, typer.Option(metavar="LEVEL", help="Only from this level on, for example warning.")
+        str,
+        typer.Option(metavar="LEVEL", help="Lines of this level and above, for example warning."),
     ] = "",
     node: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="SET", help="Only of these machines, for example n1 or n[1-4]; may be repeated."
+            "--nodes", metavar="SET", help="Lines of these nodes, for example n1 or n[1-4]."
         ),
     ] = None,
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Only of the last so long, for example 10min.")
+        str, typer.Option(metavar="TIME", help="Lines of this last time, for example 10min.")
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as lines come, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new lines, until Ctrl-C.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the lines as they are in the files.")
@@ -68,24 +82,24 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     settings: Set = None,
     debug: Debug = False,
 ) -> None:
-    """Print what processes and machines have logged, merged by time.
+    """Print the log lines of processes and machines, merged by time.
 
-    That is what files hold or, with --cluster, what the head and the nodes of a cluster keep in
-    memory: there the times are from the head's clock, and equal lines of several nodes are one.
+    The lines come from files, or from the memory of the head and the nodes of a cluster: then
+    times are of the head's clock, and equal lines of several nodes are one. Without FILE and
+    --cluster, it is the file of the setting log.file, else the only cluster that is up here.
     """
     with reported(debug=debug, as_json=as_json), ExitStack() as stack:
         names = tuple(one for text in node or () for one in expand_hosts(text))
         after = time.time() - parse_duration(since) if since else 0.0
         wanted = Wanted(component or (), _checked(level), names, after)
-        if name:
-            if files:
-                raise InputError("--cluster and files are both given", hint="leave one of them out")
+        if files and cluster_is_named():
+            raise InputError("--cluster and files are both given", hint="leave one of them out")
+        read = files or ([] if name else _configured(settings))
+        if not read:
             stack.enter_context(termination_interrupts())
-            cluster_logs.show(name, wanted, follow=follow, as_json=as_json)
+            cluster_logs.show(name or _only_cluster(), wanted, follow=follow, as_json=as_json)
             return
-        opened = [
-            stack.enter_context(closing(LogFile(path))) for path in files or _configured(settings)
-        ]
+        opened = [stack.enter_context(closing(LogFile(path))) for path in read]
         if follow:
             stack.enter_context(termination_interrupts())
         while True:
@@ -104,15 +118,22 @@ def _checked(level: str) -> str:
 
 def _configured(settings: list[str] | None) -> list[Path]:
     configured = load_configuration(assignments(settings or (), "--set")).settings.log.file
-    if not configured:
-        from sapwood.head.folder import running_heads  # noqa: PLC0415 - only for this error
+    return [expand_user(configured)] if configured else []
 
-        raise InputError(
-            "no log file is known",
-            hint="name files, or set log.file in the configuration"
-            + "".join(
-                f"; {command('logs', '--cluster', one)} shows the log of a cluster"
-                for one in running_heads()
-            ),
-        )
-    return [expand_user(configured)]
+
+def _only_cluster() -> str:
+    """Return the only cluster that is up on this machine.
+
+    Raises:
+        InputError: There is none, or several are.
+    """
+    running = running_heads()
+    if len(running) == 1:
+        return remember_cluster(running[0])
+    raise InputError(
+        "no log file is known",
+        hint="name files, or set log.file in the configuration"
+        + "".join(
+            f"; {command('logs', '--cluster', one)} shows the log of a cluster" for one in running
+        ),
+    )

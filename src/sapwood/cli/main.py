@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,109 +11,115 @@ from sapwood.cli import starting
 from sapwood.cli.added_commands import WithAdded, check_installed
 from sapwood.cli.failures import EXIT_CODES, show_error
 from sapwood.cli.lazy import LazyEntry, LazyGroup
+from sapwood.cli.old_names import with_new_names
 from sapwood.core.errors import InputError, SapwoodError
 
 EPILOG = "Exit codes: " + "; ".join(f"{code} {text}" for code, text in EXIT_CODES.items()) + "."
 
+PROGRAMS = "Programs and runs"
+CLUSTERS = "Clusters"
+HERE = "This machine"
+
 COMMANDS = {
     "run": LazyEntry(
-        "sapwood.cli.run:run", "Run a program over data on agents, of this machine or of others."
-    ),
-    "run-driver": LazyEntry(
-        "sapwood.cli.run_driver:run_driver",
-        "Drive a detached run, which is read from standard input; its head calls this.",
-        hidden=True,
+        "sapwood.cli.run_commands:app",
+        "Run a program over data on agents, of this machine or of others.",
+        panel=PROGRAMS,
     ),
     "exec": LazyEntry(
         "sapwood.cli.execute:execute",
         "Run a command on every node of a set of machines.",
         context_settings={"allow_interspersed_args": False},
-    ),
-    "up": LazyEntry(
-        "sapwood.cli.up:up",
-        "Start a cluster that stays, and show the line with which other machines join it.",
-    ),
-    "down": LazyEntry(
-        "sapwood.cli.up:down", "End a cluster, its nodes, and all that runs on them."
+        panel=PROGRAMS,
     ),
     "new": LazyEntry(
-        "sapwood.cli.new:new",
-        "Make a folder with a small program that runs, to be changed into yours.",
+        "sapwood.cli.new:new", "Create a folder with a small program that runs.", panel=PROGRAMS
     ),
     "build": LazyEntry(
         "sapwood.cli.build:build",
         "Build the sources of a program into the cache, for one target or several.",
+        panel=PROGRAMS,
     ),
+    "program": LazyEntry("sapwood.cli.program:app", "Describe programs.", panel=PROGRAMS),
     "report": LazyEntry(
         "sapwood.cli.report:report",
-        "Write all that is known of a detached run into one HTML file, which needs no network.",
+        "Write a report of a detached run, as one HTML file.",
+        panel=PROGRAMS,
+    ),
+    "up": LazyEntry(
+        "sapwood.cli.up:up",
+        "Start a long-lived cluster, and show how other machines join it.",
+        panel=CLUSTERS,
+    ),
+    "down": LazyEntry(
+        "sapwood.cli.up:down",
+        "Stop a cluster, its nodes, and all that runs on them.",
+        panel=CLUSTERS,
     ),
     "top": LazyEntry(
         "sapwood.cli.top:top",
         "Show the health, nodes, load, sessions and runs of a cluster, until Ctrl-C.",
+        panel=CLUSTERS,
+    ),
+    "dashboard": LazyEntry(
+        "sapwood.cli.dashboard:dashboard",
+        "Show a link that opens the dashboard of a cluster.",
+        panel=CLUSTERS,
+    ),
+    "events": LazyEntry(
+        "sapwood.cli.events:events",
+        "Show the events of a cluster: nodes, refusals, credentials, sessions, runs, policy.",
+        panel=CLUSTERS,
+    ),
+    "logs": LazyEntry(
+        "sapwood.cli.logs:logs",
+        "Print the log lines of processes and machines, merged by time.",
+        panel=CLUSTERS,
+    ),
+    "node": LazyEntry(
+        "sapwood.cli.node_commands:app",
+        "Check this machine, join a cluster, and manage the nodes of a cluster.",
+        panel=CLUSTERS,
+    ),
+    "session": LazyEntry(
+        "sapwood.cli.session:app",
+        "Manage sessions, which outlive the programs that use them.",
+        panel=CLUSTERS,
+    ),
+    "agent": LazyEntry(
+        "sapwood.cli.agent:app",
+        "Invite agents that you start into a session, and be one.",
+        panel=CLUSTERS,
+    ),
+    "stage": LazyEntry(
+        "sapwood.cli.stage:app", "Copy files to the nodes of a cluster and back.", panel=CLUSTERS
+    ),
+    "token": LazyEntry(
+        "sapwood.cli.token:app", "Create, list and revoke join tokens.", panel=CLUSTERS
+    ),
+    "credential": LazyEntry(
+        "sapwood.cli.credential:app", "Issue, list and revoke credentials.", panel=CLUSTERS
+    ),
+    "policy": LazyEntry(
+        "sapwood.cli.policy:app", "Show and change the policy of a cluster.", panel=CLUSTERS
+    ),
+    "config": LazyEntry("sapwood.cli.config:app", "Show and check the configuration.", panel=HERE),
+    "cache": LazyEntry(
+        "sapwood.cli.cache:app", "Show and prune the cache of built programs.", panel=HERE
+    ),
+    "topology": LazyEntry("sapwood.cli.topology:app", "Show shapes of trees.", panel=HERE),
+    "run-driver": LazyEntry(
+        "sapwood.cli.run_driver:run_driver",
+        "Drive a detached run, which is read from standard input; its head calls this.",
+        hidden=True,
     ),
     "simulate": LazyEntry(
         "sapwood.cli.simulate:simulate",
         "Run waves over a tree while processes fail, and check that nothing is lost or doubled.",
         hidden=True,
     ),
-    "logs": LazyEntry(
-        "sapwood.cli.logs:logs", "Print what processes and machines have logged, merged by time."
-    ),
-    "dashboard": LazyEntry(
-        "sapwood.cli.dashboard:dashboard",
-        "Show a link that lets a browser in, once, within five minutes.",
-    ),
-    "events": LazyEntry(
-        "sapwood.cli.events:events",
-        "Show what happened: nodes, refusals, credentials, sessions, runs, changes of the policy.",
-    ),
-    "program": LazyEntry("sapwood.cli.program:app", "Describe programs."),
-    "node": LazyEntry(
-        "sapwood.cli.node_commands:app",
-        "Look at this machine, join a cluster, and manage its nodes.",
-    ),
-    "stage": LazyEntry("sapwood.cli.stage:app", "Keep files on the nodes of a cluster."),
-    "token": LazyEntry("sapwood.cli.token:app", "Manage join tokens."),
-    "credential": LazyEntry("sapwood.cli.credential:app", "Issue, list and revoke credentials."),
-    "policy": LazyEntry("sapwood.cli.policy:app", "Show and change the policy of a cluster."),
-    "session": LazyEntry(
-        "sapwood.cli.session:app", "Manage sessions, which outlive the programs that use them."
-    ),
-    "agent": LazyEntry("sapwood.cli.agent:app", "Let agents that you start join a session."),
-    "runs": LazyEntry("sapwood.cli.runs:app", "Manage detached runs (`sapwood run --detach`)."),
-    "tree": LazyEntry("sapwood.cli.tree:app", "Show the links between the machines."),
-    "topology": LazyEntry(
-        "sapwood.cli.topology:app", "Show shapes of trees, and the cost of a wave in each."
-    ),
-    "config": LazyEntry("sapwood.cli.config:app", "Show and check the configuration."),
-    "cache": LazyEntry("sapwood.cli.cache:app", "Show and empty the cache of built programs."),
-    "toolchain": LazyEntry("sapwood.cli.toolchain:app", "Show compilers and their targets."),
 }
 """The commands of this package, with their lines in ``sapwood --help``."""
-
-
-OLD_OPTIONS = {"--name": "--cluster"}
-"""Options that have another name now; the old name works for one release."""
-
-
-def with_new_names(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line with the new names of options; warn of old ones.
-
-    Example:
-        >>> with_new_names(["node", "list", "--cluster", "lab"])
-        ['node', 'list', '--cluster', 'lab']
-    """
-    if words[:1] == ["exec"] or (words[:1] and words[0] not in COMMANDS):
-        return list(words)  # some of them are for other programs or packages
-    found = []
-    for word in words:
-        option, equals, value = word.partition("=")
-        new = OLD_OPTIONS.get(option)
-        if new is not None:
-            typer.echo(f"sapwood: {option} is called {new} now", err=True)
-        found.append(word if new is None else f"{new}{equals}{value}")
-    return found
 
 
 class SapwoodGroup(LazyGroup):
@@ -125,8 +130,9 @@ class SapwoodGroup(LazyGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that words name, with the rest of the words."""
         try:
+            args = with_new_names(args, COMMANDS)
             check_installed(args[0], self.entries)
-            found = super().resolve_command(ctx, with_new_names(args))
+            found = super().resolve_command(ctx, args)
         except SapwoodError as error:
             raise typer.Exit(show_error(error, as_json="--json" in args)) from None
         starting.clear()  # the module of the command is imported

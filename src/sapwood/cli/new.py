@@ -16,16 +16,19 @@ from sapwood.core.hints import command_line
 @reporting
 def new(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder to make; its name is the program's.")
+        Path, typer.Argument(metavar="DIR", help="Folder to create; the program gets its name.")
     ],
     *,
     language: Annotated[
         Literal["c", "c++", "python", "cuda"],
-        typer.Option("--language", "-l", help="What the hot loop is written in."),
+        typer.Option("--language", "-l", help="Language of the map function."),
     ] = "c",
     debug: Debug = False,
 ) -> None:
-    """Make a folder with a small program that runs, to be changed into yours."""
+    """Create a folder with a small program that runs.
+
+    Example: `sapwood new fit && sapwood run fit`
+    """
     files = new_program(language)
     _write(folder, files)
     typer.echo(f"made {folder} with {', '.join(files)}")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import RenderableType
 
@@ -51,14 +52,15 @@ HEAD_COMPONENTS = frozenset({"store", "authority", "tree", "service"})
 def find_clusters(
     *,
     wait: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long to wait for answers.")
+        str, typer.Option("--timeout", metavar="TIME", help="Time to wait for answers.")
     ] = "3s",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the clusters that are announced on this network; announcements are not verified.
+    """List the clusters that are announced on this network.
 
-    A machine joins one by `sapwood node join --find TOKEN`.
+    Announcements are not verified. A machine joins a cluster by
+    `sapwood node join --find TOKEN`.
     """
     found = discovery.find_clusters(parse_duration(wait))
     if as_json:
@@ -70,7 +72,7 @@ def find_clusters(
 
 @reporting
 def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """List the nodes of a cluster that is up."""
+    """List the nodes of a cluster."""
     found = asked_head(name, CALL_TIMEOUT, Nodes.every)
     if as_json:
         print_json({"nodes": found})
@@ -81,13 +83,13 @@ def show_all(*, name: Cluster = "default", as_json: Json = False, debug: Debug =
 
 @reporting
 def show(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
     name: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show all that is known of a node."""
+    """Show the facts of a node."""
     found = [one for one in asked_head(name, CALL_TIMEOUT, Nodes.every) if one.name == node]
     if not found:
         raise InputError(
@@ -105,14 +107,31 @@ def status(
     *,
     name: Cluster = "default",
     node: Annotated[
-        str, typer.Option(metavar="SET", help="Only of these nodes, for example n1 or n[1-4].")
+        str,
+        typer.Option("--nodes", metavar="SET", help="Only these nodes, for example n1 or n[1-4]."),
     ] = "",
+    links: Annotated[
+        bool, typer.Option("--links", help="Show how each node is reached, and why one is not.")
+    ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show what runs on the nodes of a cluster, and the components of the nodes and the head."""
+    """Show what runs on nodes, and the components of nodes and head.
+
+    With --links, the round trip (rtt) comes from heartbeats and contains the time that both
+    processes take. The clock of a node is compared with the clock of the head: ±1 ms means that
+    they agree as far as that can be measured. A queue is what is written and not yet sent, or not
+    yet taken by the node.
+    """
     found = status_tables.status_of(name)
     nodes, with_head = owners_of(found.nodes, node)
+    if links:
+        shown = msgspec.structs.replace(found, nodes=nodes)
+        if as_json:
+            print_json(shown)
+        else:
+            write(*status_tables.links_shown(shown))
+        return
     if as_json:
         seconds = found.ready_seconds
         print_json(
@@ -129,12 +148,12 @@ def status(
 
 
 Component = Annotated[
-    str, typer.Argument(metavar="COMPONENT", help="Which one, as `node status` shows it.")
+    str, typer.Argument(metavar="COMPONENT", help="Component, as `sapwood node status` shows it.")
 ]
 Where = Annotated[
     str,
     typer.Option(
-        "--node", metavar="SET", help="On these nodes: n1, n[1-4], or head; by default all nodes."
+        "--nodes", metavar="SET", help="These nodes: n1, n[1-4] or head; default: all nodes."
     ),
 ]
 
@@ -147,7 +166,7 @@ def start(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Start a component of nodes that was stopped, or given up after it had died."""
+    """Start a component of nodes that was stopped or given up."""
     _act(ComponentAction.START, component, node, name, as_json=as_json, debug=debug)
 
 
@@ -159,7 +178,7 @@ def stop(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Stop a component of nodes; what it does there ends with it."""
+    """Stop a component of nodes, and its work there."""
     _act(ComponentAction.STOP, component, node, name, as_json=as_json, debug=debug)
 
 
@@ -190,29 +209,30 @@ def _act(
 
 
 @reporting
-def remove(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+def delete(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
     name: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """End a node, and all that runs on it, for good."""
+    """Remove a node from its cluster, and stop all that runs on it."""
     _remove(name, node, 0.0, as_json=as_json)
 
 
 @reporting
 def drain(
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Which one, as list shows it.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
     name: Cluster = "default",
     within: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait for what runs on it.")
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Time to wait for what runs on the node."),
     ] = "10min",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Begin nothing more on a node, wait until nothing runs there, then remove it."""
+    """Start nothing new on a node, wait until nothing runs there, then delete it."""
     _remove(name, node, parse_duration(within), as_json=as_json)
 
 
@@ -319,7 +339,7 @@ def _hosts(head: HeadAccess, nodes: str) -> dict[str, int]:
         if not wanted:
             raise InputError(
                 "the cluster has no node that is there",
-                hint=f"--node {HEAD} names the head itself; `sapwood node list` shows nodes",
+                hint=f"--nodes {HEAD} names the head itself; `sapwood node list` shows nodes",
             )
         return {name: there[name].host for name in wanted}
     chosen = expand_hosts(nodes)
@@ -350,7 +370,7 @@ def _explained(failed: dict[str, SapwoodError], component: str) -> SapwoodError:
     details = {"elsewhere": "\n".join(f"{who}: {what}" for who, what in rest.items())}
     hint = first.hint
     if HEAD not in failed and component in HEAD_COMPONENTS:
-        hint = f"that is a component of the head: add --node {HEAD}"
+        hint = f"that is a component of the head: add --nodes {HEAD}"
     return type(first)(
         first.what, where=fold_hosts(same), hint=hint, details=details if rest else {}
     )

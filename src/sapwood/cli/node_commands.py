@@ -20,30 +20,28 @@ COMMANDS = {
     ),
     "find": LazyEntry(
         "sapwood.cli.node:find_clusters",
-        "List the clusters that are announced on this network; announcements are not verified.",
+        "List the clusters that are announced on this network.",
     ),
-    "list": LazyEntry("sapwood.cli.node:show_all", "List the nodes of a cluster that is up."),
-    "show": LazyEntry("sapwood.cli.node:show", "Show all that is known of a node."),
+    "list": LazyEntry("sapwood.cli.node:show_all", "List the nodes of a cluster."),
+    "show": LazyEntry("sapwood.cli.node:show", "Show the facts of a node."),
     "status": LazyEntry(
         "sapwood.cli.node:status",
-        "Show what runs on the nodes of a cluster, and the components of the nodes and the head.",
+        "Show what runs on nodes, and the components of nodes and head.",
     ),
     "start": LazyEntry(
         "sapwood.cli.node:start",
-        "Start a component of nodes that was stopped, or given up after it had died.",
+        "Start a component of nodes that was stopped or given up.",
     ),
-    "stop": LazyEntry(
-        "sapwood.cli.node:stop", "Stop a component of nodes; what it does there ends with it."
-    ),
+    "stop": LazyEntry("sapwood.cli.node:stop", "Stop a component of nodes, and its work there."),
     "restart": LazyEntry(
         "sapwood.cli.node:restart", "Stop a component of nodes and start it again."
     ),
-    "remove": LazyEntry(
-        "sapwood.cli.node:remove", "End a node, and all that runs on it, for good."
+    "delete": LazyEntry(
+        "sapwood.cli.node:delete", "Remove a node from its cluster, and stop all that runs on it."
     ),
     "drain": LazyEntry(
         "sapwood.cli.node:drain",
-        "Begin nothing more on a node, wait until nothing runs there, then remove it.",
+        "Start nothing new on a node, wait until nothing runs there, then delete it.",
     ),
 }
 """The commands, with their lines in ``sapwood node --help``."""

@@ -38,20 +38,20 @@ def join(
         str,
         typer.Argument(
             metavar="TOKEN@HOST:PORT",
-            help="What `sapwood up` shows; - reads it from standard input.",
+            help="Text that `sapwood up` shows; - reads standard input.",
         ),
     ],
     *,
     label: Annotated[
-        str, typer.Option("--as", metavar="LABEL", help="What this node is called.")
+        str, typer.Option("--as", metavar="NAME", help="Name of this node; default: the host name.")
     ] = "",
     background: Annotated[
-        bool, typer.Option("--background", help="Return when it has joined.")
+        bool, typer.Option("--background", help="Return when the node has joined.")
     ] = False,
     find: Annotated[
         bool,
         typer.Option(
-            "--find", help="Look for the head of the token on this network; no HOST:PORT is needed."
+            "--find", help="Find the head of the token on this network; then TOKEN suffices."
         ),
     ] = False,
     ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,

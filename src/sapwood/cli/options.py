@@ -38,12 +38,21 @@ def chosen_cluster(context: typer.Context, option: typer.CallbackParam, name: st
     the one called ``default``.
     """
     source = context.get_parameter_source(option.name or "")
-    _named_by_option.set(source is not None and source.name == "COMMANDLINE")
+    named_cluster(context, option, name)
     if source is not None and source.name == "DEFAULT":
         running = running_heads()
         if len(running) == 1:
             name = running[0]
     return remember_cluster(name)
+
+
+def named_cluster(
+    context: typer.Context, option: typer.CallbackParam, name: str | None
+) -> str | None:
+    """Return the cluster that the option or the variable names; None without either."""
+    source = context.get_parameter_source(option.name or "")
+    _named_by_option.set(source is not None and source.name == "COMMANDLINE")
+    return name if name is None else remember_cluster(name)
 
 
 Cluster = Annotated[
@@ -54,7 +63,7 @@ Cluster = Annotated[
         envvar=CLUSTER_VARIABLE,
         callback=chosen_cluster,
         show_default="the only one that is up here, or 'default'",
-        help="Name of the cluster on this machine; or sapwood://HOST:PORT, with a credential.",
+        help="Cluster: its name on this machine, or sapwood://HOST:PORT with a credential.",
     ),
 ]
 """Every command about a cluster has it by this name, so that hints can add it."""
@@ -66,7 +75,7 @@ NewCluster = Annotated[
         metavar="NAME",
         envvar=CLUSTER_VARIABLE,
         callback=remember_cluster,
-        help="Name of the cluster that is started on this machine.",
+        help="Name of the new cluster.",
     ),
 ]
 """The same for a cluster that is not up yet."""
@@ -76,8 +85,8 @@ Env = Annotated[
     typer.Option(
         "--env",
         metavar="NAME[=VALUE]",
-        help="An environment variable of the agents; NAME alone takes its value from here, which "
-        "no list of processes shows; may be repeated.",
+        help="Environment variable of the agents; NAME alone takes its value from here, so that no "
+        "list of processes shows it; may be repeated.",
     ),
 ]
 
@@ -86,7 +95,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="A setting for this command, for example log.console=debug; may be repeated.",
+        help="Setting for this command, for example log.console=debug; may be repeated.",
     ),
 ]
 
@@ -164,9 +173,14 @@ def machines_of(on: str | None, session: str | None, cluster: str) -> str | None
     return f"head:{cluster}" if named and on == "head" else on
 
 
+def cluster_is_named() -> bool:
+    """Return whether the command line gives ``--cluster``; the variable does not count."""
+    return _named_by_option.get()
+
+
 def head_if_named() -> str | None:
     """Return ``"head"`` if the command line gives ``--cluster``, which then says where to run."""
-    return "head" if _named_by_option.get() else None
+    return "head" if cluster_is_named() else None
 
 
 def run_settings(texts: Iterable[str]) -> dict[str, Any]:

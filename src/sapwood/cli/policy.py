@@ -18,19 +18,21 @@ from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.sessions import Sessions
 from sapwood.session_server.session_policy import BY_CREATOR
 
-app = typer.Typer(help="Show and change the policy of a running cluster.", no_args_is_help=True)
+app = typer.Typer(help="Show and change the policy of a cluster.", no_args_is_help=True)
 
 
 @app.command()
 @reporting
 def show(
-    key: Annotated[str, typer.Argument(metavar="[KEY]", help="A key or an area; else all.")] = "",
+    key: Annotated[
+        str, typer.Argument(metavar="[KEY]", help="A key, or the first part of keys; default: all.")
+    ] = "",
     *,
     name: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the policy, and where each line comes from."""
+    """Show the policy, and where each value comes from."""
     found = asked_head(name, CALL_TIMEOUT, Policy.rows, key)
     if as_json:
         print_json({"policy": found})
@@ -44,17 +46,22 @@ def show(
 @app.command("set")
 @reporting
 def change(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="For example idle.session.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="For example 2h.")] = "",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key, for example idle.session.")],
+    value: Annotated[
+        str, typer.Argument(metavar="[VALUE]", help="New value, for example 2h.")
+    ] = "",
     *,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Let count again what did before it was set here.")
+        bool, typer.Option("--reset", help="Return to the value that applied before.")
     ] = False,
     name: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Change the policy; it counts at once, and when the head starts again."""
+    """Change the policy, immediately and for good.
+
+    Example: `sapwood policy set idle.session 2h`
+    """
     if reset == bool(value):
         raise InputError("give a value, or --reset", hint=command("policy", "set", key, "VALUE"))
     found = asked_head(name, CALL_TIMEOUT, Policy.change, key, value)
@@ -84,7 +91,7 @@ def _with_own(key: str, sessions: list[SessionRecord]) -> list[str]:
 @app.command()
 @reporting
 def history(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """Show who changed the policy."""
+    """Show the changes of the policy, and who made them."""
     found = asked_head(name, CALL_TIMEOUT, Policy.history)
     if as_json:
         print_json({"changes": found})

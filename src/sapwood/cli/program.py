@@ -28,7 +28,7 @@ from sapwood.code.load import load_program
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
 
-app = typer.Typer(help="Look at programs.", no_args_is_help=True)
+app = typer.Typer(help="Describe programs.", no_args_is_help=True)
 
 
 @app.command()
@@ -37,6 +37,7 @@ def show(
     program: Annotated[
         str,
         typer.Argument(
+            metavar="PROGRAM",
             help="Folder with a program.toml, or a Python file with a Program class.",
             autocompletion=completion.programs,
         ),
@@ -46,7 +47,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show functions with their types, parameters, reductions, hash and builds.
+    """Show a program: functions with their types, parameters, reductions, hash, builds.
 
     Sources are built if they are not yet: types come from a library's debug information.
     """

@@ -28,23 +28,26 @@ STDOUT = Path("-")
 
 @reporting
 def report(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start of it.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or the start of it.")],
     *,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="The file; default: run-ID.html. - is stdout."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write; default: run-ID.html; - is stdout.",
         ),
     ] = None,
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write all that is known of a detached run into one HTML file, which needs no network.
+    """Write a report of a detached run, as one HTML file.
 
-    It has who worked and who waited for whom, rates, what moved, losses, the result, or why the
-    run failed. For an active run it shows the present state. `sapwood run --report FILE` writes the
-    same for a run that you wait for.
+    The file needs no network. It shows the work and waiting times of agents, rates, moved items,
+    losses, and the result or why the run failed; for an active run, its present state.
+    `sapwood run --report FILE` writes the same for a run that is not detached.
     """
     record = asked_head(cluster, CALL_TIMEOUT, Runs.find, run)
     view = of_detached(record, version("sapwood"), cluster)

@@ -77,7 +77,7 @@ class RunMachines(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         option(
             "Machines: local, ssh:n1,n2, ssh:gpu[1-4], ssh:@FILE, slurm:4, ray:2, head, or nodes:2 "
-            "for trying things.",
+            "for trying out several nodes on this machine.",
             "SPEC",
             setting="cluster.on",
         ),
@@ -98,20 +98,20 @@ class RunMachines(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     memory_limit: Annotated[
         str | None,
-        option("Most memory of one runner, for example 2GiB.", "SIZE", setting="limits.memory"),
+        option("Largest memory of a runner, for example 2GiB.", "SIZE", setting="limits.memory"),
     ] = None
     check_memory: Annotated[
         bool,
         option(
-            "Put all arrays of native functions between guards: finds reads past the end and "
-            "writes to inputs, too; slower.",
+            "Put arrays of native functions between guard pages, to find reads past the end and "
+            "writes to inputs; slower.",
             setting="limits.check_memory",
         ),
     ] = False
     allocations: Annotated[
         int | None,
         option(
-            "Allocations of Slurm that the run may have in turn.",
+            "Largest number of Slurm allocations that the run uses one after the other.",
             "N",
             least=1,
             setting="nodes.allocations",
@@ -120,7 +120,7 @@ class RunMachines(msgspec.Struct, frozen=True, kw_only=True):
     environment: Annotated[
         str | None,
         option(
-            "Staged environment whose packages runners have (`sapwood stage environment`).",
+            "Staged environment for runners (`sapwood stage environment`).",
             "NAME",
             setting="environment.packages",
         ),
@@ -140,12 +140,12 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     report: Annotated[
         Path | None,
-        option("Write a report of the run there, as one HTML file.", "FILE", unit=PATH),
+        option("Write a report of the run to this file, as HTML.", "FILE", unit=PATH),
     ] = None
     as_json: Annotated[
         bool, option("Print one JSON object on stdout, nothing else.", words=("--json",))
     ] = False
-    watch: Annotated[bool, option("Stay and run again after each edit, until Ctrl-C.")] = False
+    watch: Annotated[bool, option("Run again after each edit, until Ctrl-C.")] = False
     quiet: Annotated[bool, option("Show errors only.", words=("--quiet", "-q"))] = False
     verbose: Annotated[
         bool, option("Show progress as lines, also into a file.", words=("--verbose", "-v"))
@@ -165,7 +165,7 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     ] = None,
     detach: Annotated[
         bool,
-        typer.Option("--detach", help="Return at once; `sapwood runs list` shows the run."),
+        typer.Option("--detach", help="Return immediately; `sapwood run list` shows the run."),
     ] = False,
     cluster: Annotated[
         str,
@@ -174,8 +174,7 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
             envvar=CLUSTER_VARIABLE,
             callback=chosen_cluster,
             show_default="the only one that is up here, or 'default'",
-            help="Run on this cluster, or the cluster of --session and --detach: its name, or "
-            "sapwood://HOST:PORT.",
+            help="Cluster to run on, or of --session and --detach: its name, or sapwood://HOST:PORT.",
         ),
     ] = "default",
     env: Env = None,
@@ -188,10 +187,13 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
 ) -> None:
     """Run a program over data on agents, of this machine or of others.
 
-    Ctrl-C cancels the run; nothing is left behind.
+    `sapwood run PROGRAM` is short for `sapwood run start PROGRAM`. The other commands are about
+    detached runs. Ctrl-C cancels a run and leaves nothing behind.
 
-    With --watch each edit is built at once; a run that has begun keeps its version and the next one
-    follows. With --watch --json it prints a line a run.
+    With --watch, each edit is built immediately; a run that has begun keeps its version, and a run
+    of the newest version follows. With --json, there is one line for each run.
+
+    Examples: `sapwood run fit --agents 4`, `sapwood run fit --on ssh:n1,n2 --data points.npy`
     """
     del debug  # the declaration reports errors
     own = (machines.on, machines.agents, machines.fanout, machines.environment, env)
@@ -269,8 +271,8 @@ def begin(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput, cluster: st
     if shown.as_json:
         print_json(facts(DetachedRun(record, partial(asked_head, cluster), cluster)))
     else:
-        attach = command("runs", "attach", record.id, cluster=cluster)
-        typer.echo(f"The run {record.id} has begun: {attach} follows it.")
+        follows = command("run", "follow", record.id, cluster=cluster)
+        typer.echo(f"The run {record.id} has begun: {follows} shows its output and its answer.")
 
 
 def whole_source(data: str) -> str:

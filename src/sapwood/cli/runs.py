@@ -1,4 +1,4 @@
-"""``sapwood runs``."""
+"""The detached runs: ``sapwood run list``, ``show``, ``follow`` and ``stop``."""
 
 from __future__ import annotations
 
@@ -25,33 +25,27 @@ from sapwood.core import typed
 from sapwood.core.terminal_text import printable
 from sapwood.head.runs import ANSWER
 
-app = typer.Typer(help="Manage detached runs (`sapwood run --detach`).", no_args_is_help=True)
-
-Which = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or the start of it.")]
+Which = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or the start of it.")]
 
 
-@app.command("list")
 @reporting
-def show_going(
-    *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
+def show_all(
+    *,
+    over: Annotated[bool, typer.Option("--all", help="List runs that are over, too.")] = False,
+    cluster: Cluster = "default",
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
-    """List the active runs and their progress."""
-    _show_all(_runs(cluster).list(), as_json=as_json)
+    """List the active detached runs."""
+    runs = _runs(cluster)
+    _show_all(runs.history() if over else runs.list(), as_json=as_json)
 
 
-@app.command()
-@reporting
-def history(*, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """List all runs, also those that are over."""
-    _show_all(_runs(cluster).history(), as_json=as_json)
-
-
-@app.command()
 @reporting
 def show(
     run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Show a run: how far it is, or what it gave, or why it failed."""
+    """Show how far a detached run is, its result, or why it failed."""
     found = _runs(cluster).find(run)
     found.require_files()
     if as_json:
@@ -73,20 +67,22 @@ def show(
         show_error(error)
 
 
-@app.command()
 @reporting
-def attach(
+def follow(
     run: Which,
     *,
     cluster: Cluster = "default",
     output: Annotated[
         Path | None,
-        typer.Option("--answer", metavar="FILE", help="Write the answer there, as JSON."),
+        typer.Option("--answer", metavar="FILE", help="Write the answer to this file, as JSON."),
     ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Follow a run to its end: the agents' output, then the answer. Ctrl-C leaves it running."""
+    """Show what the agents of a detached run print, until it ends, then its answer.
+
+    Ctrl-C ends the command; the run continues.
+    """
     found = _runs(cluster).find(run)
     found.follow(_to_stderr, on_restart=_tell_of_restart)
     error = found.error
@@ -101,12 +97,11 @@ def attach(
         show_answer(answer)
 
 
-@app.command()
 @reporting
-def cancel(
+def stop(
     run: Which, *, cluster: Cluster = "default", as_json: Json = False, debug: Debug = False
 ) -> None:
-    """Cancel a run; the session that it is on stays."""
+    """Stop a detached run; its session continues."""
     found = _runs(cluster).find(run)
     found.cancel()
     if as_json:

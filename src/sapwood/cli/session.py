@@ -15,6 +15,7 @@ import sapwood
 from sapwood.cli import starting
 from sapwood.cli.failures import reporting
 from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
+from sapwood.cli.old_names import warn_of
 from sapwood.cli.options import Cluster, Debug, Env, Json, Set, assignments, variables
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.client.finding import CREATE_TIMEOUT, must_be_there, once_there
@@ -38,7 +39,9 @@ END_TIMEOUT = 60.0
 
 _NO_REPORT = calls.SessionReport(id="", state="")
 
-app = typer.Typer(help="Sessions that outlive the programs that use them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage sessions, which outlive the programs that use them.", no_args_is_help=True
+)
 
 Which = Annotated[str, typer.Argument(metavar="SESSION", help="Its name, id or name#id.")]
 
@@ -46,37 +49,39 @@ Which = Annotated[str, typer.Argument(metavar="SESSION", help="Its name, id or n
 @app.command()
 @reporting
 def create(  # noqa: PLR0913 - each parameter is one option of the command line
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What to call it.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the session.")] = "",
     *,
     on: Annotated[
         str,
         typer.Option(
-            metavar="PLACE",
-            help="head: the nodes of the cluster; local: the head's machine alone; slurm:N, "
-            "ssh:n1,n2, ray:N, …: machines that the session brings along, as run --on has them.",
+            metavar="SPEC",
+            help="Machines: head (the nodes of the cluster), local (the machine of the head), or "
+            "own machines of the session: slurm:4, ssh:n1,n2, ray:2.",
         ),
     ] = "head",
     agents: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Agents; default: one for each core.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Agents to start; default: one for each core."),
     ] = None,
     agents_per_node: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Agents on each node.")
+        int | None, typer.Option(min=1, metavar="N", help="Agents to start on each node.")
     ] = None,
     fanout: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Children of each junction, with local.")
+        int | None,
+        typer.Option(min=0, metavar="K", help="Children of a junction, with --on local."),
     ] = None,
     topology: Annotated[
         str,
         typer.Option(
             metavar="SHAPE",
-            help="flat, kary:K, knomial:K or file:PATH: how nodes are below each other, or, "
-            "with local, agents.",
+            help="How nodes are below each other, with --on local agents: flat, kary:16, "
+            "knomial:2 or file:PATH.",
         ),
     ] = "",
     idle: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="End it after this time without attached clients; 0: never."
+            metavar="TIME", help="End it after this time without attached clients; 0 for never."
         ),
     ] = None,
     cluster: Cluster = "default",
@@ -134,13 +139,13 @@ def create(  # noqa: PLR0913 - each parameter is one option of the command line
 def show_all(
     *,
     ended: Annotated[
-        bool, typer.Option("--all", help="Also those that have ended lately.")
+        bool, typer.Option("--all", help="List sessions that ended lately, too.")
     ] = False,
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the sessions, who is attached to them, and what they hold."""
+    """List the sessions with their owners and what they hold."""
     records = asked_head(cluster, CALL_TIMEOUT, Sessions.every)
     if not ended:
         records = [one for one in records if not SessionState(one.state).is_over]
@@ -170,7 +175,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a session, also one that has ended lately, and why it did."""
+    """Show a session, or why it ended."""
     record = asked_head(cluster, CALL_TIMEOUT, Sessions.find, session)
     if as_json:
         print_json(_facts(record))
@@ -219,16 +224,16 @@ def credential(
 
 @app.command()
 @reporting
-def attach(
+def follow(
     session: Which,
     *,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for one that has not begun yet.")
+        bool, typer.Option("--wait/--no-wait", help="Wait if the session has not started yet.")
     ] = True,
     cluster: Cluster = "default",
     debug: Debug = False,
 ) -> None:
-    """Watch a session: show what its agents print, until it ends or Ctrl-C."""
+    """Show what the agents of a session print, until it ends or Ctrl-C."""
     with attached(session, "watch", cluster, wait=wait) as watched:
         over = threading.Event()
         watched.session.subscribe(
@@ -247,27 +252,39 @@ def merge(
     other: Annotated[
         str,
         typer.Argument(
-            metavar="OTHER", help="The other one: name, id or name#id; name#id@host:port elsewhere."
+            metavar="OTHER",
+            help="Other session: name, id or name#id; of another cluster on this machine "
+            "CLUSTER/NAME; of another machine name#id@host:port.",
         ),
     ],
     *,
     credential: Annotated[
-        str, typer.Option(metavar="FILE", help="What its owner gave you; - reads standard input.")
+        str,
+        typer.Option(
+            metavar="FILE", help="Credential of the other session's owner; - reads standard input."
+        ),
     ] = "",
     key: Annotated[
-        str, typer.Option(metavar="FILE", help="Your key, if the credential is bound to one.")
+        str, typer.Option(metavar="FILE", help="Your key, if the credential is bound to it.")
     ] = "",
     of: Annotated[
-        str, typer.Option("--of", metavar="NAME", help="The cluster of the other session.")
+        str, typer.Option("--of", metavar="NAME", hidden=True, help="The cluster of OTHER.")
     ] = "",
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Let streams of a session also use the agents of another one, which continues as before."""
+    """Let streams of a session also use the agents of another session.
+
+    The other session continues as before. Example: `sapwood session merge mine lab/theirs`
+    """
+    if of:
+        warn_of(f"--of {of}", f"{of}/{other}")
+    else:
+        of, other = in_cluster(other, cluster)
     secret = sys.stdin.readline().strip() if credential == "-" else credential or None
     with attached(session, "user", cluster) as user:
-        made = user.merge(other, credential=secret, key=key or None, cluster=of or cluster)
+        made = user.merge(other, credential=secret, key=key or None, cluster=of)
         count = len(made.agents)
         if as_json:
             print_json({"merged": made.handle, "first": made.first, "agents": count})
@@ -284,16 +301,16 @@ def merge(
 @reporting
 def split(
     session: Which,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The other one.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Other session of the merge.")],
     *,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long open waves may take still.")
+        str, typer.Option(metavar="TIME", help="Time that open waves may take.")
     ] = "10s",
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """End a merge; both sessions continue separately."""
+    """End a merge; both sessions continue."""
     with attached(session, "user", cluster) as user:
         user.split(other, timeout=parse_duration(timeout))
     if as_json:
@@ -306,13 +323,15 @@ def split(
 @reporting
 def expand(
     session: Which,
-    agents: Annotated[int, typer.Argument(min=1, metavar="N", help="How many more agents.")] = 1,
+    agents: Annotated[
+        int, typer.Argument(min=1, metavar="[N]", help="Number of agents to add.")
+    ] = 1,
     *,
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Add agents to a session while it works, also beside its owner."""
+    """Add agents to a session while it works."""
     with attached(session, "user", cluster) as user:
         ranks = user.expand(agents)
         count = len(user.agents)
@@ -326,16 +345,18 @@ def expand(
 @reporting
 def contract(
     session: Which,
-    agents: Annotated[str, typer.Argument(metavar="SET", help="Their ranks, such as 2-4,7.")],
+    agents: Annotated[
+        str, typer.Argument(metavar="SET", help="Ranks of the agents, such as 2-4,7.")
+    ],
     *,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long they may take for what they do still.")
+        str, typer.Option(metavar="TIME", help="Time that the agents may take to finish.")
     ] = "10s",
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove agents from a session; what they were asked for is done first."""
+    """Remove agents from a session, after they finished their work."""
     ranks = parse_ranks(agents)
     if not ranks:
         raise ConfigurationError(
@@ -359,12 +380,23 @@ def delete(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """End a session and all its processes."""
+    """Delete a session: stop all its processes."""
     record = asked_head(cluster, END_TIMEOUT, Sessions.end, session)
     if as_json:
         print_json(_facts(record))
     else:
         typer.echo(f"The session {record.handle} has ended.")
+
+
+def in_cluster(session: str, cluster: str) -> tuple[str, str]:
+    """Return the cluster and the name of a session that is given as ``CLUSTER/NAME`` or ``NAME``.
+
+    Example:
+        >>> in_cluster("lab/night", "nw"), in_cluster("night", "nw")
+        (('lab', 'night'), ('nw', 'night'))
+    """
+    named, slash, rest = session.partition("/")
+    return (named, rest) if slash else (cluster, session)
 
 
 def _how_to_use(record: calls.SessionRecord, cluster: str) -> str:

@@ -12,6 +12,7 @@ import typer
 from sapwood.cli import starting
 from sapwood.cli.failures import remember_cluster, reporting
 from sapwood.cli.head_access import connected
+from sapwood.cli.old_names import warn_of
 from sapwood.cli.options import Cluster, Debug, Json, Set, assignments
 from sapwood.cli.present import print_json, table, write
 from sapwood.code.cache import BuildCache
@@ -25,40 +26,45 @@ from sapwood.head_client.staging import Staging, folded, staged_files
 from sapwood.views.words import moment_shown
 
 app = typer.Typer(
-    help="Keep files on the nodes of a cluster that is up.",
+    help="Copy files to the nodes of a cluster and back.",
     epilog="Processes on a node find them in $SAPWOOD_STAGE, by their names.",
     no_args_is_help=True,
 )
 
 Nodes = Annotated[
     str,
-    typer.Option(metavar="SET", help="The nodes, for example n[1-4]; default: all that are there."),
+    typer.Option(
+        metavar="SET", help="These nodes, for example n[1-4]; default: all that are ready."
+    ),
 ]
 
 On = Annotated[
     str | None,
-    typer.Option(metavar="SPEC", help="head or head:NAME: the same as --cluster NAME."),
+    typer.Option(metavar="SPEC", hidden=True, help="The former name of --cluster."),
 ]
 
 
 @app.command()
 @reporting
 def put(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files and folders.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files and folders to copy.")
+    ],
     *,
     nodes: Nodes = "",
     label: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="What it is called there; default: as here.")
+        str,
+        typer.Option("--as", metavar="NAME", help="Name on the nodes; default: the name of FILE."),
     ] = "",
     name: Cluster = "default",
     on: On = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Have files and folders on nodes.
+    """Copy files and folders to nodes.
 
-    What a node has already is not sent; nodes pass content on to each other. A file that can be
-    executed can be so there.
+    Content that a node has already is not sent; nodes pass content on to each other. Executable
+    files stay executable.
     """
     name = head_of(name, on)
     listen = load_configuration().settings.nodes.node_listen
@@ -81,7 +87,8 @@ def environment(
     *,
     nodes: Nodes = "",
     label: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="What it is called there; default: as LOCK.")
+        str,
+        typer.Option("--as", metavar="NAME", help="Name on the nodes; default: the name of LOCK."),
     ] = "",
     name: Cluster = "default",
     on: On = None,
@@ -89,10 +96,10 @@ def environment(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Have the Python packages of a lock file on nodes.
+    """Install the Python packages of a lock file on nodes.
 
-    uv installs them here, once for each kind of nodes. `sapwood exec` and `sapwood run` use them by
-    --environment NAME.
+    uv installs them here, once for each kind of node. `sapwood exec` and `sapwood run` use them
+    by --environment NAME.
     """
     name = head_of(name, on)
     known = load_configuration(assignments(settings or (), "--set")).settings
@@ -118,9 +125,12 @@ def environment(
 @reporting
 def get(
     remote: Annotated[
-        str, typer.Argument(help="A path on the nodes; '$SAPWOOD_STAGE/NAME' is what was staged.")
+        str,
+        typer.Argument(
+            metavar="PATH", help="Path on the nodes; '$SAPWOOD_STAGE/NAME' is what was staged."
+        ),
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where it comes to.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder here.")],
     *,
     nodes: Nodes = "",
     name: Cluster = "default",
@@ -128,10 +138,10 @@ def get(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Collect a file or a folder from nodes.
+    """Copy a file or a folder from nodes to this machine.
 
     A file that is equal on all nodes is written to DIR, otherwise each node's to DIR/NODE. Equal
-    files travel once.
+    files are sent once.
     """
     name = head_of(name, on)
     with connected(name) as head:
@@ -154,7 +164,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List what is staged, and where."""
+    """List what is staged, and on which nodes."""
     name = head_of(name, on)
     with connected(name) as head:
         facts, failed = Staging(head).facts(nodes)
@@ -180,8 +190,8 @@ def show(
 
 @app.command()
 @reporting
-def remove(
-    label: Annotated[str, typer.Argument(metavar="NAME", help="What it is called there.")],
+def delete(
+    label: Annotated[str, typer.Argument(metavar="NAME", help="Name of what is staged.")],
     *,
     nodes: Nodes = "",
     name: Cluster = "default",
@@ -189,7 +199,7 @@ def remove(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Have nothing at a name any more; its room is used when others need it."""
+    """Delete what is staged under a name; its space is reused when it is needed."""
     name = head_of(name, on)
     with connected(name) as head:
         removed, failed = Staging(head).remove(label, nodes)
@@ -217,9 +227,12 @@ def head_of(name: str, on: str | None) -> str:
     if on is None:
         return name
     kind, _, named = on.partition(":")
+    warn_of(f"--on {on}", f"--cluster {named or name}")
     if kind != "head":
         raise InputError(
-            "only nodes of a head keep files", where=f"--on {on}", hint="write --on head"
+            "only nodes of a head keep files",
+            where=f"--on {on}",
+            hint="write --cluster NAME instead",
         )
     return remember_cluster(named or name)
 

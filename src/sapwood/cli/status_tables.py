@@ -1,4 +1,4 @@
-"""What ``sapwood tree status`` and ``sapwood node status`` show."""
+"""What ``sapwood node status`` shows."""
 
 from __future__ import annotations
 

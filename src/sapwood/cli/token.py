@@ -17,7 +17,7 @@ from sapwood.core.shown import shown
 from sapwood.environment.units import parse_duration
 from sapwood.head.parts.tokens import JoinTokens
 
-app = typer.Typer(help="Let machines join a cluster that is up.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke join tokens.", no_args_is_help=True)
 
 
 @app.command()
@@ -25,15 +25,18 @@ app = typer.Typer(help="Let machines join a cluster that is up.", no_args_is_hel
 def create(
     *,
     name: Cluster = "default",
-    uses: Annotated[int, typer.Option(min=1, help="How many machines may use it.")] = 1,
-    ttl: Annotated[str, typer.Option(metavar="TIME", help="How long, for example 30min.")] = "1h",
+    uses: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of machines that may use it.")
+    ] = 1,
+    ttl: Annotated[str, typer.Option(metavar="TIME", help="Lifetime, for example 30min.")] = "1h",
     names: Annotated[
-        str, typer.Option(metavar="PATTERN", help="What they may be called, for example gpu*.")
+        str,
+        typer.Option(metavar="PATTERN", help="Names that the machines may have, for example gpu*."),
     ] = "*",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a new line with which a machine joins."""
+    """Create a join token, and show the command with which a machine joins."""
     line = asked_head(name, CALL_TIMEOUT, JoinTokens.create, uses, parse_duration(ttl), names)
     if as_json:
         print_json(line)
@@ -44,7 +47,7 @@ def create(
 @app.command("list")
 @reporting
 def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """List the tokens that can be used; their secrets are kept nowhere."""
+    """List the tokens that can be used; the head keeps no secrets."""
     found = asked_head(name, CALL_TIMEOUT, JoinTokens.usable)
     if as_json:
         print_json({"tokens": found})
@@ -56,7 +59,7 @@ def show(*, name: Cluster = "default", as_json: Json = False, debug: Debug = Fal
 @app.command()
 @reporting
 def revoke(
-    token: Annotated[str, typer.Argument(metavar="ID", help="Which one, as list shows it.")],
+    token: Annotated[str, typer.Argument(metavar="ID", help="Id of the token.")],
     *,
     name: Cluster = "default",
     as_json: Json = False,

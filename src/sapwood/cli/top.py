@@ -56,11 +56,11 @@ def top(
     *,
     name: Cluster = "default",
     once: Annotated[
-        bool, typer.Option("--once", help="Show it once and return; so it is without a terminal.")
+        bool, typer.Option("--once", help="Print it once; the default without a terminal.")
     ] = False,
     seconds: Annotated[
         float,
-        typer.Option("--seconds", "-s", metavar="S", min=0.2, help="Between two looks."),
+        typer.Option("--seconds", "-s", metavar="S", min=0.2, help="Seconds between two updates."),
     ] = 1.0,
     as_json: Json = False,
     debug: Debug = False,

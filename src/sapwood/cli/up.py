@@ -20,17 +20,17 @@ def up(
     name: NewCluster = "default",
     request: UpRequest,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and end with Ctrl-C.")
+        bool, typer.Option("--foreground", help="Run the head in this process, until Ctrl-C.")
     ] = False,
     ready_descriptor: Annotated[int, typer.Option(hidden=True)] = -1,
     settings: Set = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Start a cluster that stays, and show the line with which other machines join it.
+    """Start a long-lived cluster, and show how other machines join it.
 
-    Its head runs in the background until `sapwood down`. Programs use its nodes by
-    `sapwood run DIR --on head`, Python by sapwood.connect().
+    Its head runs in the background until `sapwood down`. Run programs on its nodes by
+    `sapwood run PROGRAM --on head`, in Python by sapwood.connect().
     """
     del debug  # the declaration reports errors
     flags = assignments(settings or (), "--set")
@@ -43,5 +43,5 @@ def up(
 
 @reporting
 def down(*, name: Cluster = "default", as_json: Json = False, debug: Debug = False) -> None:
-    """End a cluster, its nodes, and all that runs on them."""
+    """Stop a cluster, its nodes, and all that runs on them."""
     head_process.end(name, as_json=as_json)

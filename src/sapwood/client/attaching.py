@@ -266,7 +266,7 @@ def leave_session(
             raise SapwoodError(
                 f"the session '{handle}' may end within a minute: its session server did not "
                 f"answer ({error.what})",
-                hint=f"keep it with {command('session', 'attach', handle, cluster=cluster)}",
+                hint=f"keep it with {command('session', 'follow', handle, cluster=cluster)}",
             ) from error
         return
 

@@ -62,7 +62,7 @@ def runs(
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> DetachedRuns:
-    """Return the detached runs of a head, as ``sapwood runs`` shows them.
+    """Return the detached runs of a head, as ``sapwood run list`` shows them.
 
     Args:
         cluster: What ``sapwood up --cluster`` was given, or ``sapwood://host:port``.
@@ -279,7 +279,7 @@ class DetachedRun:
             raise ConfigurationError(
                 f"what the run {self.id} has written is on the machine of its head, not here",
                 where=f"{self._folder}; the run is {self.state.value}",
-                hint=f"look there: {command('runs', 'attach', self.id, cluster=self._name())}",
+                hint=f"look there: {command('run', 'follow', self.id, cluster=self._name())}",
             )
 
     def _name(self) -> str:

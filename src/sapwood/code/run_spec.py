@@ -34,7 +34,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_time_limit: Annotated[
         float | None,
         option(
-            "Longest time of the whole run, builds included; then it fails. 0 for no limit.",
+            "Longest time of the whole run, including builds; then it fails; 0 for no limit.",
             "TIME",
             unit=SECONDS,
             setting="limits.run_time",
@@ -43,7 +43,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_iterations: Annotated[
         int | None,
         option(
-            "End after N iterations, with the result so far; 0 for no limit.",
+            "End the run after N iterations, with the result so far; 0 for no limit.",
             "N",
             least=0,
             setting="limits.iterations",
@@ -52,8 +52,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_agent_loss: Annotated[
         Literal["replace", "fail"],
         option(
-            "What to do when an agent is lost: replace it (or continue with the others when "
-            "agents are removed), or fail."
+            "When an agent is lost, replace it (or continue with the others when agents are "
+            "removed), or fail."
         ),
     ] = "replace"
     allow_nan: Annotated[
@@ -63,7 +63,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     delegate: Annotated[
         Literal["measured", "static"] | None,
         option(
-            "How items are given to agents: by their measured rates, or in equal parts that stay.",
+            "Give items to agents by their measured rates, or in equal, fixed parts.",
             setting="runs.delegate",
         ),
     ] = None
@@ -75,7 +75,7 @@ class RunInputs(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     parameters: Annotated[
         Mapping[str, Any] | None,
         option(
-            "Parameter of the program; may be given several times.",
+            "Parameter of the program; may be repeated.",
             "NAME=VALUE",
             words=("--parameter", "-p"),
             python="Values for the program's parameters.",
@@ -83,13 +83,12 @@ class RunInputs(RunOptions, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     columns: Annotated[
         Sequence[str] | None,
-        option("Columns of a table that are used; default: all.", "A,B"),
+        option("Columns of a table to use; default: all.", "A,B"),
     ] = None
     checkpoint: Annotated[
         FileName | None,
         option(
-            "File to which the state is written periodically, as often as limits.checkpoints "
-            "allows.",
+            "Write the state to this file periodically, as often as limits.checkpoints allows.",
             "FILE",
             unit=PATH,
         ),

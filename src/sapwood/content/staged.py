@@ -406,7 +406,7 @@ class StageStore:
                         f"there is no room for {needed} bytes more: {self.held} of the "
                         f"{self.limit} bytes for staged files are in use",
                         where=str(self.folder),
-                        hint="`sapwood stage remove NAME` makes room, or raise nodes.stage_limit",
+                        hint="`sapwood stage delete NAME` makes room, or raise nodes.stage_limit",
                     )
             while _free(self.folder) < needed:
                 if not self._evict(own):

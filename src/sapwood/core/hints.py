@@ -15,23 +15,14 @@ from typing import Final
 DEFAULT_CLUSTER: Final = "default"
 """Name of a cluster whose user gave it none."""
 
-OF_A_CLUSTER: Final = frozenset(
+WITHOUT_CLUSTER: Final = frozenset(
     {
-        *("dashboard", "down", "events", "exec", "logs", "report", "run", "top", "up"),
-        *(f"agent {verb}" for verb in ("invite", "list", "revoke")),
-        *(f"credential {verb}" for verb in ("issue", "list", "revoke")),
-        *(f"node {verb}" for verb in ("drain", "list", "remove", "restart", "show", "start")),
-        *(f"node {verb}" for verb in ("status", "stop")),
-        *(f"policy {verb}" for verb in ("history", "set", "show")),
-        *(f"runs {verb}" for verb in ("attach", "cancel", "history", "list", "show")),
-        *(f"session {verb}" for verb in ("attach", "contract", "create", "credential", "delete")),
-        *(f"session {verb}" for verb in ("expand", "list", "merge", "show", "split")),
-        *(f"stage {verb}" for verb in ("environment", "get", "list", "put", "remove")),
-        *(f"token {verb}" for verb in ("create", "list", "revoke")),
-        "tree status",
+        *("build", "cache", "config", "lizard", "new", "patch", "program", "topology"),
+        *("agent join", "credential attenuate", "credential key", "credential show"),
+        *("node check", "node find", "node join"),
     }
 )
-"""Commands with the option ``--cluster``; a test compares them with the command line."""
+"""Commands in hints that have no option ``--cluster``; tests compare them with the command line."""
 
 _COMMAND = re.compile(r"`sapwood ([^`]+)`")
 _NAMED = re.compile(r" (--cluster|--on)[ =]")
@@ -45,8 +36,8 @@ def command_line(*words: str, cluster: str = DEFAULT_CLUSTER) -> str:
         cluster: What the user calls the cluster: its name or ``sapwood://host:port``.
 
     Example:
-        >>> command_line("session", "attach", "my work", cluster="nw")
-        "sapwood session attach 'my work' --cluster nw"
+        >>> command_line("session", "follow", "my work", cluster="nw")
+        "sapwood session follow 'my work' --cluster nw"
         >>> command_line("config", "show", cluster="nw")
         'sapwood config show'
     """
@@ -90,4 +81,4 @@ def naming(text: str, cluster: str) -> str:
 
 
 def _takes(words: Sequence[str]) -> bool:
-    return not OF_A_CLUSTER.isdisjoint({" ".join(words[:1]), " ".join(words[:2])})
+    return WITHOUT_CLUSTER.isdisjoint({" ".join(words[:1]), " ".join(words[:2])})

@@ -67,7 +67,7 @@ class HeadStore:
             raise StoreError(
                 "the store of the head is closed",
                 where=str(self._folder),
-                hint="`sapwood node status` says why; `sapwood node restart store --node head`",
+                hint="`sapwood node status` says why; `sapwood node restart store --nodes head`",
             )
         return found
 
@@ -292,7 +292,7 @@ REFUSALS: Mapping[str, Mapping[ComponentAction, str]] = {
         ComponentAction.STOP: f"the head does nothing without it: restart it, or {_DOWN}"
     },
     NodeTree.name: {
-        ComponentAction.STOP: f"{_DOWN}; `sapwood node remove NODE` ends a node",
+        ComponentAction.STOP: f"{_DOWN}; `sapwood node delete NODE` ends a node",
         ComponentAction.RESTART: f"restart components of its nodes; {_DOWN}",
     },
     ServiceSocket.name: {

@@ -157,7 +157,7 @@ class HeadRuns:
         if len(found) != 1:
             several = "several runs begin" if found else "no run begins"
             raise ConfigurationError(
-                f"{several} with {shown(text)}", hint="`sapwood runs history` shows all of them"
+                f"{several} with {shown(text)}", hint="`sapwood run list --all` shows all of them"
             )
         return found[0]
 

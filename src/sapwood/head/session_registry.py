@@ -368,7 +368,7 @@ class SessionRegistry:
             if any(one.name == name for one in living):
                 raise ConfigurationError(
                     f"there is a session '{name}' already",
-                    hint=f"{command('session', 'attach', name)}, or choose another name",
+                    hint=f"{command('session', 'show', name)} shows it; choose another name",
                 )
             requested = calls.SessionRecord(
                 id=session,

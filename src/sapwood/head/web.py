@@ -321,7 +321,7 @@ class HttpService:
         check_server()
         if not self._ends:
             raise ClosedError(
-                "the HTTP server is stopped", hint="`sapwood node start http --node head`"
+                "the HTTP server is stopped", hint="`sapwood node start http --nodes head`"
             )
         self._begin()
         if not self._path:

@@ -243,7 +243,7 @@ class Staging:
             raise InputError(
                 f"{shown(name)} is the name of something that is not an environment",
                 where=fold_hosts(taken),
-                hint=f"give another name by --as NAME, or {command('stage', 'remove', name)}",
+                hint=f"give another name by --as NAME, or {command('stage', 'delete', name)}",
             )
         return failed
 

@@ -93,7 +93,7 @@ class CertificateIssuer:
         if not self.enabled:
             raise CommunicationError(
                 "the authority of the cluster is stopped",
-                hint="`sapwood node start authority --node head` on the head's machine starts it",
+                hint="`sapwood node start authority --nodes head` on the head's machine starts it",
             )
 
     def sign(self, request: bytes, name: str) -> bytes:

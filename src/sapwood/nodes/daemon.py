@@ -257,7 +257,7 @@ class NodeDaemon:
         if component and not (state := self.supervisor.state_of(component)).works:
             raise ResourceError(
                 f"the node's component '{component}' is {state.value}",
-                hint=f"{command('node', 'start', component, '--node', self._name)} starts it",
+                hint=f"{command('node', 'start', component, '--nodes', self._name)} starts it",
             )
 
     def _act(self, request: IncomingRequest) -> None:
@@ -460,7 +460,7 @@ def join_by_hand(
 
 def _refusals(node: str) -> Mapping[str, Mapping[ComponentAction, str]]:
     """Return what users may not do with components of a node, and what to do instead."""
-    instead = f"the head reaches the node by it: {command('node', 'remove', node)} ends the node"
+    instead = f"the head reaches the node by it: {command('node', 'delete', node)} ends the node"
     return {ControlLink.name: {ComponentAction.STOP: instead, ComponentAction.RESTART: instead}}
 
 

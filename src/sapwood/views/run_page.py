@@ -111,7 +111,7 @@ def read_error(run: RunRecord, cluster: str = DEFAULT_CLUSTER) -> ErrorRecord:
     return ErrorRecord(
         code="",
         what="its process has ended without an answer",
-        hint=f"{command('runs', 'attach', run.id, cluster=cluster)} shows what it printed",
+        hint=f"{command('run', 'follow', run.id, cluster=cluster)} shows what it printed",
     )
 
 

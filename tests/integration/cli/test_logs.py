@@ -43,8 +43,8 @@ def test_sessions_are_merged_and_chosen_from(tmp_path: Path) -> None:
     found = [json.loads(line) for line in ready.stdout.splitlines()]
     assert [one["event"] for one in found] == ["ready", "ready"]
     node = found[0]["node"]
-    assert sapwood(paths[0], "--node", node).stdout.count("session: ready") == 1
-    assert sapwood(paths[0], "--node", "nowhere").stdout == ""
+    assert sapwood(paths[0], "--nodes", node).stdout.count("session: ready") == 1
+    assert sapwood(paths[0], "--nodes", "nowhere").stdout == ""
     assert sapwood("--set", f"log.file={paths[0]}").stdout in shown.stdout
 
 

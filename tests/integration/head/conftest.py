@@ -106,7 +106,7 @@ class Cli:
         """Remove the nodes of this test from a head that stays."""
         for name, state in self.states().items():
             if state != "removed":
-                self.run("node", "remove", name)
+                self.run("node", "delete", name)
         self._former = max([one["host"] for one in self.records()], default=self._former)
         self.close()
 

@@ -72,7 +72,7 @@ def test_an_owner_gives_takes_back_looks_and_decides(
             "credential.refused",
         ]
         assert kinds.count("policy.changed") == 2
-        only = [event["kind"] for event in found("events", "--node", "one")["events"]]
+        only = [event["kind"] for event in found("events", "--nodes", "one")["events"]]
         assert only[0] == "node.joined"
         assert {"node.lost", "node.removed"} <= set(only)
         assert "policy.changed" in run("events", "--kind", "policy")

@@ -156,7 +156,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
         os.kill(session.zygote.pid, signal.SIGKILL)
         assert stream.broadcast(-2).result(PATIENCE).total == 8
         # The component restarts: the processes end and restart.
-        shown = own_cli.run("node", "restart", "zygotes", "--node", "n1")
+        shown = own_cli.run("node", "restart", "zygotes", "--nodes", "n1")
         assert shown.splitlines()[1].split()[:3] == ["n1", "zygotes", "ready"]
         assert stream.broadcast(-3).result(PATIENCE).total == 12
         assert component("n1", "zygotes").works
@@ -186,13 +186,13 @@ def test_what_may_not_be_done_says_what_to_do_instead(
     own_cli: Cli, own_head: Any, tmp_path: Path, until: Until
 ) -> None:
     own_cli.join(own_head["join"], "n1")
-    assert "sapwood node remove" in own_cli.run("node", "stop", "link", status=2)
+    assert "sapwood node delete" in own_cli.run("node", "stop", "link", status=2)
     with pytest.raises(InputError, match="unknown component 'zygots'") as misspelt:
         act("zygots", ComponentAction.STOP, "n1")
     assert misspelt.value.hint == "did you mean 'zygotes'?"
     with pytest.raises(InputError) as elsewhere:
         act("store", ComponentAction.RESTART, "n1")
-    assert "add --node head" in elsewhere.value.hint
+    assert "add --nodes head" in elsewhere.value.hint
     with pytest.raises(InputError, match="node n9 does not exist"):
         act("zygotes", ComponentAction.STOP, "n9")
     for name in ("store", "service", "tree"):
@@ -216,7 +216,7 @@ def test_what_may_not_be_done_says_what_to_do_instead(
     # Without its monitor a node says nothing of itself, but its components are known.
     act("monitor", ComponentAction.STOP, "n1")
     assert "component 'monitor' is stopped" in nodes()["n1"].unanswered
-    shown = own_cli.run("node", "status", "--node", "n1")
+    shown = own_cli.run("node", "status", "--nodes", "n1")
     assert ["n1", "monitor", "stopped"] in [line.split()[:3] for line in shown.splitlines()]
     assert max(map(len, shown.splitlines())) <= 80
     act("monitor", ComponentAction.START, "n1")

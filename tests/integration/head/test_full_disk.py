@@ -52,11 +52,11 @@ def test_a_head_whose_disk_is_full_goes_on(small_state: Path, own_cli: Cli) -> N
     assert own_cli.states() == {"one": "ready"}
     with sapwood.connect(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
-    assert "full" in own_cli.run("node", "remove", "one", status=5)
+    assert "full" in own_cli.run("node", "delete", "one", status=5)
     assert own_cli.states() == {"one": "ready"}  # it could come again, because nothing was recorded
     large.unlink()
     own_cli.join(own_cli.json("token", "create")["text"], "two")
-    assert "one is removed" in own_cli.run("node", "remove", "one")
+    assert "one is removed" in own_cli.run("node", "delete", "one")
     assert own_cli.states()["two"] == "ready"
     assert own_cli.json("down")["name"] == head["name"]
 
@@ -101,13 +101,13 @@ def test_a_detached_run_outlives_a_full_disk(
     own_cli.up()
     words = [str(program), "--data", str(tmp_path / "x.csv"), "--agents", "1", "--detach"]
     run = own_cli.json("run", *words, "-p", f"gate={gate}")["id"]
-    folder = Path(own_cli.json("runs", "show", run)["folder"])
+    folder = Path(own_cli.json("run", "show", run)["folder"])
     until(lambda: b"tick 1\n" in (folder / "output.log").read_bytes())
     large = fill(small_state)
     gate.touch()
     until(lambda: Path(f"{gate}.over").exists())
     large.unlink()
-    own_cli.run("runs", "attach", run)
-    found = own_cli.json("runs", "show", run)
+    own_cli.run("run", "follow", run)
+    found = own_cli.json("run", "show", run)
     assert (found["state"], found["answer"]["result"]["k"]) == ("done", 20)
     own_cli.run("down")

@@ -68,13 +68,13 @@ def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Unt
         two = cli.join(head["join"], "two")
         with sapwood.connect(agents=2) as over_two:
             assert total(over_two) == 2
-        assert "two is removed" in cli.run("node", "remove", "two")
+        assert "two is removed" in cli.run("node", "delete", "two")
         assert two.wait(PATIENCE) == 0
         assert total(cluster) == 2
         assert cli.states()["two"] == "removed"
         cli.join(head["join"], "two")
         until(lambda: cli.states() == {"one": "ready", "two": "ready"})  # the name is free again
-    assert "node 'three' does not exist" in cli.run("node", "remove", "three", status=2)
+    assert "node 'three' does not exist" in cli.run("node", "delete", "three", status=2)
 
 
 @pytest.mark.row("C3-IOF")
@@ -355,7 +355,7 @@ def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None
     cli.join(head["join"], "one")
     two = cli.join(head["join"], "two")
     two.send_signal(signal.SIGSTOP)  # it does not hear that it is removed
-    cli.run("node", "remove", "two")
+    cli.run("node", "delete", "two")
     two.send_signal(signal.SIGCONT)
     assert two.wait(PATIENCE) in {0, 7}  # it may find that it was notified, or ask again
     assert two.stdout is not None
@@ -374,7 +374,7 @@ def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> No
             text=True,
         )
         until(lambda: cli.states()["two"] == "draining")
-        assert cli.run("node", "remove", "two") == "two is removed.\n"
+        assert cli.run("node", "delete", "two") == "two is removed.\n"
         assert draining.communicate(timeout=PATIENCE)[0] == "two is removed.\n"
         assert draining.returncode == 0
         assert cli.states()["two"] == "removed"
@@ -438,7 +438,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
             router, tree = embedded(cluster.session).host.node.router, cluster.session.tree
             assert [tree.parents[rank] for rank in tree.junctions] == [0, 5]
             assert total(cluster) == 4
-            until(lambda: said in " ".join(cli.run("tree", "status").split()))
+            until(lambda: said in " ".join(cli.run("node", "status", "--links").split()))
             placed = [router.placed(rank) for rank in tree.junctions]
             return [one.parent for one in placed if one is not None]
 

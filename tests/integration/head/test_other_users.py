@@ -114,7 +114,7 @@ def node(
             daemon = made.join(up["join"], "roots", *place_for_all())
             _warm_up()
             yield Node(made, f"sapwood://{up['places'][0]}", daemon.pid)
-            made.run("node", "remove", "roots")
+            made.run("node", "delete", "roots")
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         made.close()
@@ -373,7 +373,7 @@ def test_the_cluster_of_another_user_is_untouched_when_ours_is_killed_and_cleane
             assert _below(node.pid) > idle
             ours.kill()
             until(lambda: _below(node.pid) == idle)
-        node.cli.run("node", "restart", "zygotes", "--node", "roots")
-        node.cli.run("node", "restart", "commands", "--node", "roots")
+        node.cli.run("node", "restart", "zygotes", "--nodes", "roots")
+        node.cli.run("node", "restart", "commands", "--nodes", "roots")
         assert _sum_of(neighbour) == 45
         assert _below(neighbour.pid) == processes

@@ -51,7 +51,7 @@ def two(standing: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     monkeypatch.setenv("XDG_STATE_HOME", standing.environment["XDG_STATE_HOME"])
     yield standing
     for name in {one["name"] for one in standing.json("stage", "list")["staged"]}:
-        standing.run("stage", "remove", name)
+        standing.run("stage", "delete", name)
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_files_are_put_found_by_commands_collected_and_removed(two: Cli, tmp_pat
     assert (back / "inner" / "a.dat").read_bytes() == b"a" * 100_000
     assert (back / "link").readlink() == Path("inner/a.dat")
 
-    assert "removed mesh from n[1-2]" in two.run("stage", "remove", "mesh")
-    assert "nothing is staged as 'mesh'" in two.run("stage", "remove", "mesh", status=2)
+    assert "removed mesh from n[1-2]" in two.run("stage", "delete", "mesh")
+    assert "nothing is staged as 'mesh'" in two.run("stage", "delete", "mesh", status=2)
     assert "mesh" not in two.run("stage", "list")
 
 
@@ -208,7 +208,7 @@ def test_a_staged_program_is_run_by_its_name(two: Cli, tmp_path: Path) -> None:
     assert "tool: 7" in two.run("exec", "--on", "head", "--", "tool-of-ours", "7")
     assert "tool: 8" in two.run("exec", "--on", "head", "--", "sh", "-c", "tool-of-ours 8")
     two.run("exec", "--on", "head", "--", "true")  # what the node has itself comes first
-    two.run("stage", "remove", "tool-of-ours")
+    two.run("stage", "delete", "tool-of-ours")
     error = two.run("exec", "--on", "head", "--", "tool-of-ours", status=127)
     assert "command not found: 'tool-of-ours'" in error
 
@@ -245,11 +245,11 @@ def test_the_component_can_be_stopped_and_goes_on_with_what_was_there(
 ) -> None:
     path = random_file(tmp_path / "data", 1_000_000, seed=6)
     two.run("stage", "put", str(path))
-    two.run("node", "stop", "stage", "--node", "n1")
+    two.run("node", "stop", "stage", "--nodes", "n1")
     error = two.run("stage", "put", str(path), status=5)
     assert "component 'stage' is stopped" in error
     assert "n1" in error
-    two.run("node", "start", "stage", "--node", "n1")
+    two.run("node", "start", "stage", "--nodes", "n1")
     (again,) = two.json("stage", "put", str(path))["staged"]
     assert (again["nodes"], again["sent"]) == (["n1", "n2"], 0)
     two.run("node", "restart", "stage")

@@ -191,7 +191,7 @@ def test_links_have_their_round_trips_and_clocks_and_certificates(
         assert direct.connection is not None
         assert fast.link.connection is not None
         assert direct.connection.local_address == fast.link.connection.address
-        shown = cli.run("tree", "status")
+        shown = cli.run("node", "status", "--links")
         assert [line.split()[:4] for line in shown.splitlines()[1:3]] == [
             ["n1", "ready", "127.0.0.1", "lo"],
             ["n2", "ready", "127.0.0.1", "lo"],
@@ -212,7 +212,7 @@ def test_why_a_node_is_not_there_is_said(
     line = cli.json("token", "create")["text"]
     cli.join(line, "n3")
     assert "used before" in cli.run("node", "join", line, "--as", "n7", status=7)
-    cli.run("node", "remove", "n2")
+    cli.run("node", "delete", "n2")
     before = time.time()
     n1.kill()
     until(lambda: nodes()["n1"].record.state == "lost")
@@ -231,7 +231,7 @@ def test_why_a_node_is_not_there_is_said(
     assert "'n7' was not let in at " in said
     assert "the join token was used before, or revoked; it let in n3" in said
     assert "n3 is" not in said
-    shown = cli.run("tree", "status")
+    shown = cli.run("node", "status", "--links")
     assert max(map(len, shown.splitlines())) <= 80
     listed = {one["name"]: one["reason"] for one in cli.json("node", "list")["nodes"]}
     assert listed["n1"] == killed.record.reason
@@ -282,7 +282,7 @@ def test_what_runs_on_a_node_is_shown(cli: Cli, head: Any, until: Until, tmp_pat
             (running,) = activity().commands
             assert running.arguments == words
             assert Path(f"/proc/{running.process.pid}").exists()
-            shown = cli.run("node", "status", "--node", "n1")
+            shown = cli.run("node", "status", "--nodes", "n1")
         finally:
             command.send_signal(signal.SIGINT)
             command.wait(PATIENCE)
@@ -290,7 +290,7 @@ def test_what_runs_on_a_node_is_shown(cli: Cli, head: Any, until: Until, tmp_pat
     assert "sleep 600" in shown
     assert max(map(len, shown.splitlines())) <= 80
     until(lambda: not activity().sessions and not activity().commands)
-    assert "node n9 does not exist" in cli.run("node", "status", "--node", "n9", status=2)
+    assert "node n9 does not exist" in cli.run("node", "status", "--nodes", "n9", status=2)
 
 
 @pytest.mark.row("A-LOG-1")
@@ -326,13 +326,13 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     assert [one["timestamp"] for one in lines] == sorted(one["timestamp"] for one in lines)
     joined = {one["node"] for one in lines if one["event"] == "node joined"}
     assert joined == {"n1", "n2"}
-    one = cli.run("logs", "--cluster", "default", "--node", "n[2-2]", "--since", "10min")
+    one = cli.run("logs", "--cluster", "default", "--nodes", "n[2-2]", "--since", "10min")
     assert one
     assert all(" n2[" in line for line in one.splitlines())
     assert cli.run("logs", "--cluster", "default", "--since", "1us") == ""
     assert cli.run("logs", "--cluster", "default", "--level", "error") == ""
     assert "node n9 does not exist" in cli.run(
-        "logs", "--cluster", "default", "--node", "n9", status=2
+        "logs", "--cluster", "default", "--nodes", "n9", status=2
     )
 
 
@@ -349,7 +349,7 @@ def test_top_shows_the_cluster_and_a_report_has_a_run(
     program.write_text(_MEAN)
     words = ("run", str(program), "--detach", "--set", "cluster.agents=1")
     run = cli.json(*words)["id"]
-    until(lambda: cli.json("runs", "show", run)["state"] == "done")
+    until(lambda: cli.json("run", "show", run)["state"] == "done")
     file = tmp_path / "run.html"
     said = cli.json("report", run, "-o", str(file))
     assert (said["run"], said["state"], said["bytes"]) == (run, "done", file.stat().st_size)

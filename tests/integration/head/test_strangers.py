@@ -206,7 +206,7 @@ def test_a_clock_by_which_certificates_are_not_valid_is_named(
     )
     assert done.returncode == 7, done.stderr
     assert "its clock is 10.0 h behind the head's" in done.stderr
-    assert "'late' was not let in at " in cli.run("tree", "status")
+    assert "'late' was not let in at " in cli.run("node", "status", "--links")
 
 
 def test_of_two_heads_that_begin_at_once_one_is_up(own_cli: Cli) -> None:

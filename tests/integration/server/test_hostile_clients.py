@@ -289,13 +289,13 @@ def begun(program: Path, session: str, gate: Path) -> str:
     run = sapwood_json("run", str(program), "--session", session, "--detach", "-p", f"gate={gate}")[
         "id"
     ]
-    until(lambda: (sapwood_json("runs", "show", run)["progress"] or {}).get("iteration") == 500)
+    until(lambda: (sapwood_json("run", "show", run)["progress"] or {}).get("iteration") == 500)
     return str(run)
 
 
 def ended(run: str, folder: Path) -> Any:
     """Wait for the end of a run; return what the command says of it."""
-    return sapwood_json("runs", "attach", run, "--answer", str(folder / f"{run}.json"))
+    return sapwood_json("run", "follow", run, "--answer", str(folder / f"{run}.json"))
 
 
 @pytest.mark.nightly

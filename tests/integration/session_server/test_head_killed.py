@@ -79,9 +79,9 @@ def test_a_session_outlives_its_head(state: Path, until: Until, tmp_path: Path) 
         sapwood.attach("nobody")
     up()
     until(lambda: asked("session", "show", handle)["state"] in {"ready", "detached"})
-    assert asked("runs", "show", run["id"])["state"] == "running"
+    assert asked("run", "show", run["id"])["state"] == "running"
     (tmp_path / "gate").touch()
-    assert asked("runs", "attach", run["id"])["result"]["n"] == 3
+    assert asked("run", "follow", run["id"])["result"]["n"] == 3
     with sapwood.attach(handle) as later:
         assert later.agents[0].pid == agent
         until(lambda: asked("session", "show", handle)["owner"] == f"process {os.getpid()}")

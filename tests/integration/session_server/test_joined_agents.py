@@ -59,7 +59,7 @@ def test_agents_join_a_session_beside_its_owner(
             assert stream.broadcast(-1).result(PATIENCE).agents == [1, 2]
         until(lambda: "agent.joined" in kinds(head))
         assert f"agent 2: process {process.pid}" in said("session", "show", "day")
-        assert f": process {process.pid} on " in said("tree", "status")
+        assert f": process {process.pid} on " in said("node", "status", "--links")
         shown = json.loads(said("agent", "list", "day", "--json"))["invitations"]
         assert [(one["state"], one["rank"]) for one in shown] == [("joined", 2), ("open", 0)]
         assert f"2: process {process.pid}" in said("agent", "list", "day")

@@ -131,7 +131,7 @@ def test_root_head_and_driver_of_a_run_are_killed(
     assert (statistics["resumed_from"], statistics["iterations"]) == (20, 30)
     kinds = [one["kind"] for one in asked("events")["events"]]
     assert (kinds.count("session.restarted"), kinds.count("run.restarted")) == (2, 3)
-    shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
+    shown = CliRunner().invoke(app, ["run", "follow", run.id], prog_name="sapwood")
     assert "restarted 3 times" in shown.stderr
     work = json.loads((run.folder / WORK).read_bytes())
     assert [one["iteration"] for one in work["iterations"]] == list(range(1, 31))
@@ -188,7 +188,7 @@ def test_a_run_that_is_killed_too_often_fails(
         until(lambda: run.record().pid != before.pid or run.record().state == "failed")  # noqa: B023
     record = run.record()
     assert (record.state, len(record.restarts)) == ("failed", 1)
-    shown = CliRunner().invoke(app, ["runs", "attach", run.id], prog_name="sapwood")
+    shown = CliRunner().invoke(app, ["run", "follow", run.id], prog_name="sapwood")
     assert "was restarted once" in shown.stderr
 
 

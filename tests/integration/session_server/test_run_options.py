@@ -132,7 +132,7 @@ def test_an_option_reaches_the_run(session: str, folder: Path, option: OptionFie
         assert "detached" in sapwood_cli(*words, *others, "--detach", status=2)
     else:
         begun = json.loads(sapwood_cli(*words, "--detach", "--json"))
-        answers.append(json.loads(sapwood_cli("runs", "attach", begun["id"], "--json")))
+        answers.append(json.loads(sapwood_cli("run", "follow", begun["id"], "--json")))
     for answer in answers:
         assert answer["parameters"] == parameters
         assert answer["options"][option.name] == json.loads(msgspec.json.encode(asked))

@@ -99,20 +99,20 @@ def test_a_run_goes_on_without_its_user(
     gate = tmp_path / "gate"
     run = as_json("run", program, "--session", standing, "--detach", "-p", f"gate={gate}")
     assert (run["state"], run["session"]) == ("running", "day")
-    until(lambda: (as_json("runs", "show", run["id"])["progress"] or {}).get("state") == "running")
-    assert [one["id"] for one in as_json("runs", "list")["runs"]] == [run["id"]]
-    assert run["id"] in sapwood_cli("runs", "list")
+    until(lambda: (as_json("run", "show", run["id"])["progress"] or {}).get("state") == "running")
+    assert [one["id"] for one in as_json("run", "list")["runs"]] == [run["id"]]
+    assert run["id"] in sapwood_cli("run", "list")
     driver = [f"process {run['pid']} (user)"]
     until(lambda: as_json("session", "show", standing)["front_ends"] == driver)
     gate.touch()
     answer = tmp_path / "answer.json"
-    said = as_json("runs", "attach", run["id"], "--answer", str(answer))
+    said = as_json("run", "follow", run["id"], "--answer", str(answer))
     assert (said["result"]["n"], said["progress"]["iteration"]) == (10, 2)
     assert json.loads(answer.read_text())["result"] == said["result"]
-    assert as_json("runs", "list")["runs"] == []
-    assert as_json("runs", "show", run["id"][:4])["answer"]["result"]["n"] == 10
-    assert "2 iterations" in sapwood_cli("runs", "show", run["id"])
-    assert "done" in sapwood_cli("runs", "history")
+    assert as_json("run", "list")["runs"] == []
+    assert as_json("run", "show", run["id"][:4])["answer"]["result"]["n"] == 10
+    assert "2 iterations" in sapwood_cli("run", "show", run["id"])
+    assert "done" in sapwood_cli("run", "list", "--all")
     assert "mapping" in (Path(run["folder"]) / "output.log").read_text()
 
 
@@ -121,12 +121,12 @@ def test_a_run_is_cancelled(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
 ) -> None:
     run = as_json("run", program, "--session", standing, "--detach", "-p", f"gate={tmp_path}/never")
-    until(lambda: (as_json("runs", "show", run["id"])["progress"] or {}).get("state") == "running")
-    assert "is cancelled" in sapwood_cli("runs", "cancel", run["id"])
+    until(lambda: (as_json("run", "show", run["id"])["progress"] or {}).get("state") == "running")
+    assert "is cancelled" in sapwood_cli("run", "stop", run["id"])
     assert not Path(f"/proc/{run['pid']}").exists()
     until(lambda: head.sessions.find(standing).state == "detached")
-    assert "cancelled already" in sapwood_error("runs", "cancel", run["id"])
-    sapwood_cli("runs", "attach", run["id"], status=4)
+    assert "cancelled already" in sapwood_error("run", "stop", run["id"])
+    sapwood_cli("run", "follow", run["id"], status=4)
     with sapwood.attach(standing) as cluster:
         assert cluster.submit(pow, 2, 2).result(PATIENCE) == 4
 
@@ -139,18 +139,18 @@ def sapwood_error(*words: str) -> str:
 
 def test_a_run_that_fails_says_why(standing: str, program: str, head: Head) -> None:
     run = as_json("run", program, "--session", standing, "--detach", "-p", "rounds=7")
-    done = CliRunner().invoke(app, ["runs", "attach", run["id"]], prog_name="sapwood")
+    done = CliRunner().invoke(app, ["run", "follow", run["id"]], prog_name="sapwood")
     assert done.exit_code == 4
     assert "ValueError: seven" in done.stderr
     assert head.runs.find(run["id"]).state == "failed"
-    assert "no run begins with 'x'" in sapwood_error("runs", "show", "x")
+    assert "no run begins with 'x'" in sapwood_error("run", "show", "x")
 
 
 def test_a_detached_run_that_cannot_begin_is_refused(
     standing: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    before = as_json("runs", "history")
+    before = as_json("run", "list", "--all")
     without_data = tmp_path / "bare.py"
     without_data.write_text(PROGRAM.replace("default_data", "other_data"))
 
@@ -164,7 +164,7 @@ def test_a_detached_run_that_cannot_begin_is_refused(
     assert "has no default data" in refused(str(without_data))
     assert "session 's9' does not exist" in refused(program, "--session", "s9")
     assert "names no machines" in refused(program, "--on", "moon")
-    assert as_json("runs", "history") == before
+    assert as_json("run", "list", "--all") == before
 
 
 def test_files_of_a_session_are_found_from_the_folder_of_the_client(

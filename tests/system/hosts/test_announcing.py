@@ -121,7 +121,7 @@ def test_a_machine_joins_by_the_token_alone(lan: Lan) -> None:
     lan.sapwood("n2", "node", "join", "-", "--find", "--background", given=lan.token("den"))
     nodes = json.loads(lan.sapwood("n1", "node", "list", "--cluster", "den", "--json"))["nodes"]
     assert [one["state"] for one in nodes] == ["ready"]
-    lan.sapwood("n1", "node", "remove", nodes[0]["name"], "--cluster", "den")
+    lan.sapwood("n1", "node", "delete", nodes[0]["name"], "--cluster", "den")
     until(lambda: not lan.hosts.processes("n2"))
 
 
@@ -142,9 +142,9 @@ def test_who_announces_the_pin_of_another_head_gets_no_secret(lan: Lan) -> None:
 
 
 def test_the_announcer_is_a_component_that_can_be_stopped(lan: Lan) -> None:
-    lan.sapwood("head", "node", "stop", "announcer", "--node", "head", "--cluster", "lab")
+    lan.sapwood("head", "node", "stop", "announcer", "--nodes", "head", "--cluster", "lab")
     assert lan.found().keys() == {"den"}
-    lan.sapwood("head", "node", "start", "announcer", "--node", "head", "--cluster", "lab")
+    lan.sapwood("head", "node", "start", "announcer", "--nodes", "head", "--cluster", "lab")
     until(lambda: lan.found().keys() == {"lab", "den"})
 
 

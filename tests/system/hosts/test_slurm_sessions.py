@@ -102,7 +102,7 @@ def test_a_session_begins_when_its_job_does_and_nobody_need_be_there(desk: Desk)
         assert f"waits for its machines: Slurm: job {job} waits in partition main: " in listed
         assert desk.asked("session", "show", "night")["state"] == "delayed"
         assert "waits for its machines" in desk.run(
-            "session", "attach", "night", "--no-wait", status=75
+            "session", "follow", "night", "--no-wait", status=75
         )
         with desk.python(WAVE) as user:
             assert user.stdout is not None
@@ -182,15 +182,15 @@ def test_a_detached_run_waits_for_its_job_without_its_user(desk: Desk) -> None:
         run = desk.asked("run", *PROGRAM, "--detach", "--on", "slurm:2", "--agents", "4")["id"]
         until(lambda: len(desk.pending()) == 1, 60.0)
         (job,) = desk.pending()
-        until(lambda: f"job {job} waits in" in desk.asked("runs", "show", run)["waits"], 60.0)
-        assert "it waits for its machines: Slurm: job" in desk.run("runs", "show", run)
+        until(lambda: f"job {job} waits in" in desk.asked("run", "show", run)["waits"], 60.0)
+        assert "it waits for its machines: Slurm: job" in desk.run("run", "show", run)
         other = desk.asked("run", *PROGRAM, "--detach", "--on", "slurm:2", "--agents", "4")["id"]
         until(lambda: len(desk.pending()) == 2, 60.0)
-        desk.run("runs", "cancel", other)
+        desk.run("run", "stop", other)
         until(lambda: len(desk.pending()) == 1, 60.0)
         assert blocker.stdin is not None
         blocker.stdin.close()
-        answer = desk.asked("runs", "attach", run)
+        answer = desk.asked("run", "follow", run)
     assert answer["result"] == alone["result"]
-    assert desk.asked("runs", "show", run)["waits"] == ""
+    assert desk.asked("run", "show", run)["waits"] == ""
     until(lambda: not desk.slurm.jobs())

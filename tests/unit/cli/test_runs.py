@@ -39,9 +39,9 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
         return head if call is WholeCluster.facts else record
 
     monkeypatch.setattr(runs, "asked_head", asked)
-    for verb in ("show", "attach"):
-        words = ["runs", verb, "a29", "--cluster", "sapwood://h:1"]
+    for verb in ("show", "follow"):
+        words = ["run", verb, "a29", "--cluster", "sapwood://h:1"]
         done = CliRunner().invoke(app, words, prog_name="sapwood")
         assert done.exit_code == ConfigurationError.exit_code
         assert "on the machine of its head, not here" in done.stderr
-        assert "look there: `sapwood runs attach a2938a05 --cluster nw`" in done.stderr
+        assert "look there: `sapwood run follow a2938a05 --cluster nw`" in done.stderr

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sapwood.cli.toolchain import app
+from sapwood.cli.main import app
+
+CHECK = ["node", "check", "--compilers"]
 
 
 def fake(folder: Path, name: str, says: str) -> None:
@@ -30,7 +32,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.row("A-TOOL-1")
 def test_compilers_are_listed_with_what_they_build(tools: Path) -> None:
-    answer = CliRunner().invoke(app, ["list", "--json"])
+    answer = CliRunner().invoke(app, [*CHECK, "--json"])
     assert answer.exit_code == 0
     found = {each["name"]: each for each in json.loads(answer.stdout)["toolchains"]}
     assert {"gcc", "clang++", "aarch64-linux-gnu-gcc", "zig"} <= set(found)
@@ -44,7 +46,7 @@ def test_compilers_are_listed_with_what_they_build(tools: Path) -> None:
 
 def test_the_table_is_at_most_80_columns_wide(tools: Path) -> None:
     fake(tools, "gcc", "a compiler with a " + "very " * 30 + "long name")
-    answer = CliRunner().invoke(app, ["list"])
+    answer = CliRunner().invoke(app, CHECK)
     assert answer.exit_code == 0
     assert max(map(len, answer.stdout.splitlines())) <= 80
     assert "c++*" in answer.stdout
@@ -55,7 +57,7 @@ def test_a_language_that_cannot_be_built_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("ZIG", "none")
     (tools / "gcc").unlink()
-    listed = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(app, [*CHECK, "--json"]).stdout)
     missing = {each["name"]: each["missing"] for each in listed["languages"]}
     assert "apt-get install gcc" in missing["c"]
     assert missing["c++"] == ""
@@ -64,5 +66,5 @@ def test_a_language_that_cannot_be_built_says_what_is_missing(
 
 def test_a_compiler_that_does_not_run_is_said_so(tools: Path) -> None:
     (tools / "gcc").write_text("#!/bin/sh\nexit 1\n")
-    listed = json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(app, [*CHECK, "--json"]).stdout)
     assert {each["name"]: each["version"] for each in listed["toolchains"]}["gcc"] == "does not run"

@@ -188,7 +188,7 @@ def test_a_name_is_replaced_and_the_former_content_may_go(store: StageStore) -> 
     stage(store, "a", b"x" * 600)
     with pytest.raises(ResourceError, match="no room for 500 bytes") as caught:
         store.look(file_tree("b", b"y" * 500))
-    assert "sapwood stage remove" in caught.value.hint
+    assert "sapwood stage delete" in caught.value.hint
     store.remove("a")
     stage(store, "b", b"y" * 500)
     assert store.held == 500

@@ -6,8 +6,8 @@ from sapwood.core.hints import command, command_line, naming
 
 
 def test_values_are_quoted() -> None:
-    assert command("runs", "attach", "it's; rm -r", cluster="nw") == (
-        """`sapwood runs attach 'it'"'"'s; rm -r' --cluster nw`"""
+    assert command("run", "follow", "it's; rm -r", cluster="nw") == (
+        """`sapwood run follow 'it'"'"'s; rm -r' --cluster nw`"""
     )
 
 
