@@ -1098,7 +1098,7 @@ class SessionSimulation(Simulation):
         self._until(flows, faults=False)
 
         def unread() -> dict[int, int]:
-            heard = {} if number is None else nodes[ROOT].streams[number].heard
+            heard = {} if number is None else nodes[ROOT].streams[number].arrivals.pushed
             return {rank: one.unread for rank, one in heard.items() if one.unread}
 
         for _ in range(READ_LOOKS):  # the last values and acknowledgements are still under way

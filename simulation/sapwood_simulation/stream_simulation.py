@@ -25,8 +25,9 @@ from sapwood.comm.messages import FilterAt, StreamSpec, Synchronisation
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE
 from sapwood.comm.streams import control
+from sapwood.comm.streams.filters import code_name
+from sapwood.comm.streams.late import time_at
 from sapwood.comm.streams.push import is_full
-from sapwood.comm.streams.stream import code_name, time_at
 from sapwood.core.errors import AgentLostError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT

@@ -9,7 +9,7 @@ import pytest
 
 from sapwood.comm.epochs import Epochs
 from sapwood.comm.peers import Effects
-from sapwood.comm.streams.stream import NodeStream
+from sapwood.comm.streams.roster import Roster
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.membership_simulation import MembershipReport, MembershipSimulation
 from sapwood_simulation.simulation import InvariantError, SimulationOptions
@@ -64,16 +64,16 @@ def until_one_fails() -> None:
 
 
 def test_a_wave_with_somebody_who_was_removed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NodeStream, "tree_changed", lambda _stream: None)
+    monkeypatch.setattr(Roster, "tree_changed", lambda _roster: None)
     with pytest.raises(InvariantError, match=r"took no part|lacks|no progress"):
         until_one_fails()
 
 
 def test_a_wave_without_somebody_who_is_there_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(_stream: NodeStream, _ranks: Sequence[int]) -> None:
+    def nobody(_roster: Roster, _ranks: Sequence[int]) -> None:
         """Admit no place."""
 
-    monkeypatch.setattr(NodeStream, "places_came", nobody)
+    monkeypatch.setattr(Roster, "places_came", nobody)
     with pytest.raises(InvariantError, match="lacks"):
         until_one_fails()
 

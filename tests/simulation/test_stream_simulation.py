@@ -7,12 +7,15 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from sapwood.comm.messages import Configure
 from sapwood.comm.peers import Effects
-from sapwood.comm.streams import stream
+from sapwood.comm.streams import late
+from sapwood.comm.streams.contributors import PushReceived
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import GeneralWaves, PlainWaves, TimedWaves, WaveEngine
+from sapwood.comm.streams.filters import StreamFilters
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import NodeStream, PushReceived
+from sapwood.comm.streams.stream import NodeStream
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT
 from sapwood_simulation.faults import Faults
@@ -104,14 +107,13 @@ def test_parameters_that_are_forgotten_too_early_are_found(monkeypatch: pytest.M
     """Places forgot what they had no wave of, and one was under way above."""
     original = NodeStream.configure
 
-    def forgetful(
-        stream: NodeStream, version: int, parameters: bytes, oldest: int = 0, code: str = ""
-    ) -> list[str]:
+    def forgetful(stream: NodeStream, message: Configure) -> list[str]:
         used = [wave.version for wave in stream.waves.values()]
-        return original(stream, version, parameters, min([*used, version]), code)
+        oldest = min([*used, message.version])
+        return original(stream, msgspec.structs.replace(message, oldest=oldest))
 
     monkeypatch.setattr(NodeStream, "configure", forgetful)
-    monkeypatch.setattr(NodeStream, "is_over", lambda _stream, _version: False)
+    monkeypatch.setattr(StreamFilters, "is_over", lambda _filters, _spec, _version: False)
     monkeypatch.setattr(NodeStream, "forget_versions", lambda _stream: [])
     with pytest.raises(InvariantError, match="with b'' and code"):
         until_one_fails(UPDATED[0])
@@ -136,8 +138,8 @@ def test_a_wave_may_be_over_before_its_time_when_a_place_below_passed_it_on_in_t
 def test_places_that_wait_too_short_are_found(
     monkeypatch: pytest.MonkeyPatch, *, own: bool
 ) -> None:
-    original = stream.time_at
-    monkeypatch.setattr(stream, "time_at", lambda seconds, depth: original(seconds, depth) / 2)
+    original = late.time_at
+    monkeypatch.setattr(late, "time_at", lambda seconds, depth: original(seconds, depth) / 2)
     with pytest.raises(InvariantError, match=r"lacks agent \d+, which lives"):
         until_one_fails(StreamKind(sync="time-out", own_filters=own))
 
@@ -196,7 +198,7 @@ def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.Monke
 
     def twice(waves: TimedWaves, stream: Any, child: int, message: Any, payload: Any) -> Effects:
         effects = kept(waves, stream, child, message, payload)
-        stream.carried *= 2
+        stream.late.for_next *= 2
         return effects
 
     monkeypatch.setattr(TimedWaves, "_take_late", twice)

@@ -24,7 +24,7 @@ from sapwood.comm.links import Handlers
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.messages import FAIL, FilterAt
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.stream import Position
+from sapwood.comm.streams.filters import Position
 from sapwood.content.refs import RELAY
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory

@@ -12,7 +12,7 @@ from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
 from sapwood.comm.messages import FilterAt, PlaceReport
 from sapwood.comm.streams import control
-from sapwood.comm.streams.stream import code_name
+from sapwood.comm.streams.filters import code_name
 from sapwood.core.arguments import wait_time, whole
 from sapwood.core.errors import (
     CancelledError,

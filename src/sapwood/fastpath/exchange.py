@@ -141,15 +141,15 @@ def arm(
         calls: The last call of each who has begun a wave.
     """
     stream = place.node.streams.get(handle.spec.stream)
-    if stream is None or handle.open_waves or stream.waves or stream.sweeps:
+    if stream is None or handle.open_waves or not stream.at_rest:
         return None
-    shares = stream.shares()
-    at_rest = stream.passes and not stream.quiet and not stream.detained and shares.whole
-    if sum(stop - start for start, stop in handle.spec.members) != len(stream.members):
+    roster = stream.roster
+    if sum(stop - start for start, stop in handle.spec.members) != len(roster.members):
         return None  # one that the tree does not have is missing in every wave
-    if stream.members is not stream.named:
+    if roster.members is not roster.named:
         return None  # they are others than at its opening
-    if not at_rest or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
+    shares = roster.shares()
+    if not shares.whole or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
     carriers, descriptors = carriers_to(place, shares.whole)
     if len(carriers) < len(shares.whole):

@@ -266,7 +266,7 @@ class Relay:
         place = self._agent.place
         stream = place.node.streams.get(self._stream)
         carrier = self._carrier_to_parent()
-        if stream is None or carrier is None or not stream.passes or stream.quiet or stream.pending:
+        if stream is None or carrier is None or not stream.at_rest:
             return None
         memory = self._library.memory
         memory.stream = stream.spec.stream

@@ -20,7 +20,7 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE, Accumulator
 from sapwood.comm.reductions.partials import partial_of
 from sapwood.comm.streams.control import STAGE
-from sapwood.comm.streams.stream import Position, code_name, filter_at
+from sapwood.comm.streams.filters import Position, code_name, filter_at
 from sapwood.core.errors import ErrorRecord, ProtocolError, SapwoodError
 from sapwood.core.rankset import Ranges, from_ranges, joined, to_ranges
 from sapwood.core.shown import shown

@@ -403,7 +403,7 @@ class EmbeddedSession:
 
     def _members_of(self, stream: int) -> frozenset[int]:
         found = self.host.node.streams.get(stream)
-        return found.members if found is not None else frozenset()
+        return found.roster.members if found is not None else frozenset()
 
     @property
     def closed(self) -> bool:

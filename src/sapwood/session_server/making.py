@@ -19,7 +19,7 @@ from sapwood.activity.filter_host import FilterHost
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.packages import packages_variables
 from sapwood.comm.link import LinkTiming
-from sapwood.comm.streams.stream import Position
+from sapwood.comm.streams.filters import Position
 from sapwood.core.arguments import whole
 from sapwood.core.errors import ConfigurationError, ResourceError
 from sapwood.core.host_tree import parse_shape, read_host_tree, shaped

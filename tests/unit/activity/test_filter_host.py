@@ -20,7 +20,7 @@ from sapwood.code.runner.options import RunnerOptions
 from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.messages import FAIL, REPLACE, FilterAt, StreamSpec
-from sapwood.comm.streams.stream import Position
+from sapwood.comm.streams.filters import Position
 from sapwood.contexts.runner_factory import RunnerFactory, receive_order
 from sapwood.core.errors import ResourceError
 

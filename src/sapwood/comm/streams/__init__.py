@@ -7,8 +7,9 @@
     of its stream. Recovery, time-outs, the loss policy, failures, user-defined filters.
 ``stream.py``, ``wave.py``
     The state of one stream, with its life as a table, and of one wave at one place.
-``filters.py``
-    What a stream with user-defined filters keeps: its outbox, and contributions as they came.
+``roster.py``, ``filters.py``, ``late.py``, ``contributors.py``
+    Parts of the state of a stream: its members; user-defined filters; waves whose time is over;
+    single agents. Each policy has its own part.
 ``opening.py``
     How streams open and close, and how a place that is attached hears of them.
 ``push.py``

@@ -219,17 +219,18 @@ class AdvertisedValues:
 
     def _is_looked_at(self, stream: NodeStream) -> bool:
         """Whether the bytes must be here: children map them, or a filter works on them."""
-        if stream.filters_down or not stream.waits:
-            return stream.filters_down
+        if stream.filters.down or not stream.waits:
+            return stream.filters.down
         neighbours = self._near.peers
         return any(
-            child in neighbours and neighbours[child].same_machine for child in stream.children
+            child in neighbours and neighbours[child].same_machine
+            for child in stream.roster.children
         )
 
     def _wanted(self, link: Link, stream: NodeStream, message: msg.Down, size: int) -> Effects:
         key, number = (message.stream, message.wave), message.wave
-        known = number in stream.waves or number in stream.pending
-        if known or (number in stream.kept and not stream.filters_down):
+        known = number in stream.waves or number in stream.agent.pending
+        if known or (number in stream.kept and not stream.filters.down):
             effects = self._on_down(link, message, Payload.elsewhere(size))
             return effects + self._forwarding.decline(key)
         coming = self._coming.get(key)

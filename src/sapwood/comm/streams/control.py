@@ -148,7 +148,7 @@ class ControlOperations:
     def follow(self, now: float, stream: NodeStream) -> Effects:
         """Be quiet, or quiet no more, as a new parent is: a sweep has passed this place by."""
         if not stream.quiet:
-            stream.quiet_since = now
+            stream.quiet_time.since = now
             stream.advance(StreamEvent.QUIESCE)
             stream.advance(StreamEvent.DRAINED)
             return []
@@ -162,14 +162,14 @@ class ControlOperations:
         moved: Effects = []
         if message.action == QUIESCE:
             if not stream.quiet:
-                stream.quiet_since = now
+                stream.quiet_time.since = now
             self._advance(stream, StreamEvent.QUIESCE)
         elif message.action == RESUME:
             self._advance(stream, StreamEvent.RESUME)
             if self._is_agent:
                 moved.append(ev.StreamResumed(message.stream))
             moved += self._moving(now, stream)
-        there = [child for child in stream.children if child in self._near.peers]
+        there = [child for child in stream.roster.children if child in self._near.peers]
         if message.action == STAGE:  # which is about places that have filters
             there = [child for child in there if not self._near.router.tree.is_agent(child)]
         sweep = stream.sweeps[message.number] = PendingOperation(message, set(there))
@@ -178,14 +178,14 @@ class ControlOperations:
         if self._is_agent:
             sweep.reached.append((self._near.rank, self._near.rank + 1))
         if not sweep.waiting:
-            own = stream.sent
+            own = stream.agent.pushed
             if own is not None and own.kept and message.action in ORDERLY:
                 sweep.sent = own.last  # answered when all that has arrived
                 return moved
             return moved + self._back(stream, sweep)
         sent: Effects = [ev.Transmit(self._near.links_to(tuple(there)), message)] if there else []
         if message.action == STAGE:  # behind those staged before, which a version may have by now
-            return stream.outbox.put(sent) + moved
+            return stream.filters.outbox.put(sent) + moved
         return self._behind(stream, message, sent) + moved
 
     def _stage(self, stream: NodeStream, sweep: PendingOperation) -> Effects:
@@ -193,7 +193,7 @@ class ControlOperations:
         number = stream.spec.stream
         unused = stream.stage(sweep.message.filters)
         effects: Effects = [ev.FilterUnused(number, code) for code in unused]
-        own = stream.staged()
+        own = stream.filters.staged(stream.spec)
         if own is not None:
             sweep.waiting.add(self._near.rank)
             effects.append(ev.FilterStaging(number, sweep.message.number, own.at, own.code))
@@ -233,13 +233,16 @@ class ControlOperations:
             stream.advance(event)
 
     def _behind(self, stream: NodeStream, message: msg.Sweep, effects: Effects) -> Effects:
-        return effects if message.action in UNORDERED else stream.outbox.put(effects)
+        return effects if message.action in UNORDERED else stream.filters.outbox.put(effects)
 
     def _report(self, stream: NodeStream, sweep: PendingOperation) -> msg.PlaceReport:
         found = report(stream, self._near.rank)
-        if self._is_agent or stream.filters is None:
+        if self._is_agent or stream.filters.newest is None:
             return found
-        staged, own = stream.staged(), stream.filters_in(stream.version)
+        staged, own = (
+            stream.filters.staged(stream.spec),
+            stream.filters.in_version(stream.filters.version),
+        )
         return msgspec.structs.replace(
             found,
             code="" if own is None else own.code,
@@ -250,12 +253,13 @@ class ControlOperations:
 
 def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
     """Return what a place knows of a stream."""
+    queued = (stream.filters.outbox, stream.quiet_time.deferred, stream.late.for_next)
     return msg.PlaceReport(
         rank,
         stream.state.value,
         waves_open=len(stream.waves),
-        held=len(stream.held()) + len(stream.lent),
-        queued=len(stream.outbox) + len(stream.detained) + len(stream.carried),
+        held=len(stream.held()) + len(stream.loaned),
+        queued=sum(map(len, queued)),
         **stream.counters.figures(),
     )
 

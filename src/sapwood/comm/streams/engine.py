@@ -14,7 +14,8 @@ chosen when the stream opened:
 - :class:`UnsynchronisedWaves`: each contribution is passed on alone, at once;
 - :class:`AgentWaves`: the waves of a leaf, which works on values and contributes.
 
-``stream.py`` and ``wave.py`` hold the state of a stream and of one wave, and call no other module.
+``stream.py`` and ``wave.py`` hold the state of a stream and of one wave. What only one policy needs
+is a part of a stream: ``filters.py``, ``late.py``, ``contributors.py``.
 ``bulk.py`` moves arrays that a link cannot share, and calls this module when they have arrived.
 
 A place asks a child for exactly the ranks that are missing and requested from no other child. When
@@ -38,16 +39,11 @@ from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracte
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
+from sapwood.comm.streams.contributors import EPOCH
 from sapwood.comm.streams.filters import ALL, Parts
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import (
-    EPOCH,
-    NOT_WANTED,
-    NodeStream,
-    Shares,
-    StreamState,
-    WavePolicy,
-)
+from sapwood.comm.streams.roster import Shares
+from sapwood.comm.streams.stream import UNSOLICITED, NodeStream, StreamState, WavePolicy
 from sapwood.comm.streams.wave import Kept, PassThrough, Wave
 from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import check_ranges, fold, from_ranges, to_ranges
@@ -106,7 +102,7 @@ class WaveEngine:
             return self._plain
         if not stream.waits:
             return self._unsynchronised
-        return self._timed if stream.timeout else self._general
+        return self._timed if stream.late.timeout else self._general
 
     # --- down ------------------------------------------------------------------------------------
 
@@ -114,22 +110,24 @@ class WaveEngine:
         """Root: begin the next wave of a stream."""
         stream = self.open[event.stream]
         if stream.quiet:
-            stream.detained.append(event)
+            stream.quiet_time.deferred.append(event)
             return []
-        if stream.left:
+        if stream.roster.left:
             return self._refuse(stream, event)
         number, confirmed = stream.last_wave + 1, stream.confirmed()
-        message = msg.Down(event.stream, number, 0, event.body, confirmed, version=stream.version)
+        message = msg.Down(
+            event.stream, number, 0, event.body, confirmed, version=stream.filters.version
+        )
         return stream.policy.begin(now, stream, message, event.payload)
 
     def _refuse(self, stream: NodeStream, event: ev.Broadcast) -> Effects:
         """Root: fail a wave of a stream that can do nothing without members that have left."""
         stream.last_wave += 1
         error = AgentLostError(
-            f"{fold('agent', stream.left)} left the session",
+            f"{fold('agent', stream.roster.left)} left the session",
             hint='open a stream to present agents; on_loss="partial" continues without lost ones',
         ).to_record()
-        failed = ev.WaveFailed(event.stream, stream.last_wave, min(stream.left), error)
+        failed = ev.WaveFailed(event.stream, stream.last_wave, min(stream.roster.left), error)
         return [failed] if event.payload is None else [ev.Released(event.payload), failed]
 
     def waves_passed(self, _now: float, event: ev.WavesPassed) -> Effects:
@@ -146,10 +144,10 @@ class WaveEngine:
         if stream is None:
             return []
         effects: Effects = []
-        if stream.is_over(message.version):
+        if stream.filters.is_over(stream.spec, message.version):
             return []
-        if stream.filters is not None and self._at_agent is None:
-            stream.filters_at(message.version)  # else it would be missed at the end of the wave
+        if stream.filters.newest is not None and self._at_agent is None:
+            stream.filters.at(message.version)  # else it would be missed at the end of the wave
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
             self.bulk.over(message.stream, message.confirmed.__ge__)
@@ -167,7 +165,7 @@ class WaveEngine:
         stream = self.open.get(event.stream)
         if stream is None:
             return []
-        version = stream.version + 1
+        version = stream.filters.version + 1
         oldest = stream.oldest_version()
         message = msg.Configure(event.stream, version, event.parameters, oldest, event.code)
         return self._configure(stream, message)
@@ -181,13 +179,12 @@ class WaveEngine:
         return self._configure(stream, message)
 
     def _configure(self, stream: NodeStream, message: msg.Configure) -> Effects:
-        version, parameters = message.version, message.parameters
-        unused = stream.configure(version, parameters, message.oldest, message.code)
+        unused = stream.configure(message)
         over = set(stream.forget_versions())
         if over:
             self.bulk.over(message.stream, over.__contains__)
-        links = self._near.links_to(stream.children)
-        effects = stream.outbox.put([ev.Transmit(links, message)]) if links else []
+        links = self._near.links_to(stream.roster.children)
+        effects = stream.filters.outbox.put([ev.Transmit(links, message)]) if links else []
         return effects + [ev.FilterUnused(stream.spec.stream, code) for code in unused]
 
     # --- up --------------------------------------------------------------------------------------
@@ -198,7 +195,7 @@ class WaveEngine:
         if stream is None:
             return _free(event.payload)
         if stream.quiet:
-            stream.detained.append(event)
+            stream.quiet_time.deferred.append(event)
             return []
         return stream.policy.contribute(stream, event)
 
@@ -208,7 +205,7 @@ class WaveEngine:
         if stream is None:
             return []
         if stream.quiet:
-            stream.detained.append(event)
+            stream.quiet_time.deferred.append(event)
             return []
         return stream.policy.fail(stream, event)
 
@@ -230,7 +227,7 @@ class WaveEngine:
         stream = self.open.get(event.stream)
         if stream is None:
             return []
-        stream.wake_at = -math.inf
+        stream.late.wake_at = -math.inf
         if stream.quiet:
             return []  # a quiet stream is looked at again when it moves
         return stream.policy.time_up(now, stream)
@@ -258,8 +255,8 @@ class WaveEngine:
         stream.abandon(message.wave)
         self.bulk.over(message.stream, message.wave.__eq__)
         effects = _released(stream.forget(message.wave))
-        links = self._near.links_to(stream.children)
-        return effects + (stream.outbox.put([ev.Transmit(links, message)]) if links else [])
+        links = self._near.links_to(stream.roster.children)
+        return effects + (stream.filters.outbox.put([ev.Transmit(links, message)]) if links else [])
 
     def on_without(self, link: Link, message: msg.Without, _payload: Any) -> Effects:
         """Continue a wave without lost agents."""
@@ -287,7 +284,9 @@ class BaseWaves(WavePolicy):
 
     def _answer(self, stream: NodeStream, wave: int, attempt: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, if it wants it."""
-        return self._send_contribution(stream, wave, attempt, kept) if attempt != NOT_WANTED else []
+        return (
+            self._send_contribution(stream, wave, attempt, kept) if attempt != UNSOLICITED else []
+        )
 
     def _send_contribution(
         self, stream: NodeStream, wave: int, attempt: int, kept: Kept
@@ -327,13 +326,17 @@ class BaseWaves(WavePolicy):
         if wave is None and message.wave:
             self._failed_late(stream, message)
             return []
-        stream.late_waves.pop(message.wave, None)
+        stream.late.waves.pop(message.wave, None)
         failed = ev.WaveFailed(message.stream, message.wave, message.rank, message.error)
         if wave is None:
             return [failed]
-        links = self._near.links_to(stream.children)
+        links = self._near.links_to(stream.roster.children)
         abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
-        return [*stream.outbox.put([ev.Transmit(links, abandon)]), *_free(wave.payload), failed]
+        return [
+            *stream.filters.outbox.put([ev.Transmit(links, abandon)]),
+            *_free(wave.payload),
+            failed,
+        ]
 
     def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
         """Handle an agent that could not contribute to a wave that is over."""
@@ -358,8 +361,8 @@ class AgentWaves(BaseWaves):
         number = message.wave
         for kept in stream.kept.get(number, ()):
             return self._answer(stream, number, message.attempt, kept)
-        known = number in stream.pending
-        stream.pending[number] = message.attempt
+        known = number in stream.agent.pending
+        stream.agent.pending[number] = message.attempt
         if known:
             return []
         stream.counters.down(message.body, payload)
@@ -383,7 +386,7 @@ class AgentWaves(BaseWaves):
         return self._keep_and_answer(stream, event.wave, kept)
 
     def _keep_and_answer(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
-        attempt = stream.pending.pop(wave, None)
+        attempt = stream.agent.pending.pop(wave, None)
         if attempt is None or wave <= stream.confirmed_to:
             if attempt is not None:
                 stream.counters.came_late()
@@ -413,7 +416,7 @@ class PlainWaves(BaseWaves):
         """Begin a wave of all members, and pass it on."""
         stream.counters.down(message.body, payload)
         wave = stream.begin_whole(message.wave, message.body, payload)
-        effects = self._downstream.ask_all(stream.shares(), message, payload)
+        effects = self._downstream.ask_all(stream.roster.shares(), message, payload)
         return effects if wave.waiting else effects + self._complete_if_ready(stream, wave)
 
     def on_down(
@@ -525,7 +528,7 @@ class PlainWaves(BaseWaves):
         if ranks:
             stream.keep(wave.number, kept)
         elif payload is not None:
-            stream.lent.append((wave.number, payload))
+            stream.loaned.append((wave.number, payload))
         effects: Effects = []
         if wave.wanted:
             effects = self._answer(stream, wave.number, wave.attempt, kept)
@@ -545,7 +548,7 @@ class PlainWaves(BaseWaves):
         done = ev.WaveCompleted(
             number, wave.number, total, ranks, wave.weight, late, body, payload, wave.version
         )
-        if wave.payload is None or (stream.counts_late and wave.number in stream.late_waves):
+        if wave.payload is None or (stream.late.counts and wave.number in stream.late.waves):
             return [done]  # stragglers may have to be asked again
         return [ev.Released(wave.payload), done]
 
@@ -556,7 +559,7 @@ class PlainWaves(BaseWaves):
         effects: Effects = []
         for child, message in self._requests(stream, wave, ranks):
             effects += self._downstream.to((child,), message, wave.payload)
-        return stream.outbox.put(effects)
+        return stream.filters.outbox.put(effects)
 
     def _requests(
         self, stream: NodeStream, wave: Wave, ranks: Iterable[int]
@@ -565,7 +568,7 @@ class PlainWaves(BaseWaves):
         if wave.given_up:
             wave.missing -= wave.given_up
             ranks = wave.missing.intersection(ranks)
-        if stream.quiet or (wave.filtering and wave.number not in stream.late_waves):
+        if stream.quiet or (wave.filtering and wave.number not in stream.late.waves):
             return []
         message = msg.Down(
             stream.spec.stream,
@@ -592,7 +595,11 @@ class PlainWaves(BaseWaves):
         self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: the parent asks for some ranks, or for a wave that was asked for before."""
-        ranks = set(stream.among(from_ranges(message.ranks)) if message.ranks else stream.members)
+        ranks = set(
+            stream.roster.among(from_ranges(message.ranks))
+            if message.ranks
+            else stream.roster.members
+        )
         number, attempt = message.wave, message.attempt
         wave = stream.waves.get(number)
         if wave is None:
@@ -648,11 +655,11 @@ class PlainWaves(BaseWaves):
 
     def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
         """Ask places that are below this one for what is missing of them."""
-        if stream.absent:
+        if stream.roster.absent:
             there = self._near.router.tree
-            stream.absent.difference_update(rank for rank in ranks if rank in there)
+            stream.roster.absent.difference_update(rank for rank in ranks if rank in there)
         if stream.spec.follows and self._near.rank == ROOT:
-            stream.places_came(ranks)
+            stream.roster.places_came(ranks)
         effects: Effects = []
         for wave in [*stream.waves.values()]:
             if wave.missing:
@@ -689,9 +696,9 @@ class PlainWaves(BaseWaves):
         left = set(removed).intersection(ranks) if removed else set()
         if stream.spec.on_loss == msg.REPLACE and not left:
             return []
-        concerned = set[int]() if stream.spec.on_loss == msg.REPLACE else set(stream.members)
-        gone = (concerned.intersection(ranks) | left) - stream.absent
-        stream.absent |= gone
+        concerned = set[int]() if stream.spec.on_loss == msg.REPLACE else set(stream.roster.members)
+        gone = (concerned.intersection(ranks) | left) - stream.roster.absent
+        stream.roster.absent |= gone
         return self._give_up(stream, gone, reason)
 
     def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
@@ -769,7 +776,7 @@ class GeneralWaves(PlainWaves):
         """Combine the contributions by the filter or the reduction, and pass the result on."""
         if stream.quiet:
             return []
-        filtered = stream.filters_up and wave.values
+        filtered = stream.filters.up and wave.values
         return self._filter_wave(stream, wave) if filtered else self._reduce(stream, wave)
 
     def _take_stray(
@@ -789,7 +796,7 @@ class GeneralWaves(PlainWaves):
 
     def _leave_out_absent(self, stream: NodeStream, wave: Wave) -> Effects:
         """Do not wait for agents that are lost, in a new wave."""
-        gone = wave.give_up(stream.absent) if stream.absent else set()
+        gone = wave.give_up(stream.roster.absent) if stream.roster.absent else set()
         return self._go_on_without(stream, wave, gone, "lost and not back yet") if gone else []
 
     def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
@@ -814,7 +821,7 @@ class GeneralWaves(PlainWaves):
                 continue
             made = msgspec.structs.replace(message, body=sent[0])
             effects += self._downstream.to((child,), made, sent[1])
-        return filters + stream.outbox.put(effects)
+        return filters + stream.filters.outbox.put(effects)
 
     def _filter_wave(self, stream: NodeStream, wave: Wave) -> Effects:
         """Have the contributions to a wave put together."""
@@ -834,28 +841,28 @@ class GeneralWaves(PlainWaves):
 
     def _send_down(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value down, through the filter if there is one."""
-        if not stream.filters_down:
-            return stream.outbox.put(self._spread(stream, message, payload))
+        if not stream.filters.down:
+            return stream.filters.outbox.put(self._spread(stream, message, payload))
         effects: Effects = []
-        per_child = stream.filters_at(message.version).at.per_child
-        for child in stream.children if per_child else (ALL,):
+        per_child = stream.filters.at(message.version).at.per_child
+        for child in stream.roster.children if per_child else (ALL,):
             effects += self._filter_down(stream, message, payload, child)
         return effects
 
     def _spread(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
         """Send a value to all children that lead to members."""
-        return self._downstream.ask_all(stream.shares(), message, payload)
+        return self._downstream.ask_all(stream.roster.shares(), message, payload)
 
     def _filter_for(self, stream: NodeStream, wave: Wave, message: msg.Down, child: int) -> Effects:
         """Have the value made for a child, unless that is under way."""
-        whom = child if stream.filters_at(wave.version).at.per_child else ALL
+        whom = child if stream.filters.at(wave.version).at.per_child else ALL
         if whom in self._made_for(stream, wave.number):
             return []
         plain = msgspec.structs.replace(message, attempt=wave.attempt, ranks=())
         return self._filter_down(stream, plain, wave.payload, whom)
 
     def _made_for(self, stream: NodeStream, wave: int) -> set[int]:
-        jobs = [job for job in stream.jobs.values() if isinstance(job, tuple)]
+        jobs = [job for job in stream.filters.jobs.values() if isinstance(job, tuple)]
         return {child for message, child in jobs if message.wave == wave}
 
     def _filter_down(
@@ -867,7 +874,7 @@ class GeneralWaves(PlainWaves):
 
     def filtered(self, stream: NodeStream, event: ev.Filtered) -> Effects:
         """Go on with what a filter made."""
-        job = stream.jobs.pop(event.ticket, None)
+        job = stream.filters.jobs.pop(event.ticket, None)
         if job is None:
             return _free(event.payload)
         if isinstance(job, Wave):
@@ -876,7 +883,7 @@ class GeneralWaves(PlainWaves):
             effects = self._one_filtered(stream, job, event)
         else:
             effects = self._value_filtered(stream, *job, event)
-        return stream.outbox.fill(event.ticket, effects)
+        return stream.filters.outbox.fill(event.ticket, effects)
 
     def _ask_filter(
         self,
@@ -887,10 +894,10 @@ class GeneralWaves(PlainWaves):
         parts: tuple[ev.PartialContribution, ...],
         child: int = ALL,
     ) -> Effects:
-        ticket = stream.outbox.reserve()
-        stream.jobs[ticket] = job
+        ticket = stream.filters.outbox.reserve()
+        stream.filters.jobs[ticket] = job
         upward = not isinstance(job, tuple)
-        own, parameters = stream.filters_at(version), stream.parameters_of(version)
+        own, parameters = stream.filters.at(version), stream.spec.parameters.get(version, b"")
         wanted = ev.FilterWanted(
             stream.spec, ticket, upward, wave, parts, version, parameters, own.at, own.code, child
         )
@@ -923,9 +930,9 @@ class GeneralWaves(PlainWaves):
         if event.error is not None:
             return self._filter_failed(stream, message.wave, message.attempt, event)
         if event.payload is not None:
-            stream.lent.append((message.wave, event.payload))
+            stream.loaned.append((message.wave, event.payload))
         number = message.wave
-        wave = stream.waves.get(number) or stream.late_waves.get(number)
+        wave = stream.waves.get(number) or stream.late.waves.get(number)
         if wave is not None:
             wave.sent[child] = (event.body, event.payload)
         made = msgspec.structs.replace(message, body=event.body)
@@ -976,22 +983,22 @@ class TimedWaves(GeneralWaves):
         separate time-out it would wait for the slowest for ever, and all agents in it would be
         late above.
         """
-        stream.deadlines.append((now + stream.timeout, wave))
+        stream.late.deadlines.append((now + stream.late.timeout, wave))
         return self._wake(now, stream)
 
     def _wake(self, now: float, stream: NodeStream) -> Effects:
         """Ask to be woken when the time of the next wave is over, unless that is under way."""
-        due = stream.next_deadline()
-        if due == math.inf or now < stream.wake_at <= due:
+        due = stream.late.next_deadline(stream.waves)
+        if due == math.inf or now < stream.late.wake_at <= due:
             return []
-        stream.wake_at = due
+        stream.late.wake_at = due
         return [ev.Wake(stream.spec.stream, max(0.0, due - now))]
 
     def time_up(self, now: float, stream: NodeStream) -> Effects:
         """Pass on the waves whose time is over."""
         effects: Effects = []
-        while stream.deadlines and stream.deadlines[0][0] <= now:
-            wave = stream.waves.get(stream.deadlines.popleft()[1])
+        while stream.late.deadlines and stream.late.deadlines[0][0] <= now:
+            wave = stream.waves.get(stream.late.deadlines.popleft()[1])
             if wave is not None and not wave.filtering:
                 effects += self.complete(stream, wave)
         return effects + self._wake(now, stream)
@@ -1016,7 +1023,7 @@ class TimedWaves(GeneralWaves):
         For those that are, it answers as they come.
         """
         lacking, wave.lacking = wave.lacking, set()
-        if not lacking or not stream.counts_late:
+        if not lacking or not stream.late.counts:
             return []
         next_hop = self._near.router.next_hop
         moved = {one for one in lacking if one in wave.missing and next_hop(one) != child}
@@ -1024,9 +1031,9 @@ class TimedWaves(GeneralWaves):
 
     def _request_overdue(self, stream: NodeStream, wave: Wave) -> Effects:
         """A wave has been passed on: look for those who were asked for while a filter had it."""
-        if not stream.counts_late or not wave.missing or wave.number in stream.late_waves:
+        if not stream.late.counts or not wave.missing or wave.number in stream.late.waves:
             return []
-        effects = _released(stream.time_is_over(wave))
+        effects = _released(stream.late.time_is_over(wave))
         return effects + self.request_missing(stream, wave, tuple(wave.missing))
 
     def _take_stray(
@@ -1043,33 +1050,33 @@ class TimedWaves(GeneralWaves):
         wave = stream.waves.get(message.wave)
         if wave is not None and self._may_be_in_time(stream, wave, ranks):
             return self._take_in_time(stream, wave, message, payload)  # late below, but not here
-        wave = stream.late_waves.get(message.wave)
+        wave = stream.late.waves.get(message.wave)
         wanted = wave.owed_by(child, message.attempt, ranks) if wave is not None else set()
         late = bool(ranks) and wanted == ranks
         stream.counters.came_late(late)
         stream.counters.came_twice(not late)
         if wave is None:
             return []
-        if stream.counts_late and (stream.quiet or not late):
+        if stream.late.counts and (stream.quiet or not late):
             # Who else is in it has been counted by another way: the others are to answer alone.
             again = self.request_missing(stream, wave, wanted)
             return again + self._request_elsewhere(stream, wave, child)
         wave.missing -= wanted
-        effects = _released(stream.late_is_over(wave))
+        effects = _released(stream.late.drop_complete(wave))
         effects += self._request_elsewhere(stream, wave, child)
-        if not stream.counts_late:
+        if not stream.late.counts:
             return effects
-        passed = msgspec.structs.replace(message, attempt=NOT_WANTED)
+        passed = msgspec.structs.replace(message, attempt=UNSOLICITED)
         if self._near.rank == ROOT:
-            stream.carried.append((passed, _copied(payload)))
-        elif stream.filters_up and message.body:
+            stream.late.for_next.append((passed, _copied(payload)))
+        elif stream.filters.up and message.body:
             effects += self._filter_one(stream, passed, payload, wave.version)
         else:
-            effects += stream.outbox.put(self._hand_on(stream, passed, payload))
+            effects += stream.filters.outbox.put(self._hand_on(stream, passed, payload))
         return effects
 
     def _may_be_in_time(self, stream: NodeStream, wave: Wave, ranks: set[int]) -> bool:
-        return stream.counts_late and not wave.filtering and bool(ranks) and ranks <= wave.missing
+        return stream.late.counts and not wave.filtering and bool(ranks) and ranks <= wave.missing
 
     def _take_in_time(
         self, stream: NodeStream, wave: Wave, message: msg.Up, payload: Payload | None
@@ -1094,25 +1101,25 @@ class TimedWaves(GeneralWaves):
 
     def _send_late(self, stream: NodeStream, wave: int, kept: Kept) -> Effects:
         """Send a contribution to the parent, which misses it, as far as is known here."""
-        return self._send_contribution(stream, wave, NOT_WANTED, kept)
+        return self._send_contribution(stream, wave, UNSOLICITED, kept)
 
     def _add_late(self, stream: NodeStream, wave: Wave) -> Effects:
         """A wave is passed on: note who is missing; at the root, add what is late of others.
 
         A late contribution that could not be made, or does not fit, fails the wave.
         """
-        effects = _released(stream.time_is_over(wave))
-        late, stream.carried = stream.carried, []
+        effects = _released(stream.late.time_is_over(wave))
+        late, stream.late.for_next = stream.late.for_next, []
         for index, (message, payload) in enumerate(late):
             if message.wave >= wave.number:
-                stream.carried.append((message, payload))
+                stream.late.for_next.append((message, payload))
                 continue
             try:
                 if isinstance(message, msg.Failed):
                     raise SapwoodError.from_record(message.error)
                 wave.add_late(message, payload)
             except SapwoodError as error:
-                stream.carried += late[index + 1 :]
+                stream.late.for_next += late[index + 1 :]
                 who = message.rank if isinstance(message, msg.Failed) else message.ranks[0][0]
                 return effects + self._fail_for(stream, wave, who, error)
         return effects
@@ -1120,7 +1127,7 @@ class TimedWaves(GeneralWaves):
     def _begin_part(
         self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
     ) -> Effects:
-        late = stream.late_waves.get(message.wave) if stream.counts_late else None
+        late = stream.late.waves.get(message.wave) if stream.late.counts else None
         if late is not None:
             return self._send_rest_of_late(stream, late, message.attempt, ranks)
         return super()._begin_part(stream, message, payload, ranks)
@@ -1144,16 +1151,16 @@ class TimedWaves(GeneralWaves):
     def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
         """As for other waves, and for those whose time is over."""
         effects: Effects = []
-        for wave in list(stream.late_waves.values()):
+        for wave in list(stream.late.waves.values()):
             asked = wave.drop(child)
-            if stream.counts_late:
+            if stream.late.counts:
                 effects += self.request_missing(stream, wave, asked)
         return effects + super().child_left(stream, child, lost=lost)
 
     def places_came(self, stream: NodeStream, ranks: Sequence[int]) -> Effects:
         """As for other waves, and for those whose time is over."""
         effects = super().places_came(stream, ranks)
-        for wave in [*stream.late_waves.values()] if stream.counts_late else ():
+        for wave in [*stream.late.waves.values()] if stream.late.counts else ():
             if wave.missing:
                 effects += self.request_missing(stream, wave, wave.missing.intersection(ranks))
         return effects
@@ -1161,26 +1168,26 @@ class TimedWaves(GeneralWaves):
     def resumed(self, stream: NodeStream) -> Effects:
         """As for other waves, and for those whose time is over."""
         effects = super().resumed(stream)
-        for wave in stream.late_waves.values() if stream.counts_late else ():
+        for wave in stream.late.waves.values() if stream.late.counts else ():
             effects += self.request_missing(stream, wave, tuple(wave.missing))
         return effects
 
     def _give_up(self, stream: NodeStream, gone: Collection[int], reason: str) -> Effects:
         effects: Effects = []
-        for wave in list(stream.late_waves.values()):
+        for wave in list(stream.late.waves.values()):
             wave.without(frozenset(gone))
-            effects += _released(stream.late_is_over(wave))
+            effects += _released(stream.late.drop_complete(wave))
         return effects + super()._give_up(stream, gone, reason)
 
     def _failed_late(self, stream: NodeStream, message: msg.Failed) -> None:
         """Record an agent that could not contribute to a wave whose time is over."""
-        wave = stream.late_waves.get(message.wave)
+        wave = stream.late.waves.get(message.wave)
         if wave is None or message.rank in wave.given_up:
             return
         wave.without({message.rank})
         stream.counters.came_late()
-        if stream.counts_late:
-            stream.carried.append((message, None))
+        if stream.late.counts:
+            stream.late.for_next.append((message, None))
 
 
 class UnsynchronisedWaves(GeneralWaves):
@@ -1212,24 +1219,24 @@ class UnsynchronisedWaves(GeneralWaves):
         self, now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Root: begin a wave that all members are to answer."""
-        if stream.filters is not None:
-            stream.use_version(message.wave, message.version, message.confirmed)
+        if stream.filters.newest is not None:
+            stream.filters.use_version(message.wave, message.version, message.confirmed)
         return super().begin(now, stream, message, payload)
 
     def _begin_wave(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Wave:
-        return stream.begin(message.wave, message.body, payload, {}, set(stream.members))
+        return stream.begin(message.wave, message.body, payload, {}, set(stream.roster.members))
 
     def on_down(
         self, _now: float, stream: NodeStream, message: msg.Down, payload: Payload | None
     ) -> Effects:
         """Junction: pass a wave on, and keep nothing of it."""
         stream.counters.down(message.body, payload)
-        if stream.filters is not None:
-            stream.use_version(message.wave, message.version, message.confirmed)
+        if stream.filters.newest is not None:
+            stream.filters.use_version(message.wave, message.version, message.confirmed)
         return self._send_down(stream, message, payload)
 
     def _spread(self, stream: NodeStream, message: msg.Down, payload: Payload | None) -> Effects:
-        return self._downstream.pass_on(stream.shares(), message, payload)
+        return self._downstream.pass_on(stream.roster.shares(), message, payload)
 
     def _send_made(
         self,
@@ -1241,7 +1248,7 @@ class UnsynchronisedWaves(GeneralWaves):
     ) -> Effects:
         del wave
         if child == ALL:
-            return self._downstream.pass_on(stream.shares(), message, payload, whole=True)
+            return self._downstream.pass_on(stream.roster.shares(), message, payload, whole=True)
         return self._downstream.to((child,), message, payload, whole=True)
 
     def _request(self, _wave: Wave, message: msg.Down, _child: int, ranks: set[int]) -> msg.Down:
@@ -1250,11 +1257,11 @@ class UnsynchronisedWaves(GeneralWaves):
     def resumed(self, stream: NodeStream) -> Effects:
         """Ask again for what was refused in the quiet time."""
         effects = super().resumed(stream)
-        stream.refused = {}
+        stream.arrivals.refused = {}
         return effects
 
     def _unheard(self, stream: NodeStream, wave: Wave) -> Collection[int]:
-        return tuple(stream.refused.get(wave.number, ()))
+        return tuple(stream.arrivals.refused.get(wave.number, ()))
 
     # --- up --------------------------------------------------------------------------------------
 
@@ -1266,7 +1273,7 @@ class UnsynchronisedWaves(GeneralWaves):
         stream.counters.up(message.body, payload)
         if self._near.rank == ROOT:
             if stream.state is StreamState.QUIET:  # from a place that had been away
-                stream.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
+                stream.arrivals.refused.setdefault(message.wave, set()).add(message.ranks[0][0])
                 return []
             if not message.wave:
                 return self._take_push(stream, message, payload)
@@ -1324,12 +1331,12 @@ class UnsynchronisedWaves(GeneralWaves):
         return effects
 
     def _pass_one_on(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
-        if not stream.filters_up or not message.body:
-            return stream.outbox.put(self._hand_on(stream, message, payload))
-        if message.wave and message.wave not in stream.wave_versions:
+        if not stream.filters.up or not message.body:
+            return stream.filters.outbox.put(self._hand_on(stream, message, payload))
+        if message.wave and message.wave not in stream.filters.wave_versions:
             stream.counters.came_twice()  # a wave that is over
             return []
-        version = stream.wave_versions.get(message.wave, stream.version)
+        version = stream.filters.wave_versions.get(message.wave, stream.filters.version)
         return self._filter_one(stream, message, payload, version)
 
     def complete(self, stream: NodeStream, wave: Wave) -> Effects:
@@ -1355,7 +1362,7 @@ class UnsynchronisedWaves(GeneralWaves):
     def _all_answered(self, stream: NodeStream, wave: Wave) -> Effects:
         """Root: tell that all members have answered."""
         del stream.waves[wave.number]
-        version = stream.wave_versions.get(wave.number, 0)
+        version = stream.filters.wave_versions.get(wave.number, 0)
         done = ev.WaveCompleted(
             stream.spec.stream, wave.number, None, wave.ranks, wave.weight, version=version
         )
@@ -1365,7 +1372,7 @@ class UnsynchronisedWaves(GeneralWaves):
         effects: Effects = []
         if payload is not None and payload.owner is not None:
             if message.wave:
-                stream.lent.append((message.wave, payload))
+                stream.loaned.append((message.wave, payload))
             else:  # nothing confirms it: its memory must not be needed
                 effects.append(ev.Released(payload))
                 payload = Payload(bytes(payload.view))
@@ -1375,8 +1382,8 @@ class UnsynchronisedWaves(GeneralWaves):
         self, stream: NodeStream, message: msg.Up, payload: Payload | None
     ) -> ev.Effect:
         number = stream.spec.stream
-        if stream.paced and not message.wave:
-            stream.heard[message.ranks[0][0]].unread += 1
+        if stream.arrivals.paced and not message.wave:
+            stream.arrivals.pushed[message.ranks[0][0]].unread += 1
         return ev.Contributed(
             number, message.wave, message.ranks, message.weight, message.body, payload
         )

@@ -8,8 +8,9 @@ from sapwood.comm.link import Link
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
+from sapwood.comm.streams.filters import Position
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import NodeStream, Position, StreamEvent, StreamState
+from sapwood.comm.streams.stream import NodeStream, StreamEvent, StreamState
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import REPORT_HINT, InternalError, ProtocolError
 from sapwood.core.topology import ROOT
@@ -63,8 +64,8 @@ class Opening:
             what = f"stream {event.spec.stream} is opened after {self._newest}"
             raise InternalError(what, hint=REPORT_HINT)
         stream = self._new_stream(event.spec)
-        stream.paced, stream.partial = event.paced, event.partial
-        stream.tree_changed()  # members may have left before who opens it has heard of that
+        stream.arrivals.paced, stream.partial = event.paced, event.partial
+        stream.roster.tree_changed()  # members may have left before who opens it has heard of that
         return self._pass_on(stream, msg.Open(event.spec))
 
     def _new_stream(self, spec: msg.StreamSpec) -> NodeStream:
@@ -73,7 +74,7 @@ class Opening:
         stream = NodeStream(spec, self._near.router, self._gather, self._position)
         stream.policy = self._engine.policy_of(stream)
         if spec.on_loss != msg.REPLACE and self._near.rank == ROOT:
-            stream.absent.update(stream.shares().missing)
+            stream.roster.absent.update(stream.roster.shares().missing)
         self.open[spec.stream] = stream
         self._newest = max(self._newest, spec.stream)
         return stream
@@ -86,18 +87,18 @@ class Opening:
         return self._pass_on(stream, msg.Close(event.stream)) + self._left_over(stream)
 
     def _pass_on(self, stream: NodeStream, message: msg.Open | msg.Close) -> Effects:
-        links = self._near.links_to(stream.children)
+        links = self._near.links_to(stream.roster.children)
         return [ev.Transmit(links, message)] if links else []
 
     def _left_over(self, stream: NodeStream) -> Effects:
         """Give back what a stream that ends still holds at this place."""
         stream.advance(StreamEvent.CLOSE)
         self._engine.bulk.over(stream.spec.stream, lambda _wave: True)
-        payloads = [*stream.held(), *(payload for _, payload in stream.lent)]
+        payloads = [*stream.held(), *(payload for _, payload in stream.loaned)]
         if self._near.rank == ROOT:
             payloads += stream.values()
         effects: Effects = [ev.Released(payload) for payload in payloads]
-        if self._is_agent or stream.filters is not None:
+        if self._is_agent or stream.filters.newest is not None:
             effects.append(ev.StreamClosed(stream.spec.stream))
         return effects
 
@@ -105,7 +106,7 @@ class Opening:
         """Send an attached place the streams that concern it."""
         links = self._near.links_to((rank,))
         streams = [self.open[number] for number in sorted(self.open)]
-        streams = [stream for stream in streams if stream.concerns(rank)]
+        streams = [stream for stream in streams if stream.roster.concerns(rank)]
         effects: Effects = [ev.Transmit(links, msg.Open(stream.spec)) for stream in streams]
         quiet = tuple(stream.spec.stream for stream in streams if stream.quiet)
         if fresh and not quiet and self._near.router.tree.is_agent(rank):

@@ -18,7 +18,8 @@ from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
 from sapwood.comm.messages.push import Taken
 from sapwood.comm.peers import Effects, PeerTable
-from sapwood.comm.streams.stream import WINDOW, NodeStream, PushReceived, PushSent, StreamState
+from sapwood.comm.streams.contributors import PushReceived, PushSent
+from sapwood.comm.streams.stream import WINDOW, NodeStream, StreamState
 from sapwood.core.errors import ResourceError
 from sapwood.core.topology import ROOT
 
@@ -59,16 +60,16 @@ class PushContributions:
         stream = self.open.get(event.stream)
         if stream is None:
             return []
-        waiting = len(stream.detained) + (len(stream.sent.kept) if stream.sent is not None else 0)
+        sent = stream.agent.pushed
+        waiting = len(stream.quiet_time.deferred) + (len(sent.kept) if sent is not None else 0)
         if waiting >= MAX_WAITING:
             raise ResourceError(f"more than {MAX_WAITING} contributions wait on a stream")
         if stream.quiet:
-            stream.detained.append(event)
+            stream.quiet_time.deferred.append(event)
             return []
         stream.counters.up(event.body, event.payload)
-        sent = stream.sent
         if sent is None:
-            sent = stream.sent = PushSent(self._near.identity.incarnation)
+            sent = stream.agent.pushed = PushSent(self._near.identity.incarnation)
         sent.last += 1
         rank = self._near.rank
         ranks = ((rank, rank + 1),)
@@ -78,12 +79,12 @@ class PushContributions:
 
     def parent_changed(self, stream: NodeStream) -> None:
         """Nothing is sent until the parent is known to have the stream."""
-        if stream.sent is not None:
-            stream.sent.may_send = False
+        if stream.agent.pushed is not None:
+            stream.agent.pushed.may_send = False
 
     def again(self, stream: NodeStream) -> Effects:
         """Send again what is not confirmed: the parent has the stream, or has it again."""
-        sent = stream.sent
+        sent = stream.agent.pushed
         if sent is None:
             return []
         sent.may_send = stream.state is not StreamState.QUIET
@@ -113,7 +114,7 @@ class PushContributions:
         return effects + self._tell(stream, below)
 
     def _confirmed(self, stream: NodeStream, number: int) -> Effects:
-        sent = stream.sent
+        sent = stream.agent.pushed
         if sent is None:
             return []  # it is the process before this one that had sent it
         while sent.kept and sent.kept[0][0].attempt <= number:
@@ -129,9 +130,9 @@ class PushContributions:
     def is_next(self, stream: NodeStream, message: msg.Up) -> bool:
         """Whether a contribution is the next one of its agent; then it counts as taken."""
         rank = message.ranks[0][0]
-        heard = stream.heard.get(rank)
+        heard = stream.arrivals.pushed.get(rank)
         if heard is None:
-            heard = stream.heard[rank] = PushReceived()
+            heard = stream.arrivals.pushed[rank] = PushReceived()
         if heard.takes(message.attempt):
             return True
         stream.counters.came_twice()
@@ -141,7 +142,7 @@ class PushContributions:
 
     def told_at_once(self, stream: NodeStream, rank: int) -> Effects:
         """Confirm the values of an agent, if they are many or the agent waits."""
-        heard = stream.heard[rank]
+        heard = stream.arrivals.pushed[rank]
         if stream.sweeps or _done(stream, heard) - heard.told >= TELL_AFTER:
             return self._told(stream, [rank])
         return []
@@ -149,7 +150,7 @@ class PushContributions:
     def read(self, _now: float, event: ev.Read) -> Effects:
         """Record that values of an agent were read, so that it may send more."""
         stream = self.open.get(event.stream)
-        heard = stream.heard.get(event.rank) if stream is not None else None
+        heard = stream.arrivals.pushed.get(event.rank) if stream is not None else None
         if stream is None or heard is None:
             return []
         heard.unread = max(0, heard.unread - event.count)
@@ -161,7 +162,7 @@ class PushContributions:
             return []
         effects: Effects = []
         for stream in self.open.values():
-            if stream.heard:
+            if stream.arrivals.pushed:
                 effects += self.tell(stream)
         return effects
 
@@ -169,14 +170,18 @@ class PushContributions:
         """Confirm all that has come in a stream."""
         return self._told(
             stream,
-            [rank for rank, heard in stream.heard.items() if heard.told < _done(stream, heard)],
+            [
+                rank
+                for rank, heard in stream.arrivals.pushed.items()
+                if heard.told < _done(stream, heard)
+            ],
         )
 
     def _told(self, stream: NodeStream, ranks: list[int]) -> Effects:
         below: dict[int, list[tuple[int, int]]] = {}
         for rank in ranks:
             if self._near.router.is_below(rank):
-                heard = stream.heard[rank]
+                heard = stream.arrivals.pushed[rank]
                 heard.told = _done(stream, heard)
                 hop = self._near.router.next_hop(rank)
                 below.setdefault(hop, []).append((rank, heard.told))
@@ -211,7 +216,7 @@ def is_full(stream: NodeStream) -> bool:
     """
     if stream.quiet:
         return True
-    sent = stream.sent
+    sent = stream.agent.pushed
     if sent is None or len(sent.kept) < WINDOW:
         return False
     sent.waited_for = True

@@ -12,9 +12,10 @@ from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.streams.control import ControlOperations
 from sapwood.comm.streams.engine import WaveEngine
+from sapwood.comm.streams.filters import Position
 from sapwood.comm.streams.opening import Opening
 from sapwood.comm.streams.push import PushContributions
-from sapwood.comm.streams.stream import NodeStream, Position
+from sapwood.comm.streams.stream import NodeStream
 from sapwood.comm.streams.wave import NewGathering
 from sapwood.core.errors import ClosedError
 
@@ -126,7 +127,7 @@ class Streams:
     def tree_changed(self) -> Effects:
         """Use another tree: the members of the next waves may change."""
         for stream in self.open.values():
-            stream.tree_changed()
+            stream.roster.tree_changed()
         return []
 
     def tick(self) -> Effects:
@@ -153,7 +154,7 @@ class Streams:
             raise ClosedError("the stream is closed")
         message = msg.Sweep(event.stream, event.number, event.action, event.filters)
         effects = self._control.begin(now, stream, message)
-        return effects + self._push.tell(stream) if stream.heard else effects
+        return effects + self._push.tell(stream) if stream.arrivals.pushed else effects
 
     def _staged(self, _now: float, event: ev.FilterStaged) -> Effects:
         stream = self.open.get(event.stream)
@@ -167,11 +168,10 @@ class Streams:
 
     def _moving(self, now: float, stream: NodeStream) -> Effects:
         """A stream is no longer quiet: do what had to wait."""
-        detained, stream.detained = stream.detained, []
-        stream.postpone(now)
+        deferred = stream.moves_again(now)
         effects = stream.policy.resumed(stream)
         effects += self._push.moves_again(stream)
         table = self.events()
-        for event in detained:
+        for event in deferred:
             effects += table[type(event)](now, event)
         return effects + self._engine.time_up(now, ev.TimeUp(stream.spec.stream))

@@ -26,7 +26,8 @@ from sapwood.comm.messages import (
 )
 from sapwood.comm.messaging import events
 from sapwood.comm.reduction import WHOLE
-from sapwood.comm.streams.stream import StreamEvent, code_name
+from sapwood.comm.streams.filters import code_name
+from sapwood.comm.streams.stream import StreamEvent
 from sapwood.core.errors import ExecutionError, InputError, ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, Tree, flat, kary, plan
@@ -712,7 +713,7 @@ def test_waves_that_are_complete_leave_no_deadlines() -> None:
         network.run()
         let_pass(network, 0.01)
     assert len(network.observed(ev.WaveCompleted)) == 200
-    kept = [len(node.streams[1].deadlines) for node in network.nodes.values()]
+    kept = [len(node.streams[1].late.deadlines) for node in network.nodes.values()]
     assert max(kept) <= 1
     # One wake-up at a time is under way at each place that waits.
     assert len(network.observed(ev.Wake)) <= 3

@@ -10,8 +10,10 @@ import pytest
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.messages import StreamSpec
+from sapwood.comm.routing import Router
+from sapwood.comm.streams.filters import Position
 from sapwood.comm.streams.opening import Opening
-from sapwood.comm.streams.stream import PendingOperation, Position, StreamEvent, StreamState
+from sapwood.comm.streams.stream import NodeStream, PendingOperation, StreamEvent, StreamState
 from sapwood.core.errors import InternalError
 from sapwood.core.topology import ROOT, Tree, kary
 from sapwood_simulation.network import Network
@@ -26,7 +28,7 @@ UPPER, LOWER, AGENT = 13, 9, 1
 """An agent, and the two junctions above it; the front end is above these."""
 
 
-def opening_with(stream: Any) -> Opening:
+def opening_with(stream: NodeStream) -> Opening:
     near: Any = SimpleNamespace(rank=ROOT, router=SimpleNamespace(tree=kary(4, 2)), links_to=tuple)
     unused: Any = None
     return Opening(near, {1: stream}, unused, Position(ROOT, 0), unused, unused, unused)
@@ -34,7 +36,8 @@ def opening_with(stream: Any) -> Opening:
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_junction_has_the_streams_before_it_may_tell_others_of_them(*, fresh: bool) -> None:
-    stream = SimpleNamespace(spec=SPEC, quiet=False, concerns=lambda _rank: True)
+    unused: Any = None
+    stream = NodeStream(SPEC, Router(kary(4, 2), ROOT), unused)
     effects: list[Any] = opening_with(stream).child_came(JUNCTION, fresh=fresh)
     assert [effect.message for effect in effects] == [msg.Open(SPEC), msg.OpenStreams((1,))]
 

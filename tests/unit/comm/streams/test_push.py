@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from sapwood.comm.messages import Up
+from sapwood.comm.streams.contributors import Arrivals
 from sapwood.comm.streams.push import PushContributions
 from sapwood.comm.streams.stream import Counters
 
@@ -13,13 +14,13 @@ from sapwood.comm.streams.stream import Counters
 def test_what_comes_again_is_counted_as_repeated_and_told_again() -> None:
     unused: Any = None
     push = PushContributions(unused, {}, unused)
-    stream: Any = SimpleNamespace(heard={}, counters=Counters())
+    stream: Any = SimpleNamespace(arrivals=Arrivals(), counters=Counters())
 
     def takes(number: int) -> bool:
         return push.is_next(stream, Up(1, 0, number, ((3, 4),), 1.0, b""))
 
     assert [takes(1), takes(2)] == [True, True]
-    heard = stream.heard[3]
+    heard = stream.arrivals.pushed[3]
     heard.told = 2
     assert not takes(4)  # the third is still to come
     assert (stream.counters.repeated, heard.told) == (1, 2)

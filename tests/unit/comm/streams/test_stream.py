@@ -7,13 +7,7 @@ import itertools
 import pytest
 
 from sapwood.comm.payload import Payload
-from sapwood.comm.streams.stream import (
-    NOT_COUNTED,
-    TRANSITIONS,
-    Counters,
-    StreamEvent,
-    StreamState,
-)
+from sapwood.comm.streams.stream import NOT_COUNTED, TRANSITIONS, Counters, StreamEvent, StreamState
 from sapwood.core.errors import InternalError
 
 
