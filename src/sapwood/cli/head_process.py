@@ -352,7 +352,7 @@ def with_port(listen: str) -> str:
 
 def _answer_of(request: UpRequest) -> UpAnswer:
     with connected(request.name) as head:
-        urls, trouble = head.facts.urls, ""
+        urls, trouble = head.connection.facts.urls, ""
         if request.http:
             try:
                 urls = head.client.call_within(HTTP_TIMEOUT, WebServer.urls)
@@ -361,8 +361,8 @@ def _answer_of(request: UpRequest) -> UpAnswer:
         line = head.client.call(JoinTokens.create, uses=JOIN_USES)
         return UpAnswer(
             name=request.name,
-            pid=head.facts.pid,
-            places=head.facts.places,
+            pid=head.connection.facts.pid,
+            places=head.connection.facts.places,
             nodes=[one.name for one in head.nodes],
             join=line.text,
             expires=line.expires,
@@ -392,7 +392,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
 def _refuse_second(name: str) -> None:
     try:
         with connected(name) as head:
-            pid = head.facts.pid
+            pid = head.connection.facts.pid
     except (NodeLostError, CommunicationError):
         return  # there is none
     raise _second(name, f"process {pid}")

@@ -333,7 +333,7 @@ def act(name: str, component: str, action: ComponentAction, nodes: str) -> list[
 
 def _hosts(head: HeadAccess, nodes: str) -> dict[str, int]:
     """Return the numbers of nodes by their names; 0 is the head."""
-    there = {one.name: one for one in head.records if one.state != "removed"}
+    there = {one.name: one for one in head.known.records if one.state != "removed"}
     if not nodes:
         wanted = [name for name, one in there.items() if one.can_be_asked]
         if not wanted:

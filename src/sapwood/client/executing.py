@@ -199,7 +199,7 @@ def commands_on(
             )
             try:
                 if not nodes:
-                    head.warn_of_missing()
+                    head.known.warn_of_missing()
                 commands = Commands(lambda told: HeadCarrier(head, told), nodes)
             except BaseException:
                 head.close()
@@ -240,7 +240,7 @@ def _carrier_of_session(
             raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
         if record.on != "local":
             return HeadCarrier(head, commands, record)
-        if head.rights is not None or record.machine != machine_id():
+        if head.connection.rights is not None or record.machine != machine_id():
             raise ConfigurationError(
                 f"the session '{record.handle}' is on the machine of its head alone, whose user "
                 "runs commands there",

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sapwood.activity.dashboard_page import DashboardPage
-from sapwood.activity.run import Run
 from sapwood.client.allocation_end import AllocationEnd
 from sapwood.client.attaching import attach, create_session
 from sapwood.client.cluster import Cluster
-from sapwood.client.head_history import HeadHistory
 from sapwood.client.local import local, new_cluster
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.base import AllocatingLauncher, Launcher, LimitedLauncher
@@ -27,7 +25,7 @@ from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.arguments import whole
-from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.hostset import split_hosts
 from sapwood.core.shown import shown
@@ -45,7 +43,6 @@ from sapwood.session_server.making import (
 )
 
 if TYPE_CHECKING:
-    from sapwood.head_client.access import HeadAccess
     from sapwood.nodes.control import ControlTree
     from sapwood.nodes.processes import NodePool
 
@@ -192,9 +189,12 @@ def connect(
             with sapwood.connect(agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
-    from sapwood.head_client.access import (  # noqa: PLC0415 - cryptography is not needed on one machine
-        HeadAccess,
+    from sapwood.client.head_runs import (  # noqa: PLC0415 - cryptography is not needed on one machine
+        HeadHistory,
+        record_end,
+        record_start,
     )
+    from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
         find_credential,
         find_holder_key,
@@ -208,37 +208,21 @@ def connect(
         chosen.nodes.listen,
     )
     try:
-        head.refuse_reserved()
+        head.known.refuse_reserved()
         with configure_logging(chosen.log):
-            head.warn_of_missing()
+            head.known.warn_of_missing()
         made = cluster_over(
             head, agents, agents_per_node=agents_per_node, settings=chosen, owned=True
         )
     except BaseException:
         head.close()
         raise
-    made.page = DashboardPage.at(head.facts.urls, "tree", head.facts.name)
-    made.run_started = partial(_record_start, head)
-    made.tell_runs(partial(_record_run, head))
+    made.page = DashboardPage.at(head.connection.facts.urls, "tree", head.connection.facts.name)
+    made.run_started = partial(record_start, head)
+    made.tell_runs(partial(record_end, head))
     made.history = HeadHistory(head, made.history)
     made.new_session = partial(create_session, cluster=name, settings=chosen)
     return made
-
-
-def _record_start(head: HeadAccess, run: Run) -> None:
-    """Let the head note that a run has started; the caller does not wait for that."""
-    if not run.done():  # the head may know its end already
-        head.record_run(run.name, "running", 0.0, 0)
-
-
-def _record_run(head: HeadAccess, run: Run) -> None:
-    """Report the end of a run to the head, if this side may, without waiting."""
-    error = run.exception(0)
-    what = error.what if isinstance(error, SapwoodError) else "" if error is None else shown(error)
-    progress = run.progress
-    head.record_run(
-        run.name, str(progress.state), progress.seconds, progress.iteration, reason=what
-    )
 
 
 def ray(

@@ -31,8 +31,8 @@ class HeadCarrier:
     def __init__(
         self, head: HeadAccess, commands: Commands, session: calls.SessionRecord | None = None
     ) -> None:
-        head.refuse_reserved()
-        nodes = head.command_nodes
+        head.known.refuse_reserved()
+        nodes = head.known.for_commands
         if session is not None:
             meant = set() if session.report is None else set(session.report.nodes)
             nodes = [one for one in nodes if one.name in meant]

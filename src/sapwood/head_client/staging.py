@@ -218,7 +218,7 @@ class Staging:
             InputError: There are none for such a machine.
         """
         found: dict[MachineKind, list[int]] = {}
-        facts = {one.host: one.facts for one in self._head.records}
+        facts = {one.host: one.facts for one in self._head.known.records}
         for host, name in wanted.items():
             here = facts.get(host)
             try:
@@ -314,13 +314,13 @@ class Staging:
             InputError: There is no such node, or none at all.
             NodeLostError: One cannot be asked.
         """
-        known = [one for one in self._head.records if one.state != "removed"]
+        known = [one for one in self._head.known.records if one.state != "removed"]
         # Of several with the same name, one that is there.
         there = {one.name: one for one in sorted(known, key=lambda one: one.can_be_asked)}
         if not nodes:
-            found = {one.host: one.name for one in self._head.command_nodes}
+            found = {one.host: one.name for one in self._head.known.for_commands}
             if not found:
-                self._head.refuse_reserved()
+                self._head.known.refuse_reserved()
                 raise InputError(
                     "the cluster has no node that is there", hint="`sapwood node list` shows them"
                 )
@@ -509,7 +509,7 @@ class _Delivery:
         self._ask(state, sm.FETCH, messages.to_value(wanted), self._fetched, self._source_lost)
 
     def _node_id(self, host: int) -> str:
-        return next(one.node for one in self._head.records if one.host == host)
+        return next(one.node for one in self._head.known.records if one.host == host)
 
     def _source_lost(self, state: _NodeState, error: SapwoodError) -> None:
         """A node could not fetch: another source is to be found, unless it is its own fault."""

@@ -153,7 +153,7 @@ class ServerProcess:
             idle=self.life.patience,
             report=self.session.call(self.report),
             machines=0 if self._brings else len({*self.session.hosts} - {0}),
-            folders=nodes.folders if isinstance(nodes, HeadAccess) else [],
+            folders=nodes.handed.folders if isinstance(nodes, HeadAccess) else [],
             tree=self.session.host.node.identity.cluster,
         )
 
@@ -298,7 +298,7 @@ def _planned(
     head = HeadAccess(given.cluster, session=given.id)
     try:
         _wait_for_nodes(head, given.machines)
-        head.refuse_reserved()
+        head.known.refuse_reserved()
         if given.former:
             ending = [head.ask(one.host, messages.CLOSE, given.former) for one in head.nodes]
             wait(ending, NODES_PATIENCE)

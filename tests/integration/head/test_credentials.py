@@ -46,6 +46,7 @@ from sapwood.head.parts.links import Links
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.orders import OF_OPEN_SESSION, RIGHT_OF_ORDER
 from sapwood.head.parts.policy import Policy
+from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
@@ -111,8 +112,11 @@ def test_each_call_and_each_order_has_its_right(up: UpHead) -> None:
 def test_a_connection_may_do_what_its_credential_says_and_no_more(up: UpHead, *, far: bool) -> None:
     with up.access(up.issue("connect", subject="ann"), far=far) as head:
         assert [one.name for one in head.nodes] == ["n1", "n2"]
-        assert head.rights is not None
-        assert (head.rights.subject, head.rights.names) == ("ann", ["connect"])
+        assert head.connection.rights is not None
+        assert (head.connection.rights.subject, head.connection.rights.names) == (
+            "ann",
+            ["connect"],
+        )
         for name, right in NEEDED.items():
             if right != "connect":
                 with pytest.raises(SecurityError, match="does not give the right"):
@@ -204,9 +208,9 @@ def test_a_credential_reports_no_runs_and_keeps_no_rates_of_others(up: UpHead) -
         told = RunEnded(run="r", session="the tree of ann", state="done", seconds=1.0)
         with pytest.raises(SecurityError, match="right 'admin'"):
             bob.client.call_within(PATIENCE, Runs.report, told)
-        ann.keep_rates(key, b"of ann").result(PATIENCE)
-        bob.keep_rates(key, b"of bob").result(PATIENCE)
-        assert ann.kept_rates(key, PATIENCE) == b"of ann"
+        ann.client.ask(RunRates.keep, key, b"of ann").result(PATIENCE)
+        bob.client.ask(RunRates.keep, key, b"of bob").result(PATIENCE)
+        assert ann.client.call_within(PATIENCE, RunRates.measured, key) == b"of ann"
     assert not [one for one in up.events("run.ended") if one.session == "the tree of ann"]
 
 
@@ -277,8 +281,8 @@ def test_a_credential_runs_nothing_as_the_user_of_the_head(
     up, refused = reserving, "as the user of the head"
     shown = up.issue(*ROLES["user"], subject="ann")
     with up.access(shown) as head:
-        assert [one.reserved for one in head.records] == [True, True]
-        assert (head.nodes, head.command_nodes) == ([], [])
+        assert [one.reserved for one in head.known.records] == [True, True]
+        assert (head.nodes, head.known.for_commands) == ([], [])
         for order, right in RIGHT_OF_ORDER.items():
             if right in {ALLOCATE, SPAWN} and order not in OF_OPEN_SESSION:
                 with pytest.raises(SecurityError, match=refused):
@@ -469,7 +473,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
     assert root.rights.names == {"connect", "create", "allocate", "spawn"}
     # Another connection of that root, which another head gets, has no more.
     with contextlib.closing(HeadAccess(session=made.id)) as again:
-        assert again.rights is not None
+        assert again.connection.rights is not None
         with pytest.raises(SecurityError, match="right 'observe'"):
             again.client.call_within(PATIENCE, Nodes.status)
     rights = ("connect", "attach", "run", "delete")
@@ -645,8 +649,8 @@ def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) 
             shown = credential.show(challenge, "session s")
             return verify(
                 shown,
-                root.facts.issuer,
-                root.facts.cluster,
+                root.connection.facts.issuer,
+                root.connection.facts.cluster,
                 challenge,
                 "session s",
                 now=time.time(),

@@ -94,7 +94,7 @@ class TwoHeads:
         with contextlib.suppress(SapwoodError):
             head = HeadAccess(self.url, self.credential)
             head.close()
-            return head.facts.pid
+            return head.connection.facts.pid
         return 0
 
     def client(self, place: str) -> ServiceClient:

@@ -75,7 +75,11 @@ class MadeUpHead:
         self.listeners: list[Callable[[str, Any], None]] = []
 
     @property
-    def command_nodes(self) -> list[calls.NodeRecord]:
+    def known(self) -> MadeUpHead:
+        return self
+
+    @property
+    def for_commands(self) -> list[calls.NodeRecord]:
         return [one for one in self.records if one.takes_commands]
 
     def subscribe(self, listener: Callable[[str, Any], None]) -> Callable[[], None]:

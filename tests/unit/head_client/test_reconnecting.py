@@ -1,8 +1,7 @@
-"""A front end that looks for the next head does so until it has found it."""
+"""A client that looks for the next head does so until it has found it."""
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,7 @@ import msgspec
 import pytest
 
 from sapwood.core.errors import CommunicationError
-from sapwood.head_client.access import HeadAccess
+from sapwood.head_client.reconnecting import ReconnectingClient
 
 
 @pytest.mark.parametrize(
@@ -24,7 +23,7 @@ from sapwood.head_client.access import HeadAccess
 def test_a_head_of_another_version_does_not_end_the_search(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapwood.head_client.access.LOOK_PAUSE", 0.001)
+    monkeypatch.setattr("sapwood.head_client.reconnecting.LOOK_PAUSE", 0.001)
     answers: list[Any] = [problem, problem, ("client", SimpleNamespace(cluster="c"))]
     found: list[tuple[Any, Any]] = []
 
@@ -38,17 +37,8 @@ def test_a_head_of_another_version_does_not_end_the_search(
         found.append((client, facts))
         return True
 
-    access: Any = SimpleNamespace(
-        _closed=threading.Event(),
-        _heads=[],
-        _lock=threading.Lock(),
-        _records={},
-        _name="main",
-        _connection=0,
-        _connected=connected,
-        _handed=SimpleNamespace(ask_again=lambda _client: None),
-        _returned=returned,
-        facts=SimpleNamespace(cluster="c"),
-    )
-    HeadAccess._look_for_head(access)
+    connection: Any = ReconnectingClient("main", None, None, "", SimpleNamespace())
+    monkeypatch.setattr(connection, "_connected", connected)
+    monkeypatch.setattr(connection, "_returned", returned)
+    connection._look_for_head()
     assert found == [("client", SimpleNamespace(cluster="c"))]
