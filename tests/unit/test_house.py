@@ -209,3 +209,94 @@ def test_only_expected_skips_pass(request: pytest.FixtureRequest) -> None:
     reasons = ["Skipped: this machine has no NVIDIA GPU", "Skipped: odd"]
     assert conftest is not None
     assert conftest.unexpected_skips(reasons) == ["Skipped: odd"]
+
+
+MAX_METHODS, MAX_ATTRIBUTES = 35, 20
+"""Of one class; a class with more is several things."""
+
+SMALL_CLASSES = (
+    "activity",
+    "cli",
+    "client",
+    "head",
+    "head_client",
+    "merging",
+    "server",
+    "session_server",
+    "views",
+)
+"""Packages whose classes keep to these limits."""
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    """Return what a statement assigns to, inside tuples, too."""
+    match node:
+        case ast.Assign(targets=found):
+            pass
+        case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
+            found = [target]
+        case _:
+            return []
+    flat: list[ast.expr] = []
+    left = list(found)
+    while left:
+        target = left.pop()
+        if isinstance(target, ast.Tuple | ast.List):
+            left.extend(target.elts)
+        else:
+            flat.append(target.value if isinstance(target, ast.Starred) else target)
+    return flat
+
+
+def _attributes(made: ast.ClassDef) -> set[str]:
+    """Return the fields that a class declares, and the attributes that its methods assign."""
+    found = {
+        node.target.id
+        for node in made.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and "ClassVar" not in ast.unparse(node.annotation)
+    }
+    for method in made.body:
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            found |= {
+                target.attr
+                for node in ast.walk(method)
+                for target in _targets(node)
+                if isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.value.id == "self"
+            }
+    return found
+
+
+def test_attributes_are_counted_where_they_are_declared_and_where_they_are_assigned() -> None:
+    text = """
+class One:
+    a: int
+    shared: ClassVar[int]
+    def __init__(self):
+        self.b, (self.c, *self.d) = 1, (2, 3)
+        self.e: int = 4
+    def later(self, other):
+        self.f += 1
+        other.g = 2
+"""
+    (made,) = ast.parse(text).body
+    assert isinstance(made, ast.ClassDef)
+    assert _attributes(made) == {"a", "b", "c", "d", "e", "f"}
+
+
+@pytest.mark.parametrize("package", SMALL_CLASSES)
+def test_no_class_is_several_things(package: str) -> None:
+    large = {}
+    for path in (HOMES[0] / package).rglob("*.py"):
+        for made in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(made, ast.ClassDef):
+                methods = sum(
+                    isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in made.body
+                )
+                attributes = len(_attributes(made))
+                if methods > MAX_METHODS or attributes > MAX_ATTRIBUTES:
+                    large[f"{path.name}: {made.name}"] = (methods, attributes)
+    assert not large, "methods and attributes of classes that want to be split"

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, Unpack
 
@@ -24,9 +24,9 @@ from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
+from sapwood.head.event_file import MAX_PAGES, EventFile, EventRow
 from sapwood.nodes.note_event import AboutEvent
 from sapwood.nodes.refusals import RefusalsByKind
-from sapwood.store.file_system import is_local
 
 KINDS: Final = {
     "head.started": "the head started, or restarted",
@@ -64,17 +64,8 @@ KINDS: Final = {
 }
 """Every kind of event."""
 
-NAME: Final = "events.db"
-"""The file in the head's folder."""
-
-SCHEMA: Final = 1
-"""Version of its table."""
-
 MAX_EVENTS: Final = 1_000_000
 """Events that are kept; of more, the newest."""
-
-MAX_PAGES: Final = 2**17
-"""Pages of 4 KiB of the file at most."""
 
 MAX_TEXT: Final = 500
 """Characters of each text of an event."""
@@ -90,21 +81,6 @@ MAX_FOUND: Final = 10_000
 
 RETRY: Final = 2.0
 """Seconds until the disk is tried again."""
-
-FEW_NODES: Final = 8
-"""Nodes up to which the index by nodes is faster than the one by time."""
-
-_TABLE: Final = f"""
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE events (
-    number INTEGER PRIMARY KEY, time REAL NOT NULL, kind TEXT NOT NULL, node TEXT NOT NULL,
-    session TEXT NOT NULL, text TEXT NOT NULL, facts TEXT NOT NULL
-);
-CREATE INDEX by_time ON events (time);
-CREATE INDEX by_kind ON events (kind, time);
-CREATE INDEX by_node ON events (node, time) WHERE node != '';
-CREATE INDEX by_session ON events (session, time) WHERE session != '';
-"""
 
 _log = logger("ledger")
 
@@ -242,10 +218,7 @@ class Ledger:
         clock: Callable[[], float] = time.time,
         pages: int = MAX_PAGES,
     ) -> None:
-        self._path = folder / NAME
-        self._limit = limit
         self._clock = clock
-        self._pages = pages
         self._caused = RefusalsByKind(most=MOST_NOTED)
         self._lock = threading.Lock()  # of what follows; short
         self._unwritten: deque[LedgerEvent] = deque()
@@ -258,10 +231,9 @@ class Ledger:
         self._wake = threading.Event()
         self._over = threading.Event()
         self._disk = threading.Lock()  # of the file; may take long
-        self._file: sqlite3.Connection | None = None
+        self._file = EventFile(folder, limit, pages)
         self._numbers = itertools.count(1)
         self._newest = 0
-        self._count = 0
         with self._disk:
             self._open()
         self._thread = new_thread("sapwood-ledger", self._write_always, daemon=None)
@@ -388,68 +360,28 @@ class Ledger:
         self._thread.join()
         with self._disk:
             self._write()
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._file.close()
 
     # --- the file, with its lock held ------------------------------------------------------------
 
     def _open(self) -> None:
-        """Open the file, or say why not; a damaged one is put aside."""
+        """Open the file, or say why not."""
         try:
-            try:
-                self._begin()
-            except sqlite3.DatabaseError as error:
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-                    raise
-                self._leave()
-                aside = self._path.with_suffix(".damaged")
-                self._path.replace(aside)
-                for rest in ("-wal", "-shm", "-journal"):
-                    Path(f"{self._path}{rest}").unlink(missing_ok=True)
-                _log.warning("ledger damaged", kept=str(aside))
-                self._begin()
+            newest = self._file.open()
         except (sqlite3.Error, OSError, ValueError) as error:
-            self._leave()
             self._note_trouble(str(error))
-        else:
-            self._note_trouble("")
-
-    def _begin(self) -> None:
-        if not self._path.exists():
-            self._path.touch(mode=0o600)
-        file = self._file = sqlite3.connect(
-            self._path, timeout=0.5, isolation_level=None, check_same_thread=False
-        )
-        (version,) = file.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA:
-            raise ValueError(f"{self._path} is of a newer version of Sapwood")
-        file.execute(f"PRAGMA journal_mode = {'WAL' if is_local(self._path.parent) else 'DELETE'}")
-        file.execute("PRAGMA synchronous = NORMAL")
-        file.execute(f"PRAGMA max_page_count = {self._pages}")
-        if version == 0:
-            file.executescript(f"BEGIN; {_TABLE} COMMIT;")
-        oldest, newest = file.execute(
-            "SELECT coalesce(min(number), 1), coalesce(max(number), 0) FROM events"
-        ).fetchone()
+            return
         with self._lock:
             if newest > self._newest:
                 self._newest = newest
                 self._numbers = itertools.count(newest + 1)
-        self._count = newest - oldest + 1
-
-    def _leave(self) -> None:
-        if self._file is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._file.close()
-            self._file = None
+        self._note_trouble("")
 
     def _write(self) -> None:
         """Write what waits, if that can be done."""
-        if self._file is None:
+        if not self._file.is_open:
             self._open()
-        if self._file is None:
+        if not self._file.is_open:
             return
         with self._lock:
             events = list(self._unwritten)
@@ -469,7 +401,7 @@ class Ledger:
             for one in events
         ]
         try:
-            self._insert(rows)
+            self._file.insert(rows)
         except sqlite3.Error as error:
             self._note_trouble(_reason(error))
             return
@@ -482,79 +414,13 @@ class Ledger:
         if untold:
             self.note("ledger.gap", f"{untold} events before this one could not be written")
 
-    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert rows; where the file may not grow any more, the oldest ones make room."""
-        try:
-            self._insert_once(rows, 0)
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code != sqlite3.SQLITE_FULL or self._count <= len(rows):
-                raise
-            self._insert_once(rows, max(self._count // 10, len(rows)))
-
-    def _insert_once(self, rows: Sequence[tuple[Any, ...]], more_room: int) -> None:
-        file = self._file
-        if file is None:
-            return
-        newest = rows[-1][0]
-        (first,) = file.execute(
-            "SELECT coalesce(min(number), ?) FROM events", (rows[0][0],)
-        ).fetchone()
-        oldest = max(first + more_room, newest - max(self._limit(), 1) + 1)
-        file.execute("BEGIN IMMEDIATE")
-        try:
-            if oldest > first:  # first: the new ones need the room
-                file.execute("DELETE FROM events WHERE number < ?", (oldest,))
-            kept = [row for row in rows if row[0] >= oldest]
-            file.executemany("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", kept)
-            file.execute("COMMIT")
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                file.execute("ROLLBACK")
-            raise
-        self._count = newest - oldest + 1 if oldest > first else newest - first + 1
-
     def _read(self, query: EventQuery, kinds: frozenset[str]) -> list[LedgerEvent]:
-        if self._file is None:
-            return []
         try:
-            rows = self._rows(self._file, query, sorted(kinds))
+            rows = self._file.find(query, sorted(kinds))
         except sqlite3.Error as error:
             self._note_trouble(_reason(error))
             return []
         return [_event(row) for row in reversed(rows)]
-
-    def _rows(
-        self, file: sqlite3.Connection, query: EventQuery, kinds: Sequence[str]
-    ) -> list[tuple[Any, ...]]:
-        where: list[str] = ["time >= ?", "number > ?"]
-        values: list[Any] = [query.since, query.after]
-        nodes, column = query.nodes, "node"
-        if len(nodes) > FEW_NODES:
-            nodes = self._known_nodes(file, query)
-            if not nodes:
-                return []
-            column = "node" if len(nodes) <= FEW_NODES else "+node"  # the index by time then
-        sessions = [query.session] if query.session else []
-        for name, wanted in (("kind", kinds), (column, nodes), ("session", sessions)):
-            if wanted:
-                where.append(f"{name} IN (SELECT value FROM json_each(?))")  # noqa: S608 - names are ours
-                values.append(msgspec.json.encode(list(wanted)).decode())
-                if name != "kind":
-                    where.append(f"{name} != ''")  # so that its index may be used
-        order = "ORDER BY time DESC, number DESC LIMIT ?"
-        columns = "number, time, kind, node, session, text, facts"
-        text = f"SELECT {columns} FROM events WHERE {' AND '.join(where)} {order}"  # noqa: S608 - as above
-        return file.execute(text, [*values, query.limit]).fetchall()
-
-    def _known_nodes(self, file: sqlite3.Connection, query: EventQuery) -> list[str]:
-        """Return the wanted nodes that have events."""
-        rows = file.execute(
-            "SELECT value FROM json_each(?) WHERE EXISTS"
-            " (SELECT 1 FROM events WHERE node = value AND node != '' AND time >= ?)",
-            (msgspec.json.encode(query.nodes).decode(), query.since),
-        )
-        return [str(name) for (name,) in rows]
 
     def _note_trouble(self, trouble: str) -> None:
         with self._lock:
@@ -587,7 +453,7 @@ class Ledger:
                 self._over.wait(RETRY)  # not at each event again
 
 
-def _event(row: tuple[Any, ...]) -> LedgerEvent:
+def _event(row: EventRow) -> LedgerEvent:
     number, moment, kind, node, session, text, facts = row
     read: Any = msgspec.json.decode(facts)
     return LedgerEvent(

@@ -228,7 +228,7 @@ class HeadAccess:
             listener(name, value)
 
     def head_gone(self) -> None:
-        """Have sessions wait for the next head."""
+        """Make sessions wait for the next head."""
         for session in self.known.sessions:
             session.way_lost()
         self.known.forget()

@@ -33,7 +33,7 @@ _log = logger("head")
 
 
 class HeadListener(Protocol):
-    """What uses a connection to a head; all calls but the first come on its threads."""
+    """The user of a connection to a head; all calls but the first come on its threads."""
 
     def connected(self, client: ServiceClient, *, again: bool) -> None:
         """Fetch what is to be known of a head before it is used.
@@ -67,7 +67,7 @@ class ReconnectingClient:
         credential: What this side may do; None for all.
         holder: The key of its holder, if the credential names one.
         session: The id of the session whose root this side is, if it is one.
-        listener: What uses it.
+        listener: Its user.
 
     Attributes:
         name: As given.

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head import ledger as module
+from sapwood.head.event_file import NAME, SCHEMA
 from sapwood.head.ledger import KINDS, EventQuery, Ledger, LedgerEvent, kinds_of
 
 PATIENCE = 30.0
@@ -68,7 +69,7 @@ def test_what_is_noted_is_found_also_by_the_next_head(
     assert [one.kind for one in found] == ["node.joined", "session.created"]
     assert found[0].facts == {"address": "10.0.0.1"}
     ledger.close()
-    assert (tmp_path / module.NAME).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / NAME).stat().st_mode & 0o777 == 0o600
     again = made(tmp_path, clock=clock)
     again.note("head.started", "again")
     assert [one.number for one in again.find(EventQuery())] == [1, 2, 3]
@@ -155,7 +156,7 @@ def test_a_file_that_may_not_grow_any_more_loses_its_oldest_events(
     numbers = [one.number for one in found]
     assert numbers == list(range(numbers[0], 2001))
     assert 500 < len(numbers) < 2000
-    assert (tmp_path / module.NAME).stat().st_size <= 40 * 4096
+    assert (tmp_path / NAME).stat().st_size <= 40 * 4096
 
 
 def test_texts_of_strangers_are_bounded_and_printable(
@@ -170,7 +171,7 @@ def test_texts_of_strangers_are_bounded_and_printable(
 
 
 def test_a_damaged_file_is_put_aside(tmp_path: Path, made: Callable[..., Ledger]) -> None:
-    (tmp_path / module.NAME).write_bytes(b"no database at all" * 1000)
+    (tmp_path / NAME).write_bytes(b"no database at all" * 1000)
     ledger = made(tmp_path)
     fill(ledger, 1)
     assert len(ledger.find(EventQuery())) == 1
@@ -182,16 +183,16 @@ def test_a_file_of_a_newer_version_is_left_alone(
     tmp_path: Path, made: Callable[..., Ledger]
 ) -> None:
     made(tmp_path).close()
-    with sqlite3.connect(tmp_path / module.NAME) as file:
-        file.execute(f"PRAGMA user_version = {module.SCHEMA + 1}")
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     file.close()
-    before = (tmp_path / module.NAME).read_bytes()
+    before = (tmp_path / NAME).read_bytes()
     ledger = made(tmp_path)
     fill(ledger, 3)
     assert len(ledger.find(EventQuery())) == 3, "in memory"
     assert "newer version" in ledger.state.trouble
     ledger.close()
-    assert (tmp_path / module.NAME).read_bytes() == before
+    assert (tmp_path / NAME).read_bytes() == before
 
 
 def test_without_a_disk_the_last_events_are_kept_and_the_rest_is_counted(
@@ -202,7 +203,7 @@ def test_without_a_disk_the_last_events_are_kept_and_the_rest_is_counted(
     ledger = made(tmp_path)
     full = threading.Event()
     full.set()
-    original = ledger._insert_once
+    original = ledger._file._insert_once
 
     def insert(rows: Any, more_room: int) -> None:
         if full.is_set():
@@ -211,7 +212,7 @@ def test_without_a_disk_the_last_events_are_kept_and_the_rest_is_counted(
             raise error
         original(rows, more_room)
 
-    monkeypatch.setattr(ledger, "_insert_once", insert)
+    monkeypatch.setattr(ledger._file, "_insert_once", insert)
     fill(ledger, 25)
     until(lambda: ledger.state.trouble == "the disk is full")
     assert [one.number for one in ledger.find(EventQuery())] == list(range(16, 26))
