@@ -230,15 +230,12 @@ SMALL_CLASSES = (
 
 def _targets(node: ast.AST) -> list[ast.expr]:
     """Return what a statement assigns to, inside tuples, too."""
-    match node:
-        case ast.Assign(targets=found):
-            pass
-        case ast.AnnAssign(target=target) | ast.AugAssign(target=target):
-            found = [target]
-        case _:
-            return []
-    flat: list[ast.expr] = []
-    left = list(found)
+    left: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        left = list(node.targets)
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        left = [node.target]
+    flat = []
     while left:
         target = left.pop()
         if isinstance(target, ast.Tuple | ast.List):

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM do to a command."""
+"""What Ctrl-C, SIGTERM and ``os._exit`` in a program do to a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from types import FrameType
+from typing import NoReturn
 
+from sapwood.code.user_error import ProcessExit
 from sapwood.core.failures import new_thread
 
 TERMINATION_GRACE = 5.0
@@ -118,3 +120,32 @@ def forwarded_interrupts(
             signal.signal(number, handler)
         came.put(0)
         thread.join()
+
+
+@contextmanager
+def no_exit_of_process() -> Iterator[None]:
+    """Make ``os._exit`` raise in this process, so that what a program does there fails its run.
+
+    Else a program whose ``update`` calls it would end the command with the status of a success.
+    Processes that are forked in the block end as ever.
+
+    Example:
+        >>> with no_exit_of_process():
+        ...     try:
+        ...         os._exit(3)
+        ...     except ProcessExit as error:
+        ...         error.code
+        3
+    """
+    original, own = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() != own:
+            original(status)
+        raise ProcessExit(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        os._exit = original

@@ -19,7 +19,7 @@ from sapwood.cli.credential_variables import files_for
 from sapwood.cli.declared import as_flags, declared, given_words
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
 from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
-from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.interrupts import no_exit_of_process, termination_interrupts
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
     Debug,
@@ -225,16 +225,15 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
             "--env": env,
         }
     )
-    if detach:
-        begin(spec, flags, shown, cluster)
-        return
-    if dry_run:
-        show_plan(spec, flags, as_json=shown.as_json)
-        return
-    starting.say("loading")
-    if shown.watch:
-        raise typer.Exit(execute_watching(spec, flags, shown))
-    raise typer.Exit(execute(spec, flags, shown))
+    with no_exit_of_process():
+        if detach:
+            begin(spec, flags, shown, cluster)
+        elif dry_run:
+            show_plan(spec, flags, as_json=shown.as_json)
+        else:
+            starting.say("loading")
+            work = execute_watching if shown.watch else execute
+            raise typer.Exit(work(spec, flags, shown))
 
 
 def _with_variables(env: list[str] | None) -> str:

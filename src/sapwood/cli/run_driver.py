@@ -25,7 +25,7 @@ from sapwood.cli import starting
 from sapwood.cli.answer_file import answering, replace_file
 from sapwood.cli.failures import reported
 from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
-from sapwood.cli.interrupts import termination_interrupts
+from sapwood.cli.interrupts import no_exit_of_process, termination_interrupts
 from sapwood.cli.run import RunOutput, run_once, run_through, starting_agents
 from sapwood.cli.run_inputs import loaded
 from sapwood.client.attaching import attach
@@ -88,7 +88,8 @@ def drive(wanted: calls.CreateRun, record: Path) -> int:
     """
     with only_driver(record):
         stderr_writer.limit(MAX_OUTPUT_LOG)
-        return 0 if has_answer(record) else _drive(wanted, record)
+        with no_exit_of_process():
+            return 0 if has_answer(record) else _drive(wanted, record)
 
 
 def _drive(wanted: calls.CreateRun, record: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ import msgspec
 from sapwood.code.load import load_program
 from sapwood.code.program import Program
 from sapwood.code.run_spec import RunSpec
-from sapwood.core.errors import DataMissingError, SapwoodError, UserCodeError
+from sapwood.code.user_error import user_error
+from sapwood.core.errors import DataMissingError, SapwoodError
 from sapwood.data.dataset import Dataset
 from sapwood.data.sources import check_source, load
 
@@ -109,9 +109,7 @@ def naming_method(method: str, *, file: Path | None = None) -> Iterator[None]:
         if error.filename is None and file is not None:
             error.filename = str(file)  # writing to an open file does not tell
         raise
-    except Exception as error:
-        raise UserCodeError(
-            f"{type(error).__qualname__}: {error}",
-            where=method,
-            details={"traceback": traceback.format_exc()},
-        ) from error
+    except (Exception, SystemExit) as error:
+        made = user_error(error, of_agent=False)
+        made.where = method
+        raise made from error

@@ -31,6 +31,10 @@ _READ_ONLY: Final = (
 )
 
 
+class ProcessExit(SystemExit):
+    """User code called ``os._exit`` in the process of a command, which continues instead."""
+
+
 def user_error(
     problem: BaseException, *, pickles: bool = False, of_agent: bool = True
 ) -> SapwoodError:
@@ -63,8 +67,9 @@ def user_error(
 
 def _error_of(problem: BaseException, *, pickles: bool, of_agent: bool) -> SapwoodError:
     if isinstance(problem, SystemExit):
+        name = "os._exit" if isinstance(problem, ProcessExit) else "sys.exit"
         return UserCodeError(
-            f"user code called sys.exit({shown(problem.code)})",
+            f"user code called {name}({shown(problem.code)})",
             hint="return from the function instead of ending the process",
         )
     if isinstance(problem, SapwoodError):

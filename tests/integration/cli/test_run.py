@@ -161,6 +161,30 @@ def test_an_exception_in_a_method_of_the_program_leaves_no_half_file(
     assert not (tmp_path / "x.json").exists()
 
 
+@pytest.mark.parametrize("leave", ["os._exit", "sys.exit"])
+@pytest.mark.parametrize("method", ["update", "output"])
+def test_a_program_does_not_end_the_command_with_its_own_status(
+    sapwood: Sapwood, tmp_path: Path, method: str, leave: str
+) -> None:
+    (tmp_path / "leaves.py").write_text(
+        "import os, sys\n"
+        "import sapwood\n"
+        "class Leaves(sapwood.Program):\n"
+        "    reduce = {'n': 'sum'}\n"
+        "    def init(self, data): return {'n': 0.0}\n"
+        "    def map(self, items, state): return {'n': 1.0}\n"
+        "    def update(self, state, total): return total\n"
+        "    def done(self, state): return True\n"
+        "    def output(self, result, data, path): path.write_text('')\n"
+        f"    def {method}(self, *args): {leave}(0)\n"
+    )
+    np.save(tmp_path / "data.npy", np.ones(4))
+    done = sapwood("run", "leaves.py", "--data", "data.npy", "--output", "out", "--agents", "1")
+    assert done.returncode == 4, done.stderr
+    assert f"user code called {leave}(0)" in done.stderr
+    assert f"Leaves.{method}" in done.stderr
+
+
 def test_data_with_names_that_are_no_text(sapwood: Sapwood, squares: Path, tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"odd\xff.npy")
     np.save(odd, np.full(10, 2.0))
