@@ -9,15 +9,12 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from sapwood.environment.logs import logger
 from sapwood.store.file_system import is_local
-
-if TYPE_CHECKING:
-    from sapwood.head.ledger import EventQuery
 
 NAME: Final = "events.db"
 """The file in the head's folder."""
@@ -162,12 +159,25 @@ class EventFile:
             raise
         self._count = newest - oldest + 1 if oldest > first else newest - first + 1
 
-    def find(self, query: EventQuery, kinds: Sequence[str]) -> list[EventRow]:
+    def find(
+        self,
+        kinds: Sequence[str],
+        nodes: Sequence[str],
+        session: str,
+        *,
+        since: float,
+        after: int,
+        limit: int,
+    ) -> list[EventRow]:
         """Return the last rows that a question is about, the newest first; none if it is closed.
 
         Args:
-            query: The question.
-            kinds: The kinds that its texts name.
+            kinds: Those of these kinds; none: of any.
+            nodes: Those about these nodes; none: about any, or no node.
+            session: Those about this session; empty: about any, or no session.
+            since: Those from this time on, seconds since 1970.
+            after: Those behind this number.
+            limit: The last ones, at most so many.
 
         Raises:
             sqlite3.Error: The file cannot be read.
@@ -176,14 +186,14 @@ class EventFile:
         if file is None:
             return []
         where: list[str] = ["time >= ?", "number > ?"]
-        values: list[Any] = [query.since, query.after]
-        nodes, column = query.nodes, "node"
+        values: list[Any] = [since, after]
+        column = "node"
         if len(nodes) > FEW_NODES:
-            nodes = self._known_nodes(file, query)
+            nodes = self._known_nodes(file, nodes, since)
             if not nodes:
                 return []
             column = "node" if len(nodes) <= FEW_NODES else "+node"  # the index by time then
-        sessions = [query.session] if query.session else []
+        sessions = [session] if session else []
         for name, wanted in (("kind", kinds), (column, nodes), ("session", sessions)):
             if wanted:
                 where.append(f"{name} IN (SELECT value FROM json_each(?))")  # noqa: S608 - names are ours
@@ -193,13 +203,15 @@ class EventFile:
         order = "ORDER BY time DESC, number DESC LIMIT ?"
         columns = "number, time, kind, node, session, text, facts"
         text = f"SELECT {columns} FROM events WHERE {' AND '.join(where)} {order}"  # noqa: S608 - as above
-        return file.execute(text, [*values, query.limit]).fetchall()
+        return file.execute(text, [*values, limit]).fetchall()
 
-    def _known_nodes(self, file: sqlite3.Connection, query: EventQuery) -> list[str]:
+    def _known_nodes(
+        self, file: sqlite3.Connection, nodes: Sequence[str], since: float
+    ) -> list[str]:
         """Return the wanted nodes that have events."""
         rows = file.execute(
             "SELECT value FROM json_each(?) WHERE EXISTS"
             " (SELECT 1 FROM events WHERE node = value AND node != '' AND time >= ?)",
-            (msgspec.json.encode(query.nodes).decode(), query.since),
+            (msgspec.json.encode(list(nodes)).decode(), since),
         )
         return [str(name) for (name,) in rows]

@@ -416,7 +416,14 @@ class Ledger:
 
     def _read(self, query: EventQuery, kinds: frozenset[str]) -> list[LedgerEvent]:
         try:
-            rows = self._file.find(query, sorted(kinds))
+            rows = self._file.find(
+                sorted(kinds),
+                query.nodes,
+                query.session,
+                since=query.since,
+                after=query.after,
+                limit=query.limit,
+            )
         except sqlite3.Error as error:
             self._note_trouble(_reason(error))
             return []
