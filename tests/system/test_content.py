@@ -26,7 +26,7 @@ from PIL import Image
 from pyarrow import feather, parquet
 
 import sapwood
-from sapwood.content import offers
+from sapwood.content import offers, serving
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
 from sapwood.environment.settings import (
@@ -375,7 +375,7 @@ def test_an_agent_that_dies_while_it_fetches(
     strangers: Strangers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory reserved for it is free again, and its successor fetches the rest."""
-    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 4 * 2**20)
+    monkeypatch.setattr(serving, "MAX_IN_FLIGHT", 4 * 2**20)
     x = np.random.default_rng(8).random(8 * 2**20)
     with strangers.cluster(agents=2, fanout=0) as cluster:
         sent = embedded(cluster.session).content.sent

@@ -34,7 +34,7 @@ from sapwood.core.errors import CancelledError, SapwoodError
 from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 if TYPE_CHECKING:
-    from sapwood.content.cache import HeldContent
+    from sapwood.content.fetch import HeldContent
 
 
 class StreamCalls:

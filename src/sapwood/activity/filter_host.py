@@ -25,7 +25,7 @@ from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.messages import FAIL, FilterAt
 from sapwood.comm.payload import Payload
 from sapwood.comm.streams.filters import Position
-from sapwood.content.refs import RELAY
+from sapwood.content.messages import GET
 from sapwood.contexts.plan import Main
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
@@ -34,7 +34,7 @@ from sapwood.session.junction import Junction
 from sapwood.session.member import MemberConfiguration, OutgoingRequests, read_configuration
 
 if TYPE_CHECKING:
-    from sapwood.content.cache import HeldContent
+    from sapwood.content.fetch import HeldContent
     from sapwood.content.relay import ContentRelay
 
 
@@ -408,7 +408,7 @@ class FilteringJunction(Junction):
         options = msgspec.structs.replace(settings.runner, content=content_folder(settings))
         self._needed = NeededContent(self, settings)
         self._relay: ContentRelay | None = None
-        self.requests[RELAY] = self._pass_on
+        self.requests[GET] = self._pass_on
         self._filters = FilterHost(
             Position(rank, sum(1 for _ in shared.tree.ancestors(rank))),
             self.member.loop,

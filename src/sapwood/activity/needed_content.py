@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +10,7 @@ from sapwood.core.errors import SapwoodError
 if TYPE_CHECKING:
     from sapwood.activity.agent_requests import AgentSettings
     from sapwood.comm.loop import Loop
-    from sapwood.content.cache import AskRoot, ContentCache, ContentFetch, HeldContent
+    from sapwood.content.fetch import AskPlace, ContentCache, ContentFetch, HeldContent
     from sapwood.content.refs import ContentRef
 
 
@@ -23,7 +22,7 @@ class AskingPlace(Protocol):
         """Its event loop."""
 
     @property
-    def ask(self) -> AskRoot:
+    def ask(self) -> AskPlace:
         """Sends a request."""
 
     def content_sources(self) -> tuple[int, ...]:
@@ -100,11 +99,11 @@ class NeededContent:
         """Return the content folder of the node."""
         if self._cache is None:
             # Only places that do not share the machine of the root need it.
-            from sapwood.content.cache import ContentCache  # noqa: PLC0415 - see above
+            from sapwood.content.fetch import ContentCache  # noqa: PLC0415 - see above
 
             settings, place = self._settings, self._place
             folder = content_folder(settings)
-            limit = settings.content_cache or sys.maxsize
+            limit = settings.content_cache
             sources = place.content_sources()
             self._cache = ContentCache(folder, limit, place.ask, place.loop, sources)
         return self._cache

@@ -1,12 +1,23 @@
-"""What the head asks nodes about staged files, and what they answer."""
+"""The requests for content: of the places of a session, and of a head to its nodes.
+
+A chunk of content is always requested by ``[SHA-256, size of the content, offset, bytes]``: from
+the root of a session, from a junction, and from another node.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sapwood.core.typed import Natural
+
+GET: Final = "content.get"
+"""Request to the root or a junction of a session: a chunk, of at most 1 MiB. A chunk of no bytes
+asks the root whether it offers the content."""
+
+NAME: Final = "content.name"
+"""Request to the root: the SHA-256 of a part of a file: ``[file, offset, number of bytes]``."""
 
 LOOK = "stage.look"
 """Request to a node: what of a tree of files is not there? A ``FileTree``; answer: a

@@ -12,12 +12,13 @@ import hashlib
 import os
 import queue
 import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm.payload import Payload
@@ -29,18 +30,13 @@ from sapwood.content.refs import (
     FileStamp,
     checked_sha256,
 )
+from sapwood.content.serving import SendQueue
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError
 from sapwood.core.failures import log_failure, new_thread
 
-MAX_UNDER_WAY: Final = 32 * 2**20
-"""Bytes of chunks that were sent and not taken yet, to all places that take what they get."""
-
-MAX_OF_ONE: Final = 8 * CHUNK
-"""Bytes of chunks that were sent to one place and not taken yet; its other requests wait."""
-
-STALLED: Final = 1.0
-"""Seconds after which a place that took nothing does not count: others do not wait for it."""
+MAX_COUNTED: Final = 10_000
+"""Pieces of content for which a session remembers how many bytes it sent."""
 
 _PartKey = tuple[FileStamp, int, int]
 
@@ -84,26 +80,16 @@ class _Offer:
         self.count = 0
 
 
-class _Flow:
-    """Chunks on their way to one place.
+class _Chunk(msgspec.Struct, frozen=True):
+    """A requested chunk of an offer."""
 
-    Attributes:
-        nbytes: Bytes that were sent and not taken yet.
-        planned: Bytes that are being read.
-        moved: When the place last took some, or got the first.
-        later: Requests that wait until it takes some.
-    """
-
-    __slots__ = ("later", "moved", "nbytes", "planned")
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-        self.planned = 0
-        self.moved = 0.0
-        self.later: deque[ContentRequest] = deque()
+    request: ContentRequest
+    sha256: str
+    offset: int
+    nbytes: int
 
 
-class ContentStore:
+class ContentOffers:
     """What a client offers, by its hash.
 
     All methods may be called from any thread. Offered files are held open: a file that is removed
@@ -113,12 +99,12 @@ class ContentStore:
         sent: Bytes that were sent, by SHA-256.
 
     Example:
-        >>> store = ContentStore()
-        >>> ref = store.offer(b"abc")
+        >>> offers = ContentOffers()
+        >>> ref = offers.offer(b"abc")
         >>> ref.sha256[:8], ref.nbytes
         ('ba7816bf', 3)
-        >>> store.withdraw(ref)
-        >>> len(store)
+        >>> offers.withdraw(ref)
+        >>> len(offers)
         0
     """
 
@@ -128,8 +114,7 @@ class ContentStore:
         self._sources: dict[tuple[int, int], _OpenSource] = {}
         self._named: dict[str, _Offer] = {}
         self._parts: dict[_PartKey, _Offer] = {}
-        self._flows: dict[int, _Flow] = {}
-        self._room = threading.Condition(self._lock)
+        self._queue: SendQueue[_Chunk] = SendQueue()
         self._closed = False
         self._reader = _WorkerThread("sapwood-content")
         self._namer = _WorkerThread("sapwood-content-names")
@@ -234,7 +219,9 @@ class ContentStore:
             self._closed = True
             for offer in {*self._named.values(), *self._parts.values()}:
                 self._forget(offer)
-            self._room.notify_all()
+            waiting = self._queue.clear()
+        for chunk in waiting:
+            self._answering(chunk.request, _refuse)
         self._reader.close()
         self._namer.close()
 
@@ -282,14 +269,8 @@ class ContentStore:
     # --- answering -----------------------------------------------------------------------------
 
     def asked_for_chunk(self, request: ContentRequest) -> None:
-        """Answer ``[sha256, offset, nbytes]`` with that chunk, soon."""
-        with self._lock:
-            flow = self._flows.setdefault(request.asked.source, _Flow())
-            if flow.nbytes + flow.planned > MAX_OF_ONE - CHUNK:
-                flow.later.append(request)
-                return
-            flow.planned += CHUNK
-        self._reader.do(lambda: self._answering(request, self._chunk))
+        """Answer ``[sha256, size, offset, nbytes]`` with that chunk, soon."""
+        self._answering(request, self._chunk_asked)
 
     def asked_for_name(self, request: ContentRequest) -> None:
         """Answer ``[file, offset, nbytes]`` with the SHA-256 of that part of a file, soon."""
@@ -299,42 +280,42 @@ class ContentStore:
         with request.answered_with_errors():
             answer(request)
 
-    def _chunk(self, request: ContentRequest) -> None:
-        source = request.asked.source
+    def _chunk_asked(self, request: ContentRequest) -> None:
+        sha256, size, offset, nbytes = typed.convert(request.value(), tuple[str, int, int, int])
+        with self._lock:
+            offer = self._offered(self._named.get(checked_sha256(sha256)))
+            if size != offer.nbytes:
+                raise ProtocolError(f"content of {offer.nbytes} bytes, not {size}")
+            if not (0 <= nbytes <= CHUNK and 0 <= offset <= size - nbytes):
+                raise ProtocolError(f"bytes {offset} to {offset + nbytes} of {size} bytes")
+            if nbytes:
+                chunk = _Chunk(request, sha256, offset, nbytes)
+                self._queue.add(request.asked.source, chunk, nbytes)
+                self._send_next()
+        if not nbytes:
+            request.give(None, None)
+
+    def _send_next(self) -> None:
+        """Have chunks read whose turn it is; with the lock held."""
+        while (ready := self._queue.next()) is not None:
+            source, chunk, _ = ready
+            self._reader.do(
+                partial(self._answering, chunk.request, partial(self._send, source, chunk))
+            )
+
+    def _send(self, source: int, chunk: _Chunk, request: ContentRequest) -> None:
+        owner = ContentChunk(partial(self._taken, source, chunk.nbytes))
         try:
-            self._give_chunk(source, request)
-        finally:
-            with self._lock:
-                self._flows[source].planned -= CHUNK
-                self._resume(source)
-
-    def _resume(self, source: int) -> None:
-        """Answer a request of a place that waited; with the lock held."""
-        flow = self._flows[source]
-        while flow.later and flow.nbytes + flow.planned <= MAX_OF_ONE - CHUNK:
-            request = flow.later.popleft()
-            flow.planned += CHUNK
-            self._reader.do(partial(self._answering, request, self._chunk))
-        if not (flow.nbytes or flow.planned or flow.later):
-            del self._flows[source]
-
-    def _give_chunk(self, source: int, request: ContentRequest) -> None:
-        sha256, offset, nbytes = typed.convert(request.value(), tuple[str, int, int])
-        with self._reading(lambda: self._named.get(checked_sha256(sha256))) as offer:
-            if not (0 < nbytes <= CHUNK and 0 <= offset <= offer.nbytes - nbytes):
-                raise ProtocolError(
-                    f"an agent wants bytes {offset} to {offset + nbytes} of content of "
-                    f"{offer.nbytes} bytes"
-                )
-            self._wait_for_room(source, nbytes)
-            chunk = ContentChunk(lambda: self._taken(source, nbytes))
-            try:
-                data = _read(offer, offset, nbytes)
-            except BaseException:
-                chunk.taken()
-                raise
-            self.sent[offer.sha256 or sha256] += nbytes
-            request.give(None, Payload(data, owner=chunk))
+            with self._reading(lambda: self._named.get(chunk.sha256)) as offer:
+                data = _read(offer, chunk.offset, chunk.nbytes)
+        except BaseException:
+            owner.taken()
+            raise
+        with self._lock:
+            if len(self.sent) >= MAX_COUNTED and chunk.sha256 not in self.sent:
+                self.sent.clear()
+            self.sent[chunk.sha256] += chunk.nbytes
+        request.give(None, Payload(data, owner=owner))
 
     def _name(self, request: ContentRequest) -> None:
         stamp, offset, nbytes = typed.convert(request.value(), tuple[FileStamp, int, int])
@@ -353,12 +334,7 @@ class ContentStore:
     def _reading(self, find: Callable[[], _Offer | None]) -> Iterator[_Offer]:
         """Hold what is offered while it is read."""
         with self._lock:
-            offer = None if self._closed else find()
-            if offer is None:
-                raise ClosedError(
-                    "the client does not offer this content any more",
-                    hint="what needed it has ended meanwhile",
-                )
+            offer = self._offered(find())
             offer.source.users += 1
         try:
             yield offer
@@ -366,30 +342,23 @@ class ContentStore:
             with self._lock:
                 self._let_go(offer.source)
 
-    def _wait_for_room(self, source: int, nbytes: int) -> None:
-        """Wait until places have taken what they got, but for those that take nothing."""
-        with self._lock:
-            while not self._closed and self._counted() + nbytes > MAX_UNDER_WAY:
-                self._room.wait(STALLED)
-            if self._closed:
-                raise ClosedError("the cluster was closed")
-            flow = self._flows[source]
-            if not flow.nbytes:
-                flow.moved = time.monotonic()
-            flow.nbytes += nbytes
+    def _offered(self, offer: _Offer | None) -> _Offer:
+        """Return an offer; with the lock held.
 
-    def _counted(self) -> int:
-        """Return the bytes that places have not taken which took something a moment ago."""
-        since = time.monotonic() - STALLED
-        return sum(flow.nbytes for flow in self._flows.values() if flow.moved > since)
+        Raises:
+            ClosedError: There is none any more.
+        """
+        if self._closed or offer is None:
+            raise ClosedError(
+                "the client does not offer this content any more",
+                hint="what needed it has ended meanwhile",
+            )
+        return offer
 
     def _taken(self, source: int, nbytes: int) -> None:
         with self._lock:
-            flow = self._flows[source]
-            flow.nbytes -= nbytes
-            flow.moved = time.monotonic()
-            self._resume(source)
-            self._room.notify_all()
+            self._queue.taken(source, nbytes)
+            self._send_next()
 
 
 class _WorkerThread:
@@ -426,6 +395,10 @@ class _WorkerThread:
                 what()
             except Exception as error:  # noqa: BLE001 - others come after it
                 log_failure("answering a request for content", error)
+
+
+def _refuse(_request: ContentRequest) -> None:
+    raise ClosedError("the cluster was closed")
 
 
 def _part_key(ref: ContentRef) -> _PartKey:

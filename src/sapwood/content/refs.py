@@ -19,15 +19,6 @@ from sapwood.core.shown import shown
 CHUNK: Final = 2**20
 """Bytes of content that travel at a time, at most."""
 
-GET: Final = "content.get"
-"""Request to the client for a chunk: SHA-256, offset, number of bytes."""
-
-RELAY: Final = "content.relay"
-"""Request to a junction for a chunk: SHA-256, size of the content, offset, number of bytes."""
-
-NAME: Final = "content.name"
-"""Request to the client for the SHA-256 of a part of a file: path, offset, number of bytes."""
-
 _DIGITS = frozenset("0123456789abcdef")
 _LENGTH = 64
 

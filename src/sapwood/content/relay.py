@@ -3,11 +3,13 @@
 Chunks are passed on while the rest still arrives, whichever process of the node fetches it: the
 partial file says how much of it is there. A place below that gets no answer asks further up, from
 the byte at which it is.
+
+The folder of the node has the content of all sessions of its user. A junction passes on only
+content that the root of its session offers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
@@ -19,31 +21,50 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
-from sapwood.content.cache import PAUSE, ContentCache, ContentFetch, HeldContent
+from sapwood.content.fetch import PAUSE, ContentCache, ContentFetch, HeldContent
+from sapwood.content.pull import ChunkRequest
 from sapwood.content.refs import CHUNK, ContentChunk, ContentRef, checked_sha256
+from sapwood.content.serving import SendQueue
+from sapwood.content.store import progress
 from sapwood.core import typed
-from sapwood.core.errors import ProtocolError, SapwoodError
-
-MAX_PASSED: Final = 16 * 2**20
-"""Bytes of chunks that a junction has sent and that were not taken yet."""
+from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
+from sapwood.core.topology import ROOT
 
 IDLE: Final = 10.0
 """Seconds for which unused content is held."""
 
-MAX_WAITING: Final = 4096
-"""Requests that wait at one junction."""
+MAX_AWAITED: Final = 4096
+"""Chunks that places wait for and that have not arrived at this junction yet."""
+
+_OFFERED = 0  # bytes of a chunk by which the root is asked whether it offers the content
+
+
+class _Chunk(msgspec.Struct, frozen=True):
+    """A requested chunk."""
+
+    asked: ev.Asked
+    offset: int
+    nbytes: int
 
 
 class _Passed:
-    """One piece of content, and who waits for parts of it."""
+    """One piece of content, and who waits for parts of it.
 
-    def __init__(self, ref: ContentRef) -> None:
+    Attributes:
+        offered: Whether the root has said that it offers the content.
+        awaited: Requested chunks that are not here.
+        queued: How many wait for their turn.
+    """
+
+    def __init__(self, ref: ContentRef, used: float) -> None:
         self.ref = ref
+        self.offered = False
         self.fetch: ContentFetch | None = None
         self.held: HeldContent | None = None
-        self.waiting: list[tuple[ev.Asked, int, int]] = []
+        self.awaited: list[_Chunk] = []
+        self.queued = 0
         self.fd = -1
-        self.used = 0.0
+        self.used = used
 
     def close(self) -> None:
         if self.fetch is not None:
@@ -80,10 +101,10 @@ class ContentRelay:
         self._answer = answer
         self._fail = fail
         self._content: dict[str, _Passed] = {}
-        self._under_way = 0
+        self._queue: SendQueue[tuple[_Passed, _Chunk]] = SendQueue()
         self._timer: Timer | None = None
+        self._looks_soon = False
         self.passed = 0
-        cache.on_written = self._serve
 
     def asked(self, asked: ev.Asked) -> None:
         """Pass a chunk on, when it is here.
@@ -91,25 +112,16 @@ class ContentRelay:
         Raises:
             ProtocolError: The request is malformed, or there are too many.
         """
-        try:
-            sha256, nbytes, offset, count = typed.convert(
-                plain.decode(asked.body), tuple[str, int, int, int]
-            )
-        except msgspec.ValidationError as error:
-            raise ProtocolError(f"malformed request for content: {error}") from error
-        checked_sha256(sha256)
-        if not (0 < count <= CHUNK and 0 <= offset <= nbytes - count):
-            raise ProtocolError(f"bytes {offset} to {offset + count} of content of {nbytes} bytes")
-        if sum(len(one.waiting) for one in self._content.values()) >= MAX_WAITING:
-            raise ProtocolError(f"more than {MAX_WAITING} requests for content wait here")
-        one = self._content.get(sha256)
-        if one is not None and one.ref.nbytes != nbytes:
-            raise ProtocolError(f"content of {one.ref.nbytes} bytes, not {nbytes}")
+        ref, chunk = _read(asked)
+        if sum(len(one.awaited) for one in self._content.values()) >= MAX_AWAITED:
+            raise ProtocolError(f"more than {MAX_AWAITED} requests for content wait here")
+        one = self._content.get(ref.sha256)
+        if one is not None and one.ref.nbytes != ref.nbytes:
+            raise ProtocolError(f"content of {one.ref.nbytes} bytes, not {ref.nbytes}")
         begins = one is None
         if one is None:
-            one = self._content[sha256] = _Passed(ContentRef(sha256, nbytes))
-        one.waiting.append((asked, offset, count))
-        one.used = self._cache.loop.time()
+            one = self._content[ref.sha256] = _Passed(ref, self._cache.loop.time())
+        one.awaited.append(chunk)
         if begins:
             self._begin(one)
         self._serve()
@@ -123,7 +135,7 @@ class ContentRelay:
         self._content.clear()
 
     def _begin(self, one: _Passed) -> None:
-        """Have content fetched; it is passed on meanwhile."""
+        """Have content fetched, and ask whether it may be passed on."""
         ended = False
 
         def done(held: HeldContent) -> None:
@@ -138,13 +150,25 @@ class ContentRelay:
             nonlocal ended
             ended = True
             one.fetch = None
-            self._forget(one)
-            for asked, _, _ in one.waiting:
-                self._fail(asked, error)
+            self._refuse(one, error)
 
-        fetch = self._cache.fetch([one.ref], done, failed)
+        def answered(answer: ev.Answered) -> None:
+            if answer.error is not None:
+                self._refuse(one, SapwoodError.from_record(answer.error))
+            else:
+                one.offered = True
+                self._serve()
+
+        self._cache.ask_chunk(ChunkRequest(ROOT, 0, _OFFERED), one.ref, answered)
+        fetch = self._cache.fetch([one.ref], done, failed, self._serve)
         if not ended:
             one.fetch = fetch
+
+    def _refuse(self, one: _Passed, error: SapwoodError) -> None:
+        self._forget(one)
+        awaited, one.awaited = one.awaited, []
+        for chunk in awaited:
+            self._fail(chunk.asked, error)
 
     def _forget(self, one: _Passed) -> None:
         if self._content.get(one.ref.sha256) is one:
@@ -155,46 +179,85 @@ class ContentRelay:
         """Answer what can be answered; look again soon if something is left."""
         now = self._cache.loop.time()
         for one in list(self._content.values()):
-            self._serve_one(one)
-            if not one.waiting and now - one.used > IDLE:
+            self._queue_arrived(one)
+            if not (one.awaited or one.queued) and now - one.used > IDLE:
                 self._forget(one)
+        while (ready := self._queue.next()) is not None:
+            source, (one, chunk), nbytes = ready
+            self._send(source, one, chunk, nbytes)
         if self._content and self._timer is None:
-            waits = any(one.waiting for one in self._content.values())
+            waits = any(one.awaited for one in self._content.values())
             self._timer = self._cache.loop.call_later(PAUSE if waits else IDLE, self._look)
 
     def _look(self) -> None:
         self._timer = None
         self._serve()
 
-    def _serve_one(self, one: _Passed) -> None:
-        if not one.waiting or self._under_way >= MAX_PASSED:
+    def _queue_arrived(self, one: _Passed) -> None:
+        """Queue the chunks that are here."""
+        if not (one.awaited and one.offered):
             return
         here = self._bytes_here(one)
-        left: list[tuple[ev.Asked, int, int]] = []
-        waiting, one.waiting = one.waiting, left
-        for asked, offset, count in waiting:
-            full = self._under_way + count > MAX_PASSED
-            data = b"" if full or offset + count > here else os.pread(one.fd, count, offset)
-            if len(data) != count:
-                left.append((asked, offset, count))
+        awaited, one.awaited = one.awaited, []
+        for chunk in awaited:
+            if chunk.offset + chunk.nbytes > here:
+                one.awaited.append(chunk)
                 continue
-            self._under_way += count
-            self.passed += count
-            one.used = self._cache.loop.time()
-            self._answer(asked, Payload(data, owner=ContentChunk(partial(self._taken, count))))
+            try:
+                self._queue.add(chunk.asked.source, (one, chunk), chunk.nbytes)
+            except SapwoodError as error:
+                self._fail(chunk.asked, error)
+            else:
+                one.queued += 1
 
-    def _taken(self, count: int) -> None:
-        self._under_way -= count
-        if self._timer is None:
-            self._timer = self._cache.loop.call_later(0.0, self._look)
+    def _send(self, source: int, one: _Passed, chunk: _Chunk, nbytes: int) -> None:
+        one.queued -= 1
+        if self._content.get(one.ref.sha256) is not one:
+            self._queue.taken(source, nbytes)
+            self._fail(chunk.asked, ClosedError("this content is not here any more"))
+            return
+        data = os.pread(one.fd, nbytes, chunk.offset) if self._bytes_here(one) else b""
+        if len(data) != nbytes:  # the process that fetched it gave up meanwhile
+            self._queue.taken(source, nbytes)
+            one.awaited.append(chunk)
+            return
+        one.used = self._cache.loop.time()
+        self.passed += nbytes
+        owner = ContentChunk(partial(self._taken, source, nbytes))
+        self._answer(chunk.asked, Payload(data, owner=owner))
+
+    def _taken(self, source: int, nbytes: int) -> None:
+        self._queue.taken(source, nbytes)
+        if not self._looks_soon:
+            self._looks_soon = True
+            self._cache.loop.call_later(0.0, self._look_soon)
+
+    def _look_soon(self) -> None:
+        self._looks_soon = False
+        self._serve()
 
     def _bytes_here(self, one: _Passed) -> int:
         """Return how many bytes of content are in the folder, from its beginning."""
         if one.fd >= 0 and not os.fstat(one.fd).st_nlink:
             one.let_go()  # whoever fetched it gave up
         if one.fd < 0:
-            for name in (one.ref.sha256, self._cache.part_of(one.ref.sha256).name):
-                with contextlib.suppress(OSError):
-                    one.fd = os.open(self._cache.folder / name, os.O_RDONLY | os.O_CLOEXEC)
-                    break
-        return 0 if one.fd < 0 else self._cache.progress(one.fd, one.ref.nbytes)
+            one.fd = self._cache.store.open(one.ref.sha256, one.ref.nbytes)
+        return 0 if one.fd < 0 else progress(one.fd, one.ref.nbytes)
+
+
+def _read(asked: ev.Asked) -> tuple[ContentRef, _Chunk]:
+    """Return what is requested.
+
+    Raises:
+        ProtocolError: The request is malformed.
+    """
+    try:
+        sha256, size, offset, nbytes = typed.convert(
+            plain.decode(asked.body), tuple[str, int, int, int]
+        )
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"malformed request for content: {error}") from error
+    checked_sha256(sha256)
+    if not (0 < nbytes <= CHUNK and 0 <= offset <= size - nbytes):
+        raise ProtocolError(f"bytes {offset} to {offset + nbytes} of content of {size} bytes")
+    return ContentRef(sha256, size), _Chunk(asked, offset, nbytes)

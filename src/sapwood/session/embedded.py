@@ -18,8 +18,9 @@ from sapwood.comm import values
 from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.loop import Loop
 from sapwood.comm.pool import BlockPool
-from sapwood.content.offers import ContentStore
-from sapwood.content.refs import GET, NAME, ContentChunk
+from sapwood.content.messages import GET, NAME
+from sapwood.content.offers import ContentOffers
+from sapwood.content.refs import ContentChunk
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
 from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
@@ -99,7 +100,7 @@ class EmbeddedSession:
         limiter = ByteLimiter(4 * options.backlog, self._thread)
         self.requests = PendingRequests(self._thread, host.post, host.pool, limiter)
         tagged = host.node.point_to_point
-        self.content = ContentStore()
+        self.content = ContentOffers()
         self.requests.serve(GET, self.content.asked_for_chunk)
         self.requests.serve(NAME, self.content.asked_for_name)
         self.mailbox = Mailbox(

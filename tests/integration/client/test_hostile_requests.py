@@ -13,7 +13,7 @@ import pytest
 import sapwood
 from sapwood.activity import agent_requests
 from sapwood.comm import values
-from sapwood.content import refs
+from sapwood.content import messages
 from sapwood.core.errors import SapwoodError
 from sapwood.session.agent import END_AGENT, LEAVE, LEAVE_SESSION
 from sapwood.session.embedded import embedded
@@ -45,7 +45,7 @@ AGENT_HANDLERS = (
     agent_requests.TASK_STATISTICS,
     agent_requests.GIVE_BACK_TASK,
 )
-ROOT_HANDLERS = ("nonsense", refs.GET, refs.NAME, agent_requests.OUTPUT, LEAVE_SESSION)
+ROOT_HANDLERS = ("nonsense", messages.GET, messages.NAME, agent_requests.OUTPUT, LEAVE_SESSION)
 
 
 def works(cluster: sapwood.Cluster) -> None:

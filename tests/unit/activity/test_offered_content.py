@@ -16,7 +16,7 @@ from sapwood.code.bundle import Bundle
 from sapwood.code.image import ProgramImage
 from sapwood.code.interface import Interface
 from sapwood.code.library import LibraryImage
-from sapwood.content.offers import ContentStore
+from sapwood.content.offers import ContentOffers
 from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import ProgramError
 from sapwood.data.slice import ContentPlace, FilePlace, MemoryPlace
@@ -27,7 +27,7 @@ class Port:
     """A session with agents here (odd ranks) and elsewhere (even ranks)."""
 
     def __init__(self, *, elsewhere: bool = True) -> None:
-        self.content = ContentStore()
+        self.content = ContentOffers()
         self.elsewhere = elsewhere
 
     def shares_machine(self, rank: int | None = None) -> bool:

@@ -16,9 +16,10 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.comm.shared_memory import SharedBlock
-from sapwood.content import offers
-from sapwood.content.offers import ContentStore
-from sapwood.content.refs import CHUNK, GET, NAME, ContentChunk, ContentRef, FileStamp
+from sapwood.content import offers, serving
+from sapwood.content.messages import GET, NAME
+from sapwood.content.offers import ContentOffers
+from sapwood.content.refs import CHUNK, ContentChunk, ContentRef, FileStamp
 from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, SapwoodError
 from sapwood.session.requests import ServedRequest
 
@@ -27,7 +28,7 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def store() -> Any:
-    made = ContentStore()
+    made = ContentOffers()
     yield made
     made.close()
 
@@ -35,7 +36,7 @@ def store() -> Any:
 class Asking:
     """Asks a store as agents do."""
 
-    def __init__(self, store: ContentStore, rank: int = 1) -> None:
+    def __init__(self, store: ContentOffers, rank: int = 1) -> None:
         self.store = store
         self.rank = rank
         self.taking = True
@@ -68,7 +69,7 @@ class Asking:
         """Return all of some content."""
         parts = []
         for offset in range(0, ref.nbytes, CHUNK):
-            answer = self.ask(GET, ref.sha256, offset, min(CHUNK, ref.nbytes - offset))
+            answer = self.ask(GET, ref.sha256, ref.nbytes, offset, min(CHUNK, ref.nbytes - offset))
             assert answer.error is None
             assert answer.payload is not None
             parts.append(bytes(answer.payload.view))
@@ -85,7 +86,7 @@ def raised_by(answer: ev.Answer) -> SapwoodError:
     return SapwoodError.from_record(answer.error)
 
 
-def test_bytes_are_named_by_their_hash_and_come_in_chunks(store: ContentStore) -> None:
+def test_bytes_are_named_by_their_hash_and_come_in_chunks(store: ContentOffers) -> None:
     data = os.urandom(2 * CHUNK + 5)
     ref = store.offer(data)
     assert ref == ContentRef(hashlib.sha256(data).hexdigest(), len(data))
@@ -93,7 +94,7 @@ def test_bytes_are_named_by_their_hash_and_come_in_chunks(store: ContentStore) -
     assert store.sent[ref.sha256] == len(data)
 
 
-def test_shared_memory_is_offered_in_place(store: ContentStore) -> None:
+def test_shared_memory_is_offered_in_place(store: ContentOffers) -> None:
     with SharedBlock(8192) as block:
         block.view[100:104] = b"abcd"
         ref = store.offer_memory(block.ref(100, 4))
@@ -103,19 +104,19 @@ def test_shared_memory_is_offered_in_place(store: ContentStore) -> None:
         store.offer_memory(gone)
 
 
-def test_offers_are_counted(store: ContentStore) -> None:
+def test_offers_are_counted(store: ContentOffers) -> None:
     first, second = store.offer(b"abc"), store.offer(b"abc")
     assert first == second
     store.withdraw(first)
     assert Asking(store).whole(second) == b"abc"
     store.withdraw(second)
     assert len(store) == 0
-    answer = Asking(store).ask(GET, first.sha256, 0, 3)
+    answer = Asking(store).ask(GET, first.sha256, 3, 0, 3)
     assert isinstance(raised_by(answer), ClosedError)
     store.withdraw(second)  # a second withdrawal is harmless
 
 
-def test_a_file_is_sent_though_it_was_removed(store: ContentStore, tmp_path: Path) -> None:
+def test_a_file_is_sent_though_it_was_removed(store: ContentOffers, tmp_path: Path) -> None:
     path = tmp_path / "library"
     path.write_bytes(b"0123456789")
     stamp = FileStamp.of(os.fsencode(path))
@@ -126,7 +127,7 @@ def test_a_file_is_sent_though_it_was_removed(store: ContentStore, tmp_path: Pat
 
 
 def test_a_part_of_a_file_is_named_when_somebody_asks(
-    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ContentOffers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"0123456789")
@@ -146,7 +147,9 @@ def test_a_part_of_a_file_is_named_when_somebody_asks(
     assert len(store) == 0
 
 
-def test_a_name_outlives_the_same_bytes_from_elsewhere(store: ContentStore, tmp_path: Path) -> None:
+def test_a_name_outlives_the_same_bytes_from_elsewhere(
+    store: ContentOffers, tmp_path: Path
+) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"abc")
     stamp = FileStamp.of(os.fsencode(path))
@@ -158,7 +161,7 @@ def test_a_name_outlives_the_same_bytes_from_elsewhere(store: ContentStore, tmp_
     assert asking.whole(other) == b"abc"
 
 
-def test_a_file_that_has_changed_is_not_sent(store: ContentStore, tmp_path: Path) -> None:
+def test_a_file_that_has_changed_is_not_sent(store: ContentOffers, tmp_path: Path) -> None:
     path = tmp_path / "data"
     path.write_bytes(b"abc")
     stamp = FileStamp.of(os.fsencode(path))
@@ -174,67 +177,61 @@ def test_a_file_that_has_changed_is_not_sent(store: ContentStore, tmp_path: Path
         store.offer_file(stamp)
 
 
-@pytest.mark.parametrize("wrong", [(-1, 1), (0, 0), (0, 4), (3, 1), (0, CHUNK + 1)])
-def test_what_is_not_there_cannot_be_asked_for(store: ContentStore, wrong: tuple[int, int]) -> None:
+@pytest.mark.parametrize("wrong", [(-1, 1), (0, -1), (0, 4), (3, 1), (0, CHUNK + 1)])
+def test_what_is_not_there_cannot_be_asked_for(
+    store: ContentOffers, wrong: tuple[int, int]
+) -> None:
     ref = store.offer(b"abc")
-    answer = Asking(store).ask(GET, ref.sha256, *wrong)
+    answer = Asking(store).ask(GET, ref.sha256, 3, *wrong)
     assert isinstance(raised_by(answer), ProtocolError)
 
 
-@pytest.mark.parametrize("argument", [["../../etc/passwd", 0, 1], ["x"], [1, 2, 3]])
-def test_nonsense_is_answered_with_an_error(store: ContentStore, argument: list[Any]) -> None:
+@pytest.mark.parametrize("argument", [["../../etc/passwd", 3, 0, 1], ["x"], [1, 2, 3, 4]])
+def test_nonsense_is_answered_with_an_error(store: ContentOffers, argument: list[Any]) -> None:
     ref = store.offer(b"abc")
     asking = Asking(store)
     raised_by(asking.ask(GET, *argument))
     assert asking.whole(ref) == b"abc"
 
 
-def test_chunks_wait_until_earlier_ones_were_taken(
-    store: ContentStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 10)
-    ref = store.offer(b"0123456789")
-    asking = Asking(store)
-    asking.taking = False
-    first = asking.ask(GET, ref.sha256, 0, 10)
-    answered = threading.Event()
-    answers = asking.begin(GET, ref.sha256, 5, 5, on_answer=answered.set)
-    assert not answers
-    assert first.payload is not None
-    take(first.payload)
-    assert answered.wait(PATIENCE)
-    assert answers[0].payload is not None
-    take(answers[0].payload)
+@pytest.mark.parametrize("size", [2, 4])
+def test_content_of_another_size_is_refused(store: ContentOffers, size: int) -> None:
+    ref = store.offer(b"abc")
+    answer = Asking(store).ask(GET, ref.sha256, size, 0, 1)
+    assert isinstance(raised_by(answer), ProtocolError)
 
 
-def test_places_that_take_nothing_stop_no_other_place(
-    store: ContentStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offers, "STALLED", 0.05)
+def test_a_chunk_of_no_bytes_says_whether_content_is_offered(store: ContentOffers) -> None:
+    ref = store.offer(b"abc")
+    answer = Asking(store).ask(GET, ref.sha256, 3, 0, 0)
+    assert (answer.payload, answer.error) == (None, None)
+    store.withdraw(ref)
+    assert isinstance(raised_by(Asking(store).ask(GET, ref.sha256, 3, 0, 0)), ClosedError)
+
+
+def test_places_that_take_nothing_delay_no_other_place(store: ContentOffers) -> None:
+    """However many there are; what they have not taken is bounded."""
     ref = store.offer(bytes(CHUNK))
-    stopped = [Asking(store, rank) for rank in range(1, 9)]
-    held: list[Payload] = []
-    for asking in stopped:
+    for rank in range(1, 41):
+        asking = Asking(store, rank)
         asking.taking = False
-        for _ in range(4):  # as many as one download asks for at a time
-            answer = asking.ask(GET, ref.sha256, 0, CHUNK)
-            assert answer.payload is not None
-            held.append(answer.payload)
-    assert len(held) * CHUNK == offers.MAX_UNDER_WAY
-    assert len(Asking(store, 9).whole(ref)) == CHUNK
-    for payload in held:
-        take(payload)
-    assert not store._flows
+        for _ in range(5):
+            asking.begin(GET, ref.sha256, CHUNK, 0, CHUNK)
+    for rank in range(41, 46):
+        assert len(Asking(store, rank).whole(ref)) == CHUNK
+    queue = store._queue
+    assert queue.in_flight >= serving.MAX_IN_FLIGHT
+    assert queue.in_flight <= serving.MAX_IN_FLIGHT + len(queue) * CHUNK
 
 
-def test_what_one_place_has_not_taken_is_bounded(store: ContentStore) -> None:
+def test_what_one_place_has_not_taken_is_bounded(store: ContentOffers) -> None:
     ref = store.offer(bytes(CHUNK))
     asking = Asking(store)
     asking.taking = False
-    most = offers.MAX_OF_ONE // CHUNK
-    first = [asking.ask(GET, ref.sha256, 0, CHUNK) for _ in range(most)]
+    most = serving.MAX_OF_ONE // CHUNK
+    first = [asking.ask(GET, ref.sha256, CHUNK, 0, CHUNK) for _ in range(most)]
     answered = threading.Event()
-    later = asking.begin(GET, ref.sha256, 0, CHUNK, on_answer=answered.set)
+    later = asking.begin(GET, ref.sha256, CHUNK, 0, CHUNK, on_answer=answered.set)
     assert len(Asking(store, 2).whole(ref)) == CHUNK  # the reader is past it
     assert not later
     assert first[0].payload is not None
@@ -244,25 +241,17 @@ def test_what_one_place_has_not_taken_is_bounded(store: ContentStore) -> None:
 
 
 def test_closing_ends_what_waits() -> None:
-    store = ContentStore()
-    ref = store.offer(b"abc")
-    asking = Asking(store)
-    asking.ask(GET, ref.sha256, 0, 3)
-    store.close()
-    with pytest.raises(ClosedError):
-        store.offer(b"abc")
-    store.withdraw(ref)
-
-
-def test_closing_ends_a_chunk_that_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "MAX_UNDER_WAY", 3)
-    store = ContentStore()
-    ref = store.offer(b"abc")
+    store = ContentOffers()
+    ref = store.offer(bytes(CHUNK))
     asking = Asking(store)
     asking.taking = False
-    asking.ask(GET, ref.sha256, 0, 3)
+    for _ in range(serving.MAX_OF_ONE // CHUNK):
+        asking.ask(GET, ref.sha256, CHUNK, 0, CHUNK)
     answered = threading.Event()
-    answers = asking.begin(GET, ref.sha256, 0, 3, on_answer=answered.set)
+    answers = asking.begin(GET, ref.sha256, CHUNK, 0, CHUNK, on_answer=answered.set)
     store.close()
     assert answered.wait(PATIENCE)
     assert isinstance(raised_by(answers[0]), ClosedError)
+    with pytest.raises(ClosedError):
+        store.offer(b"abc")
+    store.withdraw(ref)

@@ -19,9 +19,11 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import ReactorTimer
-from sapwood.content import relay as relay_module
-from sapwood.content.cache import UNDER_WAY, ContentCache, HeldContent
-from sapwood.content.refs import CHUNK, GET, RELAY, ContentChunk, ContentRef
+from sapwood.content import serving
+from sapwood.content.fetch import ContentCache, HeldContent
+from sapwood.content.messages import GET
+from sapwood.content.pull import WINDOW
+from sapwood.content.refs import CHUNK, ContentChunk, ContentRef
 from sapwood.content.relay import ContentRelay
 from sapwood.core.errors import AgentLostError, ClosedError, ProtocolError, SapwoodError
 from sapwood.core.topology import ROOT
@@ -92,6 +94,9 @@ class Process:
             on_answer(answer)
 
     def _answered(self, asked: ev.Asked, payload: Payload) -> None:
+        if asked.source in self.world.stopped:
+            self.world.untaken.append(payload)
+            return
         self.under_way += len(payload.view)
         self.most_under_way = max(self.most_under_way, self.under_way)
         self.world.loop.call_later(self.world.pause(), self._give, asked, payload)
@@ -126,10 +131,8 @@ class Process:
         if fetch is None:
             return
         fetch._ended = True
-        download = fetch._download
-        if download is not None and download._fd >= 0:
-            os.close(download._fd)
-            download._fd = -1
+        if fetch._download is not None:
+            fetch._download.part.close()
         fetch._held.close()
 
 
@@ -145,6 +148,8 @@ class World:
         self.sent: Counter[int] = Counter()
         self.processes: dict[int, Process] = {}
         self.changed: Callable[[int, bytes], bytes] = lambda _rank, data: data
+        self.stopped: set[int] = set()
+        self.untaken: list[Payload] = []
 
     def pause(self) -> float:
         return self.random.uniform(0.0001, 0.01)
@@ -176,10 +181,10 @@ class World:
     def _arrived(self, destination: int, asked: ev.Asked) -> None:
         if destination == ROOT:
             assert asked.handler == GET
-            sha256, offset, count = plain.decode(asked.body)
+            sha256, _, offset, count = plain.decode(asked.body)
             self.loop.call_later(self.pause(), self._from_root, asked, sha256, offset, count)
             return
-        assert asked.handler == RELAY
+        assert asked.handler == GET
         process = self.processes[destination]
         if not process.alive:
             self.fail(asked, AgentLostError(f"rank {destination} is gone"))
@@ -193,6 +198,9 @@ class World:
         data = self.contents.get(sha256)
         if data is None:
             self.fail(asked, ClosedError("it is not offered any more"))
+            return
+        if not count:
+            self.answer(asked, ev.Answered(asked.number, plain.encode(None), None, None))
             return
         self.sent[ROOT] += count
         chunk = Payload(self.changed(ROOT, data[offset : offset + count]))
@@ -234,6 +242,11 @@ class World:
     def close(self) -> None:
         for process in self.processes.values():
             process.relay.close()
+
+
+def take(payload: Payload) -> None:
+    assert isinstance(payload.owner, ContentChunk)
+    payload.owner.taken()
 
 
 @pytest.fixture
@@ -286,14 +299,29 @@ def test_a_process_of_the_node_that_fetches_already_is_followed(world: World) ->
 def test_a_junction_holds_little_of_what_it_passes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_module, "MAX_PASSED", 4 * CHUNK)
+    monkeypatch.setattr(serving, "MAX_IN_FLIGHT", 4 * CHUNK)
     for rank in range(20, 26):
         world.process(rank, rank, 10)
     ref = world.offer(os.urandom(12 * CHUNK + 1))
     for got in [world.fetch(rank, ref) for rank in range(20, 26)]:
         world.have(got)
-    assert world.processes[10].most_under_way <= 4 * CHUNK
+    assert world.processes[10].most_under_way <= (4 + 6) * CHUNK
     assert world.sent == {ROOT: ref.nbytes, 10: 6 * ref.nbytes}
+    world.close()
+
+
+def test_a_place_that_stops_reading_delays_no_other_place(world: World) -> None:
+    """It has several pieces of content under way, as work that needs them has begun together."""
+    world.process(20, 20, 10)
+    world.stopped.add(20)
+    refs = [world.offer(os.urandom(8 * CHUNK)) for _ in range(6)]
+    stopped = [world.fetch(20, ref) for ref in refs]
+    world.run(lambda: len(world.untaken) >= 4)
+    for got in [world.fetch(12, ref) for ref in refs]:
+        world.have(got)
+    assert not any(stopped)
+    for payload in world.untaken:
+        take(payload)
     world.close()
 
 
@@ -305,7 +333,7 @@ def test_who_was_below_a_junction_that_dies_goes_on_at_its_byte(world: World) ->
     world.kill(10)
     world.have(got)
     assert world.whole(3, ref)
-    assert world.sent[ROOT] - before <= ref.nbytes - there + 2 * UNDER_WAY * CHUNK
+    assert world.sent[ROOT] - before <= ref.nbytes - there + 2 * WINDOW * CHUNK
     world.close()
 
 
@@ -318,7 +346,7 @@ def test_a_junction_that_begins_again_goes_on_at_its_byte(world: World) -> None:
     world.process(10, 1)
     world.have(world.fetch(12, ref))
     assert world.whole(1, ref)
-    assert world.sent[ROOT] - before <= (16 - 9 + 2 * UNDER_WAY) * CHUNK
+    assert world.sent[ROOT] - before <= (16 - 9 + 2 * WINDOW) * CHUNK
     assert world.sent[ROOT] - before < ref.nbytes
     world.close()
 
@@ -356,7 +384,7 @@ def test_a_junction_that_passes_on_something_else_is_passed_by(world: World) -> 
 
 def test_a_junction_without_room_sends_others_to_the_root(world: World) -> None:
     ref = world.offer(os.urandom(3 * CHUNK))
-    world.processes[10].cache.limit = CHUNK
+    world.processes[10].cache.store.limit = CHUNK
     world.have(world.fetch(12, ref))
     assert world.sent == {ROOT: ref.nbytes}
     world.close()
@@ -369,6 +397,23 @@ def test_what_is_not_offered_any_more_is_an_error_of_the_root(world: World) -> N
     world.run(lambda: got)
     assert isinstance(got[0], ClosedError)
     assert not [path for path in world.folder.rglob("*") if path.is_file() and path.name != ".room"]
+    world.close()
+
+
+def test_content_of_another_session_is_not_passed_on(world: World) -> None:
+    """The folder of the node has it; the root of this session does not offer it."""
+    ref = world.offer(os.urandom(2 * CHUNK))
+    world.have(world.fetch(10, ref))
+    assert world.whole(1, ref)
+    secret = world.contents.pop(ref.sha256)
+    world.sent.clear()
+    got = world.fetch(12, ref)
+    world.run(lambda: got)
+    assert isinstance(got[0], ClosedError)
+    assert not world.sent
+    world.contents[ref.sha256] = secret  # a session that offers it, too
+    world.have(world.fetch(12, ref))
+    assert world.sent[10]
     world.close()
 
 
@@ -395,7 +440,7 @@ def test_a_relay_lets_go_of_what_nobody_asks_for(world: World) -> None:
 def test_nonsense_is_refused(world: World, asked: Any) -> None:
     relay = world.processes[10].relay
     with pytest.raises(ProtocolError):
-        relay.asked(ev.Asked(12, RELAY, 1, plain.encode(asked), None))
+        relay.asked(ev.Asked(12, GET, 1, plain.encode(asked), None))
     assert not relay._content
 
 

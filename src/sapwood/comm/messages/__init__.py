@@ -40,7 +40,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord, ProtocolError
 from sapwood.core.rankset import Ranges
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 WINDOW = 4 * 2**20
 """Cost of the messages on one link that may be sent and not yet consumed, bytes."""

@@ -22,8 +22,11 @@ from sapwood.comm import events as ev
 from sapwood.comm import plain
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import ReactorTimer
-from sapwood.content.cache import PART, UNDER_WAY, ContentCache, HeldContent
-from sapwood.content.refs import CHUNK, GET, NAME, ContentRef, FileStamp
+from sapwood.content.fetch import ContentCache, HeldContent
+from sapwood.content.messages import GET, NAME
+from sapwood.content.pull import WINDOW
+from sapwood.content.refs import CHUNK, ContentRef, FileStamp
+from sapwood.content.store import PART
 from sapwood.core.errors import (
     ClosedError,
     DataValueError,
@@ -103,7 +106,7 @@ class Root:
             self.loop.call_soon(on_answer, ev.Answered(1, plain.encode(name), None, None))
             return
         assert handler == GET
-        sha256, offset, nbytes = argument
+        sha256, _, offset, nbytes = argument
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         self.sent[sha256] += nbytes
@@ -155,7 +158,7 @@ def test_content_is_fetched_in_chunks_of_which_few_are_under_way(root: Root) -> 
     ref = root.offer(os.urandom(9 * CHUNK + 17))
     held = root.fetch(ref)
     assert (root.folder / ref.sha256).read_bytes() == root.contents[ref.sha256]
-    assert root.most_under_way == UNDER_WAY
+    assert root.most_under_way == WINDOW
     assert root.folder.stat().st_mode & 0o777 == 0o700
     assert names(root) == {ref.sha256}
     held.close()
