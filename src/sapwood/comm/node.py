@@ -12,7 +12,7 @@ from typing import Any
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.epochs import Epochs
-from sapwood.comm.groups.lazy import LazyGroups
+from sapwood.comm.groups.groups import Groups
 from sapwood.comm.link import Identity, Link, LinkTiming
 from sapwood.comm.messages import messaging
 from sapwood.comm.messaging import events
@@ -60,7 +60,7 @@ class Node:
         self._streams = streams
         self.streams = streams.open
         self.large = streams.bulk
-        groups = self.groups = LazyGroups(near, gather, is_agent=tree.is_agent(self.rank))
+        groups = self.groups = Groups(near, gather, is_agent=tree.is_agent(self.rank))
         delivery = self.delivery = ReliableDelivery(near)
         self._membership = MembershipNotices(near, delivery)
         epochs = self._epochs = Epochs(near, streams.tree_changed)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from sapwood.comm import events as ev
 from sapwood.comm import values
+from sapwood.comm.groups.events import ForgetGroups
 from sapwood.comm.payload import Payload
 from sapwood.comm.reductions.elementwise import Sum
 from sapwood.comm.streams import opening
@@ -383,3 +386,16 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
 
     assert course(3) == course(3)
     assert course(3) != course(4)
+
+
+def test_a_place_imports_no_numpy() -> None:
+    """Each agent has a place: what it imports, all of them have."""
+    code = "import sys, sapwood.comm.node; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_place_that_never_had_a_group_has_nothing_to_forget() -> None:
+    network = Network(flat(2), 1)
+    network.start()
+    network.post(1, ForgetGroups())
+    assert len(network.nodes[1].groups) == 0

@@ -10,8 +10,6 @@ A call that does not fit (another operation or shape), a member that leaves, is 
 too long breaks the group: every member gets the error, now or at its next call, and the group
 is gone. A new one can be entered.
 
-``lazy.py``
-    Imports ``groups.py`` with the first group.
 ``groups.py``
     The protocol: members join, collectives, recovery when the tree changes.
 ``members.py``

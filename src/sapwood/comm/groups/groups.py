@@ -892,6 +892,10 @@ class Groups:
         self.places_came = again.places_came
         self.parent_changed = again.parent_changed
 
+    def __len__(self) -> int:
+        """Return how many groups there are, with those that form."""
+        return len(self.open) + len(self.forming)
+
     def _begin(self, number: GroupNumber, where: MemberMap) -> None:
         self.open[number] = OpenGroup(number, where, self._gather)
 

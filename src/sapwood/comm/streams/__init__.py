@@ -18,5 +18,5 @@
     Control operations: flush, quiesce, resume and query.
 ``bulk.py``, ``fetch.py``, ``bulk_reduce.py``
     Large arrays that a link cannot share, by rendezvous: advertised, fetched in pieces, and reduced
-    chunk by chunk on their way. Imported with the first such array only.
+    chunk by chunk on their way.
 """

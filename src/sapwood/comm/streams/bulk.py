@@ -11,8 +11,7 @@ rendezvous request), whoever wants it *fetches* it, and it travels in chunks.
   what its parent fetches from it, so that a sum of any size passes a junction that holds one
   window of it (``bulk_reduce.py``).
 
-``fetch.py`` has one fetch and its flow control. The wave engine imports these three modules with
-the first large array of a place; nothing else does, so that agents start faster.
+``fetch.py`` has one fetch and its flow control.
 """
 
 from __future__ import annotations
@@ -62,6 +61,10 @@ class BulkTransfers:
         streams: The open streams.
         engine: Goes on with waves.
         is_agent: Whether this place is a leaf.
+
+    Attributes:
+        incoming: What this place fetches. Its ``touched`` says whether anything large is there:
+            without it, the wave engine does not call this module when waves are over.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class BulkTransfers:
     ) -> None:
         self._near = near
         self._open = streams
-        fetches = self._fetches = Fetches(near)
+        fetches = self.incoming = Fetches(near)
         self._forwarding = Forwarding(near, fetches)
         self._values = AdvertisedValues(
             near, streams, fetches, self._forwarding, engine.on_down, is_agent=is_agent
@@ -84,7 +87,7 @@ class BulkTransfers:
         }
 
     def __len__(self) -> int:
-        return len(self._fetches) + len(self._forwarding) + len(self._values)
+        return len(self.incoming) + len(self._forwarding) + len(self._values)
 
     def advertise(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
         """Tell children of a value that is theirs to fetch."""
@@ -100,11 +103,11 @@ class BulkTransfers:
 
     def is_moving(self, stream: int) -> bool:
         """Whether arrays of a stream are on their way to this place."""
-        return self._fetches.has(stream)
+        return self.incoming.has(stream)
 
     def fetches(self) -> tuple[Fetch, ...]:
         """Return what is being fetched."""
-        return self._fetches.fetches()
+        return self.incoming.fetches()
 
     def _on_draw(self, link: Link, message: Draw, _payload: Any) -> Effects:
         """A neighbour fetches: the parent a contribution, a child a value."""
@@ -117,21 +120,21 @@ class BulkTransfers:
         effects: Effects = []
         for stream in list(self._open.values()):
             effects += self._contributions.child_left(stream, child)
-        self._fetches.end_of(child)
+        self.incoming.end_of(child)
         return effects + self._forwarding.child_left(child)
 
     def parent_changed(self) -> None:
         """The former parent fetches no more, and nothing more comes from it."""
-        self._fetches.end_values()
+        self.incoming.end_values()
         for stream in self._open.values():
             self._contributions.parent_changed(stream)
 
     def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
         """Waves of a stream are over: nothing of them comes or goes any more."""
-        if self._fetches.touched:
-            for part in (self._fetches, self._forwarding, self._values):
+        if self.incoming.touched:
+            for part in (self.incoming, self._forwarding, self._values):
                 part.over(stream, is_over)
-            self._fetches.touched = len(self) > 0
+            self.incoming.touched = len(self) > 0
 
 
 class IncomingValue:

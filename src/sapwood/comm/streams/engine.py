@@ -28,17 +28,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm.link import Link
-from sapwood.comm.messages.pieces import Announced, Draw, Offer, Piece, Retracted
+from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.payload import Payload
 from sapwood.comm.peers import Effects, PeerTable
 from sapwood.comm.routing import Router
+from sapwood.comm.streams.bulk import BulkTransfers
 from sapwood.comm.streams.contributors import EPOCH
 from sapwood.comm.streams.filters import ALL, Parts
 from sapwood.comm.streams.push import PushContributions
@@ -49,17 +50,11 @@ from sapwood.core.errors import AgentLostError, ProtocolError, SapwoodError
 from sapwood.core.rankset import check_ranges, fold, from_ranges, to_ranges
 from sapwood.core.topology import ROOT
 
-if TYPE_CHECKING:
-    from sapwood.comm.streams.bulk import BulkTransfers
-    from sapwood.comm.streams.fetch import Fetch
-
 NOTHING_YET = Kept(frozenset(), (), 0.0, b"", None)
 """The answer for those who are late."""
 
 Advertise = Callable[[Collection[int], msg.Down, Payload], Effects]
 """Tells children of a value whose bytes they are to fetch."""
-
-OnMessage = Callable[[Link, Any, Payload | None], Effects]
 
 
 class WaveEngine:
@@ -86,7 +81,7 @@ class WaveEngine:
     ) -> None:
         self.open = streams
         self._near = near
-        bulk = self.bulk = LazyBulkTransfers(near, streams, self, is_agent=is_agent)
+        bulk = self.bulk = BulkTransfers(near, streams, self, is_agent=is_agent)
         down = Downstream(near, bulk.advertise)
         self._at_agent = AgentWaves(near, bulk) if is_agent else None
         self._plain = PlainWaves(near, bulk, down)
@@ -150,7 +145,8 @@ class WaveEngine:
             stream.filters.at(message.version)  # else it would be missed at the end of the wave
         if message.confirmed > stream.confirmed_to:
             stream.forget_abandoned(message.confirmed)
-            self.bulk.over(message.stream, message.confirmed.__ge__)
+            if self.bulk.incoming.touched:
+                self.bulk.over(message.stream, message.confirmed.__ge__)
             effects = _released(stream.release(message.confirmed))
         return effects + stream.policy.on_down(link.last_heard, stream, message, payload)
 
@@ -276,7 +272,7 @@ class BaseWaves(WavePolicy):
         bulk: Arrays that links cannot share.
     """
 
-    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
+    def __init__(self, near: PeerTable, bulk: BulkTransfers) -> None:
         self._near = near
         self._bulk = bulk
 
@@ -349,7 +345,7 @@ class BaseWaves(WavePolicy):
 class AgentWaves(BaseWaves):
     """The waves of a leaf: it works on values, and contributes."""
 
-    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers) -> None:
+    def __init__(self, near: PeerTable, bulk: BulkTransfers) -> None:
         super().__init__(near, bulk)
         self._myself = frozenset((near.rank,))
         self._my_ranges = ((near.rank, near.rank + 1),)
@@ -404,7 +400,7 @@ class PlainWaves(BaseWaves):
         downstream: Sends waves to children.
     """
 
-    def __init__(self, near: PeerTable, bulk: LazyBulkTransfers, downstream: Downstream) -> None:
+    def __init__(self, near: PeerTable, bulk: BulkTransfers, downstream: Downstream) -> None:
         super().__init__(near, bulk)
         self._downstream = downstream
 
@@ -1206,7 +1202,7 @@ class UnsynchronisedWaves(GeneralWaves):
     def __init__(
         self,
         near: PeerTable,
-        bulk: LazyBulkTransfers,
+        bulk: BulkTransfers,
         downstream: Downstream,
         push: PushContributions,
     ) -> None:
@@ -1474,85 +1470,6 @@ class Downstream:
             effects.append(ev.Transmit(links, message, payload))
         others = [child for child in there if child not in sharing]
         return effects + self._advertise(others, message, payload) if others else effects
-
-
-class LazyBulkTransfers:
-    """The bulk transfers of one place, made when the first large array comes.
-
-    Most places never see an array that a link cannot share. What moves them (``bulk.py``) is
-    imported here, with the first of them, and nowhere else: agents start faster.
-
-    Args:
-        near: The neighbours.
-        streams: The open streams.
-        engine: Goes on with waves.
-        is_agent: Whether this place is a leaf.
-
-    Attributes:
-        transfers: What there is of them; None as long as there was none.
-        on_message: Handlers of messages by class.
-    """
-
-    def __init__(
-        self, near: PeerTable, streams: dict[int, NodeStream], engine: WaveEngine, *, is_agent: bool
-    ) -> None:
-        self.transfers: BulkTransfers | None = None
-        self._near = near
-        self._open = streams
-        self._engine = engine
-        self._is_agent = is_agent
-        kinds = (Offer, Retracted, Announced, Draw, Piece)
-        self.on_message: dict[type[Any], OnMessage] = dict.fromkeys(kinds, self._take)
-
-    def __len__(self) -> int:
-        return len(self.transfers) if self.transfers is not None else 0
-
-    def _started(self) -> BulkTransfers:
-        """Return what there is of large arrays, from now on."""
-        if self.transfers is None:
-            from sapwood.comm.streams.bulk import BulkTransfers  # noqa: PLC0415 - as said above
-
-            self.transfers = BulkTransfers(
-                self._near, self._open, self._engine, is_agent=self._is_agent
-            )
-        return self.transfers
-
-    def _take(self, link: Link, message: Any, payload: Payload | None) -> Effects:
-        return self._started().on_message[type(message)](link, message, payload)
-
-    def advertise(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
-        """Tell children of a value that is theirs to fetch."""
-        return self._started().advertise(children, message, payload)
-
-    def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
-        """Reduce the large contributions to a wave here, or return what does as the parent fetches.
-
-        Raises:
-            SapwoodError: They do not fit together.
-        """
-        return self._started().reduce(stream, wave)
-
-    def is_moving(self, stream: int) -> bool:
-        """Whether arrays of a stream are on their way to this place."""
-        return self.transfers is not None and self.transfers.is_moving(stream)
-
-    def fetches(self) -> tuple[Fetch, ...]:
-        """Return what is being fetched."""
-        return self.transfers.fetches() if self.transfers is not None else ()
-
-    def child_left(self, child: int) -> Effects:
-        """A child is attached here no more."""
-        return self.transfers.child_left(child) if self.transfers is not None else []
-
-    def parent_changed(self) -> None:
-        """The former parent fetches no more, and nothing more comes from it."""
-        if self.transfers is not None:
-            self.transfers.parent_changed()
-
-    def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
-        """Waves of a stream are over: nothing of them comes or goes any more."""
-        if self.transfers is not None:
-            self.transfers.over(stream, is_over)
 
 
 def _released(payloads: Iterable[Payload]) -> Effects:

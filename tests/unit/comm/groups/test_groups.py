@@ -320,9 +320,9 @@ def test_a_result_that_some_have_already_is_what_all_get() -> None:
             peers.network.step()
             peers._hand_out()
         for rank in (1, 2):
-            (group,) = peers.network.nodes[rank].groups.begun().open.values()
+            (group,) = peers.network.nodes[rank].groups.open.values()
             group.results[1] = (values.encode({"x": 77}).body, None)
-        (above,) = peers.network.nodes[6].groups.begun().open.values()
+        (above,) = peers.network.nodes[6].groups.open.values()
         told += 1 in above.rounds
         expected = 77 if 1 in above.rounds else 10
         peers.network.kill(6)
