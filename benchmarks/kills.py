@@ -47,7 +47,7 @@ from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.code.run_spec import RunSpec
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.folder import find_head
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
@@ -195,7 +195,7 @@ class KilledCluster:
             return asked_head("default", CALL_TIMEOUT, Runs.find, run)
         return None
 
-    def session(self) -> calls.SessionRecord | None:
+    def session(self) -> session_records.SessionRecord | None:
         """Return the session as the head knows it; None while no head runs."""
         with contextlib.suppress(SapwoodError, OSError):
             return asked_head("default", CALL_TIMEOUT, Sessions.find, SESSION)

@@ -32,7 +32,7 @@ from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.merging.merges import Merges
@@ -348,10 +348,10 @@ class MergeSimulation:
         head = self.world.head
         if head is not None:
             idle = 0.0 if name == NAMES[0] else IDLE
-            wanted = calls.CreateSession(name=name, on="local", idle=idle)
+            wanted = session_records.CreateSession(name=name, on="local", idle=idle)
             head.do(self._creates, wanted)
 
-    def _creates(self, wanted: calls.CreateSession) -> None:
+    def _creates(self, wanted: session_records.CreateSession) -> None:
         assert self.world.head is not None
         try:
             self.world.head.registry.create(wanted)

@@ -18,7 +18,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import plan
 from sapwood.environment.component import ComponentView
 from sapwood.environment.log_ring import LogPage
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.components import Components
@@ -57,9 +57,9 @@ class SimulatedHead:
         self.lost: set[str] = set()
         self.events: list[LedgerEvent] = []
         self.runs: list[calls.RunRecord] = []
-        self.sessions: list[calls.SessionRecord] = []
+        self.sessions: list[session_records.SessionRecord] = []
         self.connected: list[calls.ConnectedUser] = []
-        self.trees: list[calls.SessionTree] = []
+        self.trees: list[session_records.SessionTree] = []
         self.registry = TreeRegistry()
         self.expired = False
         self._looks = 0
@@ -74,9 +74,9 @@ class SimulatedHead:
     def session(self, name: str, agents: int, fanout: int = 0) -> None:
         """Have one more session, with an agent on each node in turn."""
         self.tree(f"{len(self.sessions):08x}", agents, fanout)
-        report = calls.SessionReport(id=name, state="ready", agents=agents, streams=1)
+        report = session_records.SessionReport(id=name, state="ready", agents=agents, streams=1)
         self.sessions.append(
-            calls.SessionRecord(
+            session_records.SessionRecord(
                 id=f"{len(self.sessions):08x}",
                 name=name,
                 state=SessionState.READY.value,
@@ -90,7 +90,7 @@ class SimulatedHead:
         """Have the root of a session tell its tree."""
         made = plan(agents, fanout)
         places = [
-            calls.SessionPlace(
+            session_records.SessionPlace(
                 rank=rank,
                 parent=made.parents[rank],
                 kind="agent" if made.is_agent(rank) else "junction" if rank else "root",
@@ -100,7 +100,7 @@ class SimulatedHead:
             )
             for rank in range(made.size)
         ]
-        self.trees.append(calls.SessionTree(id=session, places=places))
+        self.trees.append(session_records.SessionTree(id=session, places=places))
 
     def snapshot(self) -> calls.ClusterSnapshot:
         """Return how the nodes are in short; the loads of some are other ones each time."""
@@ -185,7 +185,7 @@ class SimulatedHead:
                 return one
         raise ConfigurationError(f"no run begins with {run!r}")
 
-    def _trees(self, known: calls.KnownTrees) -> calls.SessionTrees:
+    def _trees(self, known: session_records.KnownTrees) -> session_records.SessionTrees:
         for tree in self.trees:
             self.registry.note(tree)
         self.trees.clear()

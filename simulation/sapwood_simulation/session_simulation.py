@@ -32,7 +32,7 @@ from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, 
 from sapwood.core.rankset import from_ranges
 from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
@@ -673,10 +673,10 @@ class SessionSimulation(Simulation):
     def _create(self, name: str, idle: float) -> None:
         head = self.world.head
         if head is not None:
-            wanted = calls.CreateSession(name=name, on="local", idle=idle)
+            wanted = session_records.CreateSession(name=name, on="local", idle=idle)
             head.do(self._creates, wanted)
 
-    def _creates(self, wanted: calls.CreateSession) -> None:
+    def _creates(self, wanted: session_records.CreateSession) -> None:
         assert self.world.head is not None
         registry = self.world.head.registry
         there = [one for one in registry.records() if not SessionState(one.state).is_over]

@@ -22,8 +22,8 @@ from sapwood.comm import events as ev
 from sapwood.core.errors import CommunicationError, SapwoodError
 from sapwood.core.topology import Tree, flat
 from sapwood.environment.settings import DisconnectPolicy, IdlePolicy, PolicySettings, RestartPolicy
-from sapwood.head import calls
-from sapwood.head.authorizer import merge_secret_for, secret_for
+from sapwood.head import calls, session_records
+from sapwood.head.authorizer import Authorizer
 from sapwood.head.credential_issuer import CredentialIssuer
 from sapwood.head.session_notices import SessionNotice
 from sapwood.head.session_registry import ServerPlan, ServerReady, SessionRegistry
@@ -361,11 +361,11 @@ class SimulatedServer:
 
     # --- it works ------------------------------------------------------------------------------
 
-    def report(self) -> calls.SessionReport:
+    def report(self) -> session_records.SessionReport:
         """Say how it is."""
         status = msgspec.structs.asdict(self.server.status())
         state, reason = self.life.state.value, self.life.reason
-        return calls.SessionReport(id=self.id, state=state, reason=reason, **status)
+        return session_records.SessionReport(id=self.id, state=state, reason=reason, **status)
 
     def _changed(self) -> None:
         self.life.changed(attached=self.server.attached, merged=self.server.merged)
@@ -397,7 +397,9 @@ class SimulatedServer:
             self._untold = False
             self.soon(CALL, self._reported, self._head, self.report(), next(self._reports))
 
-    def _reported(self, head: SimulatedHead, report: calls.SessionReport, number: int) -> None:
+    def _reported(
+        self, head: SimulatedHead, report: session_records.SessionReport, number: int
+    ) -> None:
         if number < self._last_report:
             return  # a later one, which says more, has arrived already: they do not overtake
         self._last_report = number
@@ -591,7 +593,7 @@ class SimulatedHead:
         facts = self.credentials.issue(wanted, ALL_RIGHTS, [], 1e9).facts
         rights = Rights(names=frozenset(names), not_after=facts.not_after, ids=(facts.id,))
         record = self.registry.find(session)
-        made = merge_secret_for if "merge" in names else secret_for
+        made = Authorizer.merge_secret_for if "merge" in names else Authorizer.secret_for
         return made(rights, self.registry.secret_of(record), record.id), facts.id
 
     def revoke(self, one: str) -> None:
@@ -684,8 +686,8 @@ class SessionWorld:
 
     # --- what must hold ------------------------------------------------------------------------
 
-    def records(self) -> list[calls.SessionRecord]:
+    def records(self) -> list[session_records.SessionRecord]:
         """Return what the store has of sessions, as the next head would find it."""
-        read = msgspec.msgpack.Decoder(calls.SessionRecord).decode
+        read = msgspec.msgpack.Decoder(session_records.SessionRecord).decode
         found = self.kept.entries.items()
         return [read(value) for key, value in found if key.startswith("sessions/")]

@@ -11,7 +11,7 @@ import pytest
 
 from sapwood.core.clock import VirtualClock
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.session_registry import SessionRegistry
 from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
 from sapwood.session.session_life import SessionState
@@ -97,7 +97,7 @@ class Steps:
         return self.world.head
 
     def _create(self) -> None:
-        self._head().registry.create(calls.CreateSession(name="night", on="local"))
+        self._head().registry.create(session_records.CreateSession(name="night", on="local"))
 
     def _delete(self) -> None:
         self._head().registry.end("night")
@@ -260,8 +260,10 @@ def test_a_session_that_is_written_down_after_its_root_began_is_found(
 ) -> None:
     create = SessionRegistry.create
 
-    def early(self: SessionRegistry, wanted: calls.CreateSession) -> Any:
-        record = calls.SessionRecord(id="0", name="night", state="starting", on="local", created=0)
+    def early(self: SessionRegistry, wanted: session_records.CreateSession) -> Any:
+        record = session_records.SessionRecord(
+            id="0", name="night", state="starting", on="local", created=0
+        )
         self.processes.begin(self._plan(record, wanted))
         return create(self, wanted)
 

@@ -15,7 +15,8 @@ from sapwood.cli.failures import reporting
 from sapwood.cli.node_joining import MAX_LINE, hide_line
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
-from sapwood.cli.session import Which, attached
+from sapwood.cli.session import Which
+from sapwood.cli.session_work import attached
 from sapwood.contexts import background
 from sapwood.core.hints import command_line
 from sapwood.environment.units import parse_duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from sapwood.cli.head_connection import credential_for
+from sapwood.cli.head_elsewhere import credential_for
 from sapwood.head_client.access import HeadAccess
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from sapwood.cli.credential_variables import CREDENTIAL_FILE, KEY_FILE
 from sapwood.head.protocol.call import HeadCall
-from sapwood.head_client.remote import SCHEME, open_client
-from sapwood.security.capabilities import Capability, HolderKey
-from sapwood.security.credential_file import read_secret
+from sapwood.head_client.connection import SCHEME, open_here
 
 CALL_TIMEOUT = 30.0
 """Seconds in which a head answers what it need not wait for."""
@@ -36,22 +31,12 @@ def asked_head(
         NodeLostError: No such head is up here.
         SapwoodError: What the head says.
     """
-    client = open_client(cluster, *credential_for(cluster), seconds)
+    if cluster.startswith(SCHEME):
+        from sapwood.cli.head_elsewhere import (  # noqa: PLC0415 - TLS and credentials are slow
+            open_elsewhere,
+        )
+
+        client = open_elsewhere(cluster, seconds)
+    else:
+        client = open_here(cluster)
     return client.call_once(seconds, call, *args, **kwargs)
-
-
-def credential_for(cluster: str) -> tuple[Capability | None, HolderKey | None]:
-    """Return the credential and the key that variables name for a head on another machine.
-
-    Args:
-        cluster: What the user calls the cluster; ``sapwood://host:port`` on another machine.
-
-    Raises:
-        SecurityError: A file cannot be used.
-    """
-    credential, key = None, None
-    if cluster.startswith(SCHEME) and os.environ.get(CREDENTIAL_FILE):
-        credential = Capability.parse(read_secret(Path(os.environ[CREDENTIAL_FILE])))
-        if os.environ.get(KEY_FILE):
-            key = HolderKey.parse(read_secret(Path(os.environ[KEY_FILE])))
-    return credential, key

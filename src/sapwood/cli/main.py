@@ -82,7 +82,7 @@ COMMANDS = {
         panel=CLUSTERS,
     ),
     "session": LazyEntry(
-        "sapwood.cli.session:app",
+        "sapwood.cli.session_commands:app",
         "Manage sessions, which outlive the programs that use them.",
         panel=CLUSTERS,
     ),

@@ -13,9 +13,9 @@ from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import InputError
 from sapwood.core.hints import command
-from sapwood.head.calls import SessionRecord
 from sapwood.head.parts.policy import Policy
 from sapwood.head.parts.sessions import Sessions
+from sapwood.head.session_records import SessionRecord
 from sapwood.session_server.session_policy import BY_CREATOR
 
 app = typer.Typer(help="Show and change the policy of a cluster.", no_args_is_help=True)

@@ -35,7 +35,7 @@ from sapwood.core.errors import CommunicationError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.standard_error import stderr_writer
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.run_ends import SESSION_LOST
 from sapwood.head.runs import (
@@ -186,7 +186,7 @@ def _await_session(on: str, cluster: str) -> None:
     end = time.monotonic() + SESSION_PATIENCE
     pause = threading.Event()
     while True:
-        found: calls.SessionRecord | None = None
+        found: session_records.SessionRecord | None = None
         with contextlib.suppress(CommunicationError):  # the head is down for a moment
             found = asked_head(cluster, CALL_TIMEOUT, Sessions.find, on.removeprefix(SESSION))
         if found is not None and SessionState(found.state) not in _BEGINNING:

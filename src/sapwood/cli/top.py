@@ -23,7 +23,7 @@ from sapwood.cli.present import output_console, print_json, table
 from sapwood.core.errors import CommunicationError
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.units import describe_size
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
@@ -87,7 +87,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     overview: Overview
     nodes: list[calls.NodeSnapshot]
-    sessions: list[calls.SessionRecord]
+    sessions: list[session_records.SessionRecord]
     runs: list[RunAndProgress]
 
 
@@ -207,7 +207,7 @@ def _iteration(run: RunAndProgress) -> str:
     return f"{progress.iteration}{planned}"
 
 
-def _sessions(title: str, sessions: Sequence[calls.SessionRecord], now: float) -> Table:
+def _sessions(title: str, sessions: Sequence[session_records.SessionRecord], now: float) -> Table:
     rows = [
         (
             one.name,

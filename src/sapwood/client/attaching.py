@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sapwood.activity.agent_requests import UserCode
+from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.client.cluster import Cluster
 from sapwood.client.finding import (
     CALL_TIMEOUT,
@@ -17,7 +18,6 @@ from sapwood.client.finding import (
     find_root,
     head_here,
     once_there,
-    page_of,
 )
 from sapwood.client.output import OutputPrinter
 from sapwood.client.stream import Stream
@@ -187,11 +187,11 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
             with sapwood.attach(handle, on_wait=print) as cluster:  # from any process
                 print(cluster.submit(pow, 2, 10).result())
     """
-    from sapwood.head import calls  # noqa: PLC0415 - cryptography is not needed on one machine
+    from sapwood.head import session_records  # noqa: PLC0415 - as above
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
 
     chosen = chosen_settings(settings, environment)
-    wanted = calls.CreateSession(
+    wanted = session_records.CreateSession(
         name=text(name, "name"),
         on=absolute(on),
         agents=agents,
@@ -429,3 +429,14 @@ def _no_tree(tree: Tree, lender: SessionPort) -> SessionPort:
         "a session with a session server has one tree",
         hint="choose its fan-out when it is made",
     )
+
+
+def page_of(cluster: str, page: str) -> DashboardPage:
+    """Return a page of the dashboard of a head on this machine; none if it is not there."""
+    from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - imports cryptography
+
+    try:
+        facts = head_here(cluster).call_once(CALL_TIMEOUT, WholeCluster.facts)
+    except SapwoodError:
+        return DashboardPage()
+    return DashboardPage.at(facts.urls, page, cluster)

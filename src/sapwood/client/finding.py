@@ -7,21 +7,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sapwood.activity.dashboard_page import DashboardPage
-from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.errors import (
     ClosedError,
     CommunicationError,
     ConfigurationError,
     NodeLostError,
     NotReadyError,
-    SapwoodError,
 )
 from sapwood.core.hints import command
 from sapwood.session.session_life import SessionState
 
 if TYPE_CHECKING:
-    from sapwood.head.calls import SessionRecord
+    from sapwood.contexts.launchers.allocation import WaitCallback
+    from sapwood.head.session_records import SessionRecord
     from sapwood.head_client.connection import ServiceClient
 
 T = TypeVar("T")
@@ -113,17 +111,6 @@ def once_there(find: Callable[[], T], on_wait: WaitCallback | None) -> T:
             if on_wait is not None:
                 on_wait(error.what, time.monotonic() - began)
         pause.wait(LOOK)
-
-
-def page_of(cluster: str, page: str) -> DashboardPage:
-    """Return a page of the dashboard of a head on this machine; none if it is not there."""
-    from sapwood.head.parts.cluster import WholeCluster  # noqa: PLC0415 - as in find_root
-
-    try:
-        facts = head_here(cluster).call_once(CALL_TIMEOUT, WholeCluster.facts)
-    except SapwoodError:
-        return DashboardPage()
-    return DashboardPage.at(facts.urls, page, cluster)
 
 
 def head_here(cluster: str) -> ServiceClient:

@@ -20,6 +20,7 @@ import msgspec
 from sapwood.comm import huge_pages
 from sapwood.comm.huge_pages import HUGE_PAGE
 from sapwood.core.errors import ProtocolError, ResourceError
+from sapwood.core.failures import OUT_OF_DESCRIPTORS
 from sapwood.core.shown import shown
 
 MAX_MAPPED_BLOCKS = 256
@@ -34,9 +35,6 @@ To map a block again costs little beside reading it.
 ALIGNMENT = 64
 """Bytes: arrays in a block start at multiples of this (a cache line, an AVX-512 vector)."""
 
-
-OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""The limit of open files of a process or of the machine is reached."""
 
 LARGE_BLOCK = 64 * 2**20
 """Bytes from which it is asked first whether so much is free.

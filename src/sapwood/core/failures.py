@@ -9,6 +9,7 @@ Every thread and event loop of Sapwood has one handler of exceptions, at its top
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 LOG = "sapwood.failures"
 """Name of the log that unexpected exceptions go to; the standard library's ``logging`` has it."""
+
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""The limit of open files of a process or of the machine is reached."""
 
 MAX_TRACEBACK = 16 * 1024
 """Characters of a traceback that an error carries; of a longer one the end."""

@@ -23,6 +23,9 @@ DATA = ("XDG_DATA_HOME", ".local/share")
 PRIVATE = 0o700
 """Mode of every folder that is made here."""
 
+SOCKET_FOLDER = "sapwood-"
+"""How the names of temporary folders with sockets begin."""
+
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 

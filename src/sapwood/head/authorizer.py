@@ -13,7 +13,8 @@ from sapwood.contexts.local_user import is_own_user
 from sapwood.core.errors import SecurityError
 from sapwood.core.hints import command
 from sapwood.environment.logs import logger
-from sapwood.head import calls
+from sapwood.head import calls, session_records
+from sapwood.head.protocol import greeting
 from sapwood.head.protocol.call import HeadCall, Reach
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.reserved import may_use_reserved, refused
@@ -61,10 +62,10 @@ class Authorizer:
         self._lacking = RefusalsByKind()  # by credential, and by what was wanted
         self._clock = clock
 
-    def greet(self, caller: ServiceCaller) -> calls.Greeting:
+    def greet(self, caller: ServiceCaller) -> greeting.Greeting:
         """Say who this is, and what a credential must sign."""
         caller.challenge = new_challenge()
-        return calls.Greeting(
+        return greeting.Greeting(
             cluster=self._cluster, authority=self._authority, challenge=caller.challenge
         )
 
@@ -83,7 +84,7 @@ class Authorizer:
                 self._issuer,
                 self._cluster,
                 challenge,
-                calls.context(self._cluster),
+                greeting.context(self._cluster),
                 now=self._clock(),
                 denied=self._denials.__contains__,
             )
@@ -140,7 +141,7 @@ class Authorizer:
         return caller.rights
 
     def require_session(
-        self, caller: ServiceCaller, right: str, record: calls.SessionRecord, *, what: str
+        self, caller: ServiceCaller, right: str, record: session_records.SessionRecord, *, what: str
     ) -> Rights:
         """Refuse what a front end has no right for with one session; return its rights.
 
@@ -157,7 +158,7 @@ class Authorizer:
             SecurityError: It has not that right with this session.
         """
         rights = self.require_right(caller, right, session=record.name, what=what)
-        made = record.creator or calls.SessionCreator(names=[])
+        made = record.creator or session_records.SessionCreator(names=[])
         try:
             if right != r.DELETE and rights.user and rights.user != made.user:
                 raise SecurityError(
@@ -202,15 +203,15 @@ class Authorizer:
             self._refused(caller, error, wanted)
             raise error
 
-    def facts_of(self, rights: Rights) -> calls.RightsFacts:
+    def facts_of(self, rights: Rights) -> greeting.RightsFacts:
         """Return rights in the form that front ends receive."""
-        return calls.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
+        return greeting.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
 
     def seconds_left(self, rights: Rights) -> float:
         """Return for how long rights are still valid."""
         return max(rights.not_after - self._clock(), 0.0)
 
-    def note_refused(self, session: str, told: calls.ClientRefused) -> None:
+    def note_refused(self, session: str, told: session_records.ClientRefused) -> None:
         """Note whom the root of a session has not let in, or has cut off.
 
         Args:
@@ -265,6 +266,55 @@ class Authorizer:
         others = {"others": str(left_out)} if left_out else {}
         self._note("credential.refused", reason, facts={"address": address, **others})
 
+    @staticmethod
+    def refuse_others(rights: Rights, what: str) -> None:
+        """Refuse to start processes of the head's user with a credential for another user.
+
+        Args:
+            rights: Of whoever asks.
+            what: What they ask for.
+
+        Raises:
+            SecurityError: Their credential names another user.
+        """
+        if rights.user and not is_own_user(rights.user):
+            raise SecurityError(
+                f"{what} runs as the user of the head, and the credential is for {rights.user}",
+                hint="use the nodes of the cluster: processes there run as the credential's user",
+            )
+
+    @staticmethod
+    def secret_for(rights: Rights, secret: str, session: str) -> str:
+        """Return the proof for a session's server: it allows no more than these rights.
+
+        Args:
+            rights: What they may do; to attach is among it.
+            secret: Of the session.
+            session: Its id.
+        """
+        role = "watch"
+        if r.RUN in rights.names:
+            role = "owner" if r.DELETE in rights.names else "user"
+        if (
+            role == "owner"
+            and r.MERGE in rights.names
+            and rights.not_after == math.inf
+            and not rights.ids
+        ):
+            return secret
+        return limited_secret(secret, session, role, rights.not_after, rights.ids)
+
+    @staticmethod
+    def merge_secret_for(rights: Rights, secret: str, session: str) -> str:
+        """Return what another session is to show to a session's root to be merged with it.
+
+        Args:
+            rights: Of whoever merges them; to merge is among them.
+            secret: Of the session.
+            session: Its id.
+        """
+        return limited_secret(secret, session, "merge", rights.not_after, rights.ids)
+
 
 def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.IssueCredential:
     """Return the credential that a holder may issue: it cannot grant rights the holder lacks.
@@ -290,23 +340,6 @@ def limited(wanted: calls.IssueCredential, by: Rights, now: float) -> calls.Issu
     )
 
 
-def refuse_others(rights: Rights, what: str) -> None:
-    """Refuse to start processes of the head's user with a credential for another user.
-
-    Args:
-        rights: Of whoever asks.
-        what: What they ask for.
-
-    Raises:
-        SecurityError: Their credential names another user.
-    """
-    if rights.user and not is_own_user(rights.user):
-        raise SecurityError(
-            f"{what} runs as the user of the head, and the credential is for {rights.user}",
-            hint="use the nodes of the cluster: processes there run as the user of the credential",
-        )
-
-
 def refuse_staging(rights: Rights) -> None:
     """Refuse to change what all find on the nodes to a credential for processes of one user.
 
@@ -319,35 +352,3 @@ def refuse_staging(rights: Rights) -> None:
             f"processes of {rights.user}",
             hint="write files of that user by a command: `sapwood exec COMMAND`",
         )
-
-
-def secret_for(rights: Rights, secret: str, session: str) -> str:
-    """Return the proof for a session's server: it allows no more than these rights.
-
-    Args:
-        rights: What they may do; to attach is among it.
-        secret: Of the session.
-        session: Its id.
-    """
-    role = "watch"
-    if r.RUN in rights.names:
-        role = "owner" if r.DELETE in rights.names else "user"
-    if (
-        role == "owner"
-        and r.MERGE in rights.names
-        and rights.not_after == math.inf
-        and not rights.ids
-    ):
-        return secret
-    return limited_secret(secret, session, role, rights.not_after, rights.ids)
-
-
-def merge_secret_for(rights: Rights, secret: str, session: str) -> str:
-    """Return what another session is to show to a session's root to be merged with it.
-
-    Args:
-        rights: Of whoever merges them; to merge is among them.
-        secret: Of the session.
-        session: Its id.
-    """
-    return limited_secret(secret, session, "merge", rights.not_after, rights.ids)

@@ -15,8 +15,12 @@ from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
-from sapwood.environment.folders import check_private, heads_folder, make_private
-from sapwood.session.folder import PREFIX
+from sapwood.environment.folders import (
+    SOCKET_FOLDER,
+    check_private,
+    heads_folder,
+    make_private,
+)
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _INFO = "head.json"
@@ -85,7 +89,7 @@ def remove_left_sockets(folder: Path) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         left = Path(info.socket)
-        if info.host == socket.gethostname() and left.parent.name.startswith(PREFIX):
+        if info.host == socket.gethostname() and left.parent.name.startswith(SOCKET_FOLDER):
             if left.is_socket():
                 left.unlink()
             left.parent.rmdir()

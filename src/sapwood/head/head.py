@@ -56,6 +56,7 @@ from sapwood.head.protocol.call import HeadPart
 from sapwood.head.remote_commands import RemoteCommands
 from sapwood.head.removals import Removals
 from sapwood.head.runs import HeadRuns
+from sapwood.head.session_reports import SessionReports
 from sapwood.head.sessions import HeadSessions
 from sapwood.head.web import HttpListen
 from sapwood.nodes.control import ControlTree
@@ -254,7 +255,7 @@ class Head:
             self.credentials.denials,
             self.nodes.records,
             self.on_nodes.hosts_of,
-            self.ledger,
+            SessionReports(self.ledger),
         )
         return [
             cluster,

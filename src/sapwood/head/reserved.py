@@ -25,7 +25,6 @@ import pwd
 from typing import Final
 
 from sapwood.comm.machine import boot_id
-from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.errors import SecurityError
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.rights import ADMIN, Rights
@@ -76,18 +75,6 @@ def refused(what: str, where: str = "") -> SecurityError:
         where=where,
         hint=_HINT,
     )
-
-
-def runs_as_head_user(on: str) -> bool:
-    """Whether all agents of a session run as the head's user, whoever made the session.
-
-    Kubernetes starts pods from an image, without the files of that user.
-
-    Example:
-        >>> [runs_as_head_user(on) for on in ("local", "slurm:4", "head", "kubernetes:4")]
-        [True, True, False, False]
-    """
-    return on == "local" or (is_launched(on) and not on.startswith("kubernetes"))
 
 
 def _is_another_user(name: str) -> bool:

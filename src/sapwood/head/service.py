@@ -20,7 +20,6 @@ from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.environment.logs import logger
 from sapwood.head.authorizer import Authorizer
-from sapwood.head.calls import CUT_OFF, GREET, PRESENT
 from sapwood.head.protocol.call import CALLER, WRONG, HeadCall, HeadPart
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import (
@@ -30,6 +29,7 @@ from sapwood.head.protocol.framing import (
     ServiceCall,
     raw,
 )
+from sapwood.head.protocol.greeting import CUT_OFF, GREET, PRESENT
 from sapwood.security.capabilities import Shown
 from sapwood.security.rights import Rights
 from sapwood.session.loop_thread import LoopThread

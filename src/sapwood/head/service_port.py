@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sapwood.comm.transport.base import ConnectionHandler
 from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import ClosedError
-from sapwood.head.calls import SERVICE_PROTOCOL
+from sapwood.head.protocol.greeting import SERVICE_PROTOCOL
 from sapwood.nodes.control import ControlTree
 from sapwood.nodes.refusals import log_refusals
 from sapwood.session.loop_thread import LoopThread

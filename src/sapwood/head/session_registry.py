@@ -33,7 +33,7 @@ from sapwood.core.hints import command
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import DisconnectPolicy, PolicySettings
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.restarts import begun_again
 from sapwood.head.session_notices import SessionNotice
 from sapwood.nodes.note_event import NoteEvent
@@ -82,7 +82,7 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     cluster: str
-    wanted: calls.CreateSession
+    wanted: session_records.CreateSession
     secret: str
     idle: float
     disconnect: DisconnectPolicy
@@ -109,7 +109,7 @@ class ServerReady(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     socket: str
     idle: float
-    report: calls.SessionReport
+    report: session_records.SessionReport
     machines: int = 0
     tree: str = ""
     folders: list[str] = []
@@ -118,7 +118,7 @@ class ServerReady(msgspec.Struct, frozen=True, kw_only=True):
 class ServerWatch(Protocol):
     """The process of a root, as a head has it."""
 
-    def end(self) -> Future[calls.SessionRecord]:
+    def end(self) -> Future[session_records.SessionRecord]:
         """Stop it, by force if needed; the future is done when its end was reported."""
 
     def forget(self) -> None:
@@ -161,7 +161,9 @@ class ServerProcesses(Protocol):
 
 
 _read_plan: Callable[[bytes], ServerPlan] = typed.unpacker(ServerPlan)
-_read_record: Callable[[bytes], calls.SessionRecord] = typed.unpacker(calls.SessionRecord)
+_read_record: Callable[[bytes], session_records.SessionRecord] = typed.unpacker(
+    session_records.SessionRecord
+)
 
 
 class SessionRegistry:
@@ -198,10 +200,10 @@ class SessionRegistry:
         self._machine = machine
         self._clock = clock
         self._lock = threading.RLock()
-        self._records: dict[str, calls.SessionRecord] = {}
+        self._records: dict[str, session_records.SessionRecord] = {}
         self._watched: dict[str, ServerWatch] = {}
-        self._early: dict[str, calls.SessionReport] = {}
-        self._ending: dict[str, list[Future[calls.SessionRecord]]] = {}
+        self._early: dict[str, session_records.SessionReport] = {}
+        self._ending: dict[str, list[Future[session_records.SessionRecord]]] = {}
         self._closing = False
 
     # --- life ----------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ class SessionRegistry:
                 self._go_on(record, told.get(record.id))  # others are looked after elsewhere
         self._sweep()
 
-    def _go_on(self, record: calls.SessionRecord, told: SessionNotice | None) -> None:
+    def _go_on(self, record: session_records.SessionRecord, told: SessionNotice | None) -> None:
         """Look after a session that a former head has begun, or clear up after it."""
         if not record.pid and told is not None:  # that head was killed before it heard of it
             record = msgspec.structs.replace(
@@ -267,9 +269,9 @@ class SessionRegistry:
             if not looked_after and self.processes.began(one.pid) != one.started:
                 self.processes.clear(one.id, [one.socket] if one.socket else [])
 
-    def close(self, *, keep: bool = False) -> list[Future[calls.SessionRecord]]:
+    def close(self, *, keep: bool = False) -> list[Future[session_records.SessionRecord]]:
         """End all sessions, or leave them to the next head; return what is done with their ends."""
-        ends: list[Future[calls.SessionRecord]] = []
+        ends: list[Future[session_records.SessionRecord]] = []
         if not keep:
             with self._lock:
                 self._closing = True  # starting sessions end themselves
@@ -287,12 +289,12 @@ class SessionRegistry:
 
     # --- what front ends want --------------------------------------------------------------------
 
-    def records(self) -> list[calls.SessionRecord]:
+    def records(self) -> list[session_records.SessionRecord]:
         """Return the sessions, in the order in which they were asked for."""
         records = list(self._records.values())  # without the lock, which is held over a slow store
         return sorted(records, key=lambda one: one.created)
 
-    def find(self, text: str) -> calls.SessionRecord:
+    def find(self, text: str) -> session_records.SessionRecord:
         """Return a session by name, id or both.
 
         Raises:
@@ -338,8 +340,10 @@ class SessionRegistry:
         ]
 
     def create(
-        self, wanted: calls.CreateSession, creator: calls.SessionCreator | None = None
-    ) -> Future[calls.SessionRecord]:
+        self,
+        wanted: session_records.CreateSession,
+        creator: session_records.SessionCreator | None = None,
+    ) -> Future[session_records.SessionRecord]:
         """Begin a session; the future gets its record.
 
         Args:
@@ -370,7 +374,7 @@ class SessionRegistry:
                     f"there is a session '{name}' already",
                     hint=f"{command('session', 'show', name)} shows it; choose another name",
                 )
-            requested = calls.SessionRecord(
+            requested = session_records.SessionRecord(
                 id=session,
                 name=name,
                 state=SessionState.REQUESTED.value,
@@ -390,13 +394,13 @@ class SessionRegistry:
             self._records[session] = record
         facts = {"name": name, "on": wanted.on}
         self._note("session.created", f"created {record.handle}", session=name, facts=facts)
-        answer: Future[calls.SessionRecord] = CallerFuture()
+        answer: Future[session_records.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         beginning = self.processes.begin(plan)
         when_done(beginning, partial(self._begun, record, answer))
         return answer
 
-    def end(self, text: str) -> Future[calls.SessionRecord]:
+    def end(self, text: str) -> Future[session_records.SessionRecord]:
         """End a session; the future gets its record.
 
         Raises:
@@ -410,7 +414,7 @@ class SessionRegistry:
             )
         return self._end(record, "it was deleted")
 
-    def secret_of(self, record: calls.SessionRecord) -> str:
+    def secret_of(self, record: session_records.SessionRecord) -> str:
         """Return what front ends of a session on other machines must know.
 
         Raises:
@@ -421,14 +425,14 @@ class SessionRegistry:
             raise ClosedError(f"the session '{record.handle}' has ended", hint=record.reason)
         return entry.value.decode()
 
-    def share(self, record: calls.SessionRecord) -> None:
+    def share(self, record: session_records.SessionRecord) -> None:
         """Record that a session leaves out reserved nodes from now on."""
         with self._lock:
             known = self._records.get(record.id, record)
             if not known.shared:
                 self._keep(msgspec.structs.replace(known, shared=True))
 
-    def report(self, report: calls.SessionReport) -> bool:
+    def report(self, report: session_records.SessionReport) -> bool:
         """Record a report of a root; return whether it may continue.
 
         No client would find a root whose session is over for the head.
@@ -460,7 +464,9 @@ class SessionRegistry:
         self._note_merges(former, report)
         return True
 
-    def _with_socket(self, record: calls.SessionRecord, state: str) -> calls.SessionRecord:
+    def _with_socket(
+        self, record: session_records.SessionRecord, state: str
+    ) -> session_records.SessionRecord:
         """Return a session with where its root is reached, which a root that waited has not said.
 
         Args:
@@ -474,7 +480,9 @@ class SessionRegistry:
                 return msgspec.structs.replace(record, socket=told.socket)
         return record
 
-    def _note_wait(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+    def _note_wait(
+        self, record: session_records.SessionRecord, report: session_records.SessionReport
+    ) -> None:
         """Note for what machines a session waits, and that it has them."""
         before = "" if record.report is None else record.report.waits
         if report.waits and not before:
@@ -482,7 +490,9 @@ class SessionRegistry:
         elif before and not report.waits and report.state == SessionState.STARTING.value:
             self._note("session.allocated", "its machines are ready", session=record.name)
 
-    def _note_agents(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+    def _note_agents(
+        self, record: session_records.SessionRecord, report: session_records.SessionReport
+    ) -> None:
         """Note what has happened to agents that others start, as far as it is not noted yet."""
         before = [] if record.report is None else record.report.agent_events
         noted = before[-1].number if before else 0
@@ -490,9 +500,11 @@ class SessionRegistry:
             if event.number > noted:
                 self._note(event.kind, event.text, session=record.name, facts=event.facts)
 
-    def _note_merges(self, record: calls.SessionRecord, report: calls.SessionReport) -> None:
+    def _note_merges(
+        self, record: session_records.SessionRecord, report: session_records.SessionReport
+    ) -> None:
         """Note with which sessions one is merged now, and with which no more."""
-        before = record.report or calls.SessionReport(id=record.id, state="")
+        before = record.report or session_records.SessionReport(id=record.id, state="")
         for was, now, how in (
             (before.merged, report.merged, ("{0} was merged into {1}", "{0} was split from {1}")),
             (before.part_of, report.part_of, ("{1} was merged into {0}", "{1} was split from {0}")),
@@ -508,7 +520,9 @@ class SessionRegistry:
 
     # --- step by step --------------------------------------------------------------------------
 
-    def _plan(self, record: calls.SessionRecord, wanted: calls.CreateSession) -> ServerPlan:
+    def _plan(
+        self, record: session_records.SessionRecord, wanted: session_records.CreateSession
+    ) -> ServerPlan:
         policy = self._policy()
         return ServerPlan(
             id=record.id,
@@ -523,8 +537,8 @@ class SessionRegistry:
 
     def _begun(
         self,
-        record: calls.SessionRecord,
-        answer: Future[calls.SessionRecord],
+        record: session_records.SessionRecord,
+        answer: Future[session_records.SessionRecord],
         beginning: Future[ServerReady],
     ) -> None:
         """A root is ready, or there is none."""
@@ -586,7 +600,7 @@ class SessionRegistry:
             )
             watch.end()
 
-    def _not_begun(self, record: calls.SessionRecord, reason: str) -> None:
+    def _not_begun(self, record: session_records.SessionRecord, reason: str) -> None:
         """Handle a missing root, or one that cannot be recorded and so would not be found."""
         with self._lock:
             watch = self._watched.get(record.id)
@@ -604,9 +618,11 @@ class SessionRegistry:
         except SapwoodError:  # that cannot be written down, either
             watch.end()
 
-    def _end(self, record: calls.SessionRecord, reason: str) -> Future[calls.SessionRecord]:
+    def _end(
+        self, record: session_records.SessionRecord, reason: str
+    ) -> Future[session_records.SessionRecord]:
         """Have a root end; the future gets the record of its session then."""
-        answer: Future[calls.SessionRecord] = CallerFuture()
+        answer: Future[session_records.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         with self._lock:
             watch, known = self._watched.get(record.id), self._records[record.id]
@@ -623,7 +639,7 @@ class SessionRegistry:
                     f"the session '{record.handle}' is still starting", hint="try again soon"
                 )
             draining = self._after(known, SessionStep.ENDS)
-            report = known.report or calls.SessionReport(id=record.id, state="")
+            report = known.report or session_records.SessionReport(id=record.id, state="")
             report = msgspec.structs.replace(report, reason=reason)
             self._keep(msgspec.structs.replace(draining, report=report))
             if watch is None:  # its root is being restarted
@@ -632,7 +648,7 @@ class SessionRegistry:
             self.processes.give_up(record.id)
             return answer
 
-        def ended(done: Future[calls.SessionRecord]) -> None:
+        def ended(done: Future[session_records.SessionRecord]) -> None:
             if done.cancelled() or done.exception() is not None:
                 answer.set_exception(done.exception() or ClosedError("the head ends"))
             else:
@@ -641,7 +657,7 @@ class SessionRegistry:
         when_done(watch.end(), ended)
         return answer
 
-    def _watch(self, record: calls.SessionRecord) -> None:
+    def _watch(self, record: session_records.SessionRecord) -> None:
         """Hear of the end of a root's process."""
         try:
             with self._lock:
@@ -662,7 +678,7 @@ class SessionRegistry:
             else:
                 self._lost(record, how)
 
-    def _lost(self, record: calls.SessionRecord, reason: str) -> None:
+    def _lost(self, record: session_records.SessionRecord, reason: str) -> None:
         """The root of a session was killed: begin it again, if the policy allows that."""
         try:
             with self._lock:
@@ -679,7 +695,7 @@ class SessionRegistry:
                     started=0,
                     socket="",
                     folders=[],
-                    report=calls.SessionReport(
+                    report=session_records.SessionReport(
                         id=record.id,
                         state=SessionState.STARTING.value,
                         owned=record.report is not None and record.report.owned,
@@ -696,8 +712,8 @@ class SessionRegistry:
 
     def _begin_again(
         self,
-        record: calls.SessionRecord,
-        former: calls.SessionRecord,
+        record: session_records.SessionRecord,
+        former: session_records.SessionRecord,
         plan: ServerPlan,
         reason: str,
     ) -> None:
@@ -729,7 +745,7 @@ class SessionRegistry:
         self._note(
             "session.restarted", f"{record.handle}: {reason}", session=record.name, facts=facts
         )
-        answer: Future[calls.SessionRecord] = CallerFuture()
+        answer: Future[session_records.SessionRecord] = CallerFuture()
         answer.set_running_or_notify_cancel()
         plan = msgspec.structs.replace(
             plan,
@@ -741,7 +757,7 @@ class SessionRegistry:
         when_done(beginning, partial(self._begun, record, answer))
 
     def _restarted(
-        self, record: calls.SessionRecord
+        self, record: session_records.SessionRecord
     ) -> tuple[ServerPlan, tuple[float, ...]] | None:
         """Return how a root is restarted, and all times of restarts; None if it is not."""
         if self._closing or SessionState(record.state) is SessionState.DRAINING:
@@ -758,12 +774,12 @@ class SessionRegistry:
         except msgspec.MsgspecError as error:
             raise StoreError(f"how the session was made cannot be read: {error}") from error
 
-    def _clear(self, record: calls.SessionRecord) -> None:
+    def _clear(self, record: session_records.SessionRecord) -> None:
         """Remove what the process of a root has left."""
         sockets = [record.socket] if record.socket else []
         self.processes.clear(record.id, [*sockets, *(f"{one}/root.sock" for one in record.folders)])
 
-    def _over(self, record: calls.SessionRecord, reason: str) -> None:
+    def _over(self, record: session_records.SessionRecord, reason: str) -> None:
         """Note that a session is over; clear what its process has left."""
         self._clear(record)
         with self._lock:
@@ -773,7 +789,7 @@ class SessionRegistry:
                 return
             step = SessionStep.GONE if state is SessionState.DRAINING else SessionStep.BROKEN
             after = self._after(record, step)
-            told = record.report or calls.SessionReport(id=record.id, state="")
+            told = record.report or session_records.SessionReport(id=record.id, state="")
             told = msgspec.structs.replace(
                 told,
                 state=after.state,
@@ -812,17 +828,19 @@ class SessionRegistry:
 
     # --- what is kept --------------------------------------------------------------------------
 
-    def _after(self, record: calls.SessionRecord, step: SessionStep) -> calls.SessionRecord:
+    def _after(
+        self, record: session_records.SessionRecord, step: SessionStep
+    ) -> session_records.SessionRecord:
         after = TRANSITIONS.after(SessionState(record.state), step, record.handle)
         return msgspec.structs.replace(record, state=after.value)
 
-    def _keep(self, record: calls.SessionRecord) -> None:
+    def _keep(self, record: session_records.SessionRecord) -> None:
         with self._lock:
             self._records[record.id] = record
             self._opened().put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
 
 
-def _check_state(record: calls.SessionRecord, told: str) -> None:
+def _check_state(record: session_records.SessionRecord, told: str) -> None:
     """Refuse a state that a root cannot be in; of one that is to end, what comes was said before.
 
     Raises:
@@ -839,7 +857,9 @@ def _check_state(record: calls.SessionRecord, told: str) -> None:
     )
 
 
-def _pass_on(answer: Future[calls.SessionRecord], done: Future[calls.SessionRecord]) -> None:
+def _pass_on(
+    answer: Future[session_records.SessionRecord], done: Future[session_records.SessionRecord]
+) -> None:
     if done.exception() is not None:
         answer.set_exception(done.exception())
     else:

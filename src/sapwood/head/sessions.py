@@ -24,6 +24,7 @@ from sapwood.contexts import background
 from sapwood.core import typed
 from sapwood.core.errors import CancelledError, ClosedError, SapwoodError, SecurityError
 from sapwood.core.futures import CallerFuture
+from sapwood.environment.folders import SOCKET_FOLDER
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import PolicySettings
@@ -31,7 +32,6 @@ from sapwood.head.session_notices import SessionNotice, notices, remove_notice
 from sapwood.head.session_registry import ServerPlan, ServerReady, ServerWatch, SessionRegistry
 from sapwood.head.watched import KILL_TIMEOUT, WatchedProcess, started
 from sapwood.nodes.note_event import NoteEvent
-from sapwood.session.folder import PREFIX
 from sapwood.session.loop_thread import LoopThread
 from sapwood.store.base import Store
 
@@ -171,7 +171,7 @@ class LocalServers:
         told = [one.socket for one in self.notices() if one.id == session and one.socket]
         for place in {*sockets, *told}:
             folder = Path(place).parent
-            if folder.name.startswith(PREFIX):
+            if folder.name.startswith(SOCKET_FOLDER):
                 shutil.rmtree(folder, ignore_errors=True)
         remove_notice(self._cluster, session)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.session.session_life import SessionState
 
 
@@ -16,30 +16,31 @@ class TreeRegistry:
     """What a head knows of trees; roots tell each head anew, so nothing is written down.
 
     Example:
-        >>> record = calls.SessionRecord(
+        >>> record = session_records.SessionRecord(
         ...     id="5b", name="day", state="detached", on="head", created=1.0
         ... )
-        >>> root = calls.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
+        >>> root = session_records.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
         >>> registry = TreeRegistry()
-        >>> registry.note(calls.SessionTree(id="5b", places=[root]))
-        >>> (tree,) = registry.changed(calls.KnownTrees(), [record]).changed
+        >>> registry.note(session_records.SessionTree(id="5b", places=[root]))
+        >>> (tree,) = registry.changed(session_records.KnownTrees(), [record]).changed
         >>> tree.name, len(tree.places)
         ('day', 1)
-        >>> registry.changed(calls.KnownTrees(versions={"5b": tree.version}), [record]).changed
+        >>> known = session_records.KnownTrees(versions={"5b": tree.version})
+        >>> registry.changed(known, [record]).changed
         []
     """
 
     def __init__(self) -> None:
         self._versions = itertools.count(time.time_ns() // 1000)  # others than a former head's
-        self._trees: dict[str, calls.SessionTree] = {}
+        self._trees: dict[str, session_records.SessionTree] = {}
 
-    def note(self, tree: calls.SessionTree) -> None:
+    def note(self, tree: session_records.SessionTree) -> None:
         """Note what a root says."""
         self._trees[tree.id] = msgspec.structs.replace(tree, version=next(self._versions))
 
     def changed(
-        self, known: calls.KnownTrees, sessions: Sequence[calls.SessionRecord]
-    ) -> calls.SessionTrees:
+        self, known: session_records.KnownTrees, sessions: Sequence[session_records.SessionRecord]
+    ) -> session_records.SessionTrees:
         """Return the trees that differ from a client's; forget trees of ended sessions.
 
         Args:
@@ -59,4 +60,4 @@ class TreeRegistry:
             for one in wanted
             if self._trees[one].version != known.versions.get(one)
         ]
-        return calls.SessionTrees(ids=wanted, changed=changed)
+        return session_records.SessionTrees(ids=wanted, changed=changed)

@@ -29,13 +29,12 @@ from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, 
 from sapwood.core.extras import check_installed
 from sapwood.core.futures import CallerFuture
 from sapwood.environment.component import ComponentContext, ComponentEvent
-from sapwood.environment.folders import make_private
+from sapwood.environment.folders import SOCKET_FOLDER, make_private
 from sapwood.environment.interpreter import python_command
 from sapwood.environment.lifecycle import State
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import wanted
-from sapwood.head import calls
-from sapwood.session.folder import PREFIX
+from sapwood.head import session_records
 from sapwood.session.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -247,7 +246,7 @@ class HttpService:
         """Remove the folder of a process that has ended, if it has not done so."""
         folder = Path(path or self._left).parent
         self._left = ""
-        if folder.name.startswith(PREFIX):
+        if folder.name.startswith(SOCKET_FOLDER):
             shutil.rmtree(folder, ignore_errors=True)
 
     @property
@@ -279,7 +278,7 @@ class HttpService:
 
     def serve(
         self, number: int, path: str, request: bytes, listens: Sequence[str]
-    ) -> calls.ClientCertificate:
+    ) -> session_records.ClientCertificate:
         """Hand connections over to the process from now on; return what it shows to browsers.
 
         Args:
@@ -301,7 +300,7 @@ class HttpService:
             send_socket(self._path, *self._waiting.popleft())
         serving, self._serving = self._serving, CallerFuture()
         serving.set_result(None)
-        return calls.ClientCertificate(made.node, made.certificate, made.authority)
+        return session_records.ClientCertificate(made.node, made.certificate, made.authority)
 
     def gone(self, number: int) -> None:
         """The connection of a process that served is gone, and so is the process, or will be."""

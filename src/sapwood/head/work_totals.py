@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sapwood.head import calls
+from sapwood.head import session_records
 
 _COUNTERS = ("calls", "errors", "seconds", "bytes_in", "bytes_out")
 _GAUGES = ("agents", "busy", "memory")
@@ -17,8 +17,9 @@ class WorkTotals:
 
     Example:
         >>> totals = WorkTotals()
-        >>> totals.note(calls.SessionFigures("a", calls.WorkFigures()))
-        >>> totals.note(calls.SessionFigures("a", calls.WorkFigures(calls=3, agents=2)))
+        >>> totals.note(session_records.SessionFigures("a", session_records.WorkFigures()))
+        >>> done = session_records.WorkFigures(calls=3, agents=2)
+        >>> totals.note(session_records.SessionFigures("a", done))
         >>> totals.total(["a"]).calls, totals.total(["a"]).agents
         (3, 2)
         >>> totals.total([]).calls, totals.total([]).agents
@@ -26,10 +27,10 @@ class WorkTotals:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, calls.WorkFigures] = {}
-        self._sum = calls.WorkFigures()
+        self._last: dict[str, session_records.WorkFigures] = {}
+        self._sum = session_records.WorkFigures()
 
-    def note(self, told: calls.SessionFigures) -> None:
+    def note(self, told: session_records.SessionFigures) -> None:
         """Note what a root says.
 
         Work that a session did before this head started does not count.
@@ -46,7 +47,7 @@ class WorkTotals:
             known = [at + max(one - was, 0) for at, (one, was) in zip(known, more, strict=True)]
         self._sum = msgspec.structs.replace(self._sum, buckets=known, **grown)
 
-    def total(self, live: Iterable[str]) -> calls.WorkFigures:
+    def total(self, live: Iterable[str]) -> session_records.WorkFigures:
         """Return what all have done, and what those do that are there.
 
         Args:

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
-from sapwood.head.calls import ClientCertificate
 from sapwood.head.parts.links import Links
+from sapwood.head.session_records import ClientCertificate
 from sapwood.head_client.connection import CALL_TIMEOUT
 from sapwood.head_client.reconnecting import ReconnectingClient
 from sapwood.nodes.control_link import RENEW_AFTER, RENEW_PAUSE

@@ -11,7 +11,7 @@ import msgspec
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import command
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.orders import Orders
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import messages
@@ -29,7 +29,10 @@ class HeadCarrier:
     """
 
     def __init__(
-        self, head: HeadAccess, commands: Commands, session: calls.SessionRecord | None = None
+        self,
+        head: HeadAccess,
+        commands: Commands,
+        session: session_records.SessionRecord | None = None,
     ) -> None:
         head.known.refuse_reserved()
         nodes = head.known.for_commands

@@ -24,7 +24,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.futures import CallerFuture, wait_for_peer
 from sapwood.core.hints import DEFAULT_CLUSTER, command, naming
-from sapwood.head.calls import CUT_OFF
+from sapwood.head.folder import find_head
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.framing import (
     Notice,
@@ -34,7 +34,11 @@ from sapwood.head.protocol.framing import (
     raw,
     reader_of_answers,
 )
+from sapwood.head.protocol.greeting import CUT_OFF
 from sapwood.session.loop_thread import LoopThread
+
+SCHEME = "sapwood://"
+"""How the address of a head on another machine begins."""
 
 CONNECT_TIMEOUT = 5.0
 """Seconds in which a head answers a client that comes."""
@@ -335,3 +339,24 @@ def _end(future: Future[Any], error: SapwoodError) -> None:
 
 def _nobody(_name: str, _value: Any) -> None:
     pass
+
+
+def open_here(name: str) -> ServiceClient:
+    """Connect to a head on this machine for some calls.
+
+    Args:
+        name: Of the cluster.
+
+    Raises:
+        NodeLostError: No head runs on this machine.
+        CommunicationError: It does not answer.
+    """
+    info = find_head(name)
+    try:
+        return ServiceClient(UnixWay(info.socket, name))
+    except CommunicationError as error:
+        raise CommunicationError(
+            f"the head of the cluster '{name}' does not answer",
+            where=f"process {info.pid}",
+            hint=f"it may have been killed: {command('up', cluster=name)} starts it again",
+        ) from error

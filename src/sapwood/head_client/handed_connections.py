@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.tls_port import ACCEPT_PAUSE, TakeSocket
-from sapwood.core.failures import log_failure, start_thread
+from sapwood.core.failures import OUT_OF_DESCRIPTORS, log_failure, start_thread
 from sapwood.head.parts.links import Links
 from sapwood.head_client.connection import CALL_TIMEOUT, ServiceClient
 from sapwood.session.folder import make_folder

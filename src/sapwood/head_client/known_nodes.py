@@ -9,7 +9,8 @@ import msgspec
 
 from sapwood.core.hostset import expand_hosts, fold_hosts
 from sapwood.environment.logs import logger
-from sapwood.head.calls import NodeRecord, NodesChanged, OfNode, RightsFacts
+from sapwood.head.calls import NodeRecord, NodesChanged, OfNode
+from sapwood.head.protocol.greeting import RightsFacts
 from sapwood.head.reserved import refused
 from sapwood.head_client.numbers import NodeNumbers
 from sapwood.nodes import messages

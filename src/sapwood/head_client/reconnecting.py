@@ -15,8 +15,9 @@ from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.sessions import Sessions
-from sapwood.head_client.connection import CALL_TIMEOUT, ServiceClient
-from sapwood.head_client.remote import SCHEME, TlsWay, show, way_to
+from sapwood.head.protocol import greeting
+from sapwood.head_client.connection import CALL_TIMEOUT, SCHEME, ServiceClient
+from sapwood.head_client.remote import TlsWay, show, way_to
 from sapwood.security.capabilities import Capability, HolderKey
 
 LOOK_PAUSE, MAX_LOOK_PAUSE = 0.1, 2.0
@@ -97,7 +98,7 @@ class ReconnectingClient:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._number = -1  # of the connection that is in use
-        self.rights: calls.RightsFacts | None = None
+        self.rights: greeting.RightsFacts | None = None
         self.heads: list[str] = []
         self.away = ""
         self._over = False

@@ -20,14 +20,11 @@ from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, ConfigurationError, SecurityError
 from sapwood.core.hints import DEFAULT_CLUSTER, command
 from sapwood.core.shown import shown
-from sapwood.head import calls
 from sapwood.head.folder import find_head
-from sapwood.head_client.connection import ServiceClient, UnixWay, WayToHead
+from sapwood.head.protocol import greeting
+from sapwood.head_client.connection import SCHEME, ServiceClient, UnixWay, WayToHead
 from sapwood.security.authority import HEAD, is_head, pin_of
 from sapwood.security.capabilities import Capability, HolderKey
-
-SCHEME = "sapwood://"
-"""How the address of a head on another machine begins."""
 
 REACH_TIMEOUT = 10.0
 """Seconds in which a head must be reached."""
@@ -85,14 +82,14 @@ class TlsWay:
         del failed
         TlsConnection(self._socket, handler, loop, HEAD, initiator=True)
 
-    def check(self, greeting: calls.Greeting) -> None:
+    def check(self, found: greeting.Greeting) -> None:
         """Refuse a head that is not the one that the credential is for.
 
         Raises:
             SecurityError: It is another one.
         """
-        own = pin_of(greeting.authority) == self._pin
-        if not own or not is_head(self.certificate, greeting.authority):
+        own = pin_of(found.authority) == self._pin
+        if not own or not is_head(self.certificate, found.authority):
             raise SecurityError(
                 "this is not the head that the credential is for",
                 where=self.place,
@@ -123,7 +120,7 @@ def _connected(place: str, timeout: float) -> ssl.SSLSocket:
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.check_hostname = False
     tls.verify_mode = ssl.CERT_NONE  # the credential's pin decides, in check()
-    tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
+    tls.set_alpn_protocols([greeting.SERVICE_PROTOCOL])
     raw = socket.create_connection((host, port), timeout)
     try:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,7 +138,7 @@ def show(
     holder: HolderKey | None,
     way: TlsWay | None,
     timeout: float,
-) -> calls.RightsFacts:
+) -> greeting.RightsFacts:
     """Show a credential to a head; from now on this connection may do what it allows, no more.
 
     Args:
@@ -157,12 +154,12 @@ def show(
     Raises:
         SecurityError: The head is another one, or refuses it.
     """
-    greeting = typed.convert(client.call_raw(calls.GREET, None, timeout), calls.Greeting)
+    found = typed.convert(client.call_raw(greeting.GREET, None, timeout), greeting.Greeting)
     if way is not None:
-        way.check(greeting)
-    shown = credential.show(greeting.challenge, calls.context(greeting.cluster), holder)
-    answer = client.call_raw(calls.PRESENT, shown, timeout)
-    return typed.convert(answer, calls.RightsFacts)
+        way.check(found)
+    shown = credential.show(found.challenge, greeting.context(found.cluster), holder)
+    answer = client.call_raw(greeting.PRESENT, shown, timeout)
+    return typed.convert(answer, greeting.RightsFacts)
 
 
 def way_to(
@@ -198,10 +195,10 @@ def way_to(
 def open_client(
     name: str, credential: Capability | None, holder: HolderKey | None, timeout: float
 ) -> ServiceClient:
-    """Connect to a head for some calls.
+    """Connect to a head on another machine for some calls.
 
     Args:
-        name: As users give it.
+        name: Its address.
         credential: What this side may do.
         holder: The key of its holder, if it names one.
         timeout: Seconds that the head may take for each answer.

@@ -300,7 +300,7 @@ def merge_order(
         return MergeOrder(socket=socket, session=number, name=name)
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
     from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - cryptography is not needed here
-    from sapwood.head_client.remote import SCHEME  # noqa: PLC0415 - as above
+    from sapwood.head_client.connection import SCHEME  # noqa: PLC0415 - as above
     from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
         find_credential,
         find_holder_key,

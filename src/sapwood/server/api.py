@@ -27,6 +27,7 @@ from sapwood.head.parts.events import Events
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
+from sapwood.head.protocol import greeting
 from sapwood.head.role_table import CALLS
 from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
 from sapwood.nodes.messages import ReadLogs
@@ -93,7 +94,7 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     head: HeadFacts
-    rights: calls.RightsFacts | None
+    rights: greeting.RightsFacts | None
     nodes: Counts
     sessions: Counts
     runs: Counts | None
@@ -479,7 +480,7 @@ async def whoami(asked: ApiRequest) -> Any:
     rights = asked.connection.rights
     if rights is not None:
         return rights
-    return calls.RightsFacts(
+    return greeting.RightsFacts(
         names=["all"], session="", nodes="", not_after=0.0, subject="the head's user", id=""
     )
 
@@ -500,7 +501,7 @@ _ENDPOINTS: Final = (
         path=f"{PREFIX}/whoami",
         handler=whoami,
         about="What the credential of this request allows.",
-        answer=calls.RightsFacts,
+        answer=greeting.RightsFacts,
     ),
     Endpoint(
         method="GET",

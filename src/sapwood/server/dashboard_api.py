@@ -8,7 +8,7 @@ from typing import Final, ParamSpec, TypeVar
 import msgspec
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.protocol.call import HeadCall
 from sapwood.server.endpoints import ApiRequest, Endpoint
@@ -53,7 +53,7 @@ class TreePage(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     snapshot: calls.ClusterSnapshot
-    trees: list[calls.SessionTree]
+    trees: list[session_records.SessionTree]
 
 
 class DashboardApi:
@@ -118,7 +118,7 @@ class DashboardApi:
                 path=f"{prefix}/sessions/{{session}}/tree",
                 handler=self._session,
                 about="The places of one session: parents, nodes and states.",
-                answer=calls.SessionTree,
+                answer=session_records.SessionTree,
                 right="observe",
                 parts={"session": "The name of a session, its id, or `name#id`."},
             ),
@@ -174,7 +174,7 @@ class DashboardApi:
         trees = await trees_of(self.ask)
         return TreePage(snapshot=await snapshot_of(self.ask), trees=trees.changed)
 
-    async def _session(self, asked: ApiRequest) -> calls.SessionTree:
+    async def _session(self, asked: ApiRequest) -> session_records.SessionTree:
         """Return one tree."""
         must_observe(asked.connection)
         name = asked.path["session"]

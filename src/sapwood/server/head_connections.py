@@ -16,11 +16,11 @@ from concurrent.futures import Future
 from typing import Any, Final, ParamSpec, TypeVar
 
 from sapwood.core.errors import SapwoodError, SecurityError
-from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.events import Events
 from sapwood.head.parts.web import WebServer
+from sapwood.head.protocol import greeting
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.head_client.remote import show
@@ -74,7 +74,7 @@ class HeadConnection:
     def __init__(
         self,
         client: ServiceClient,
-        rights: calls.RightsFacts | None,
+        rights: greeting.RightsFacts | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.client = client
@@ -319,7 +319,7 @@ def _by_key(shown: Capability) -> str:
     )
 
 
-def _shown(link: ServiceClient, credential: Capability) -> calls.RightsFacts:
+def _shown(link: ServiceClient, credential: Capability) -> greeting.RightsFacts:
     try:
         return show(link, credential, None, None, CALL_TIMEOUT)
     except SecurityError as error:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from sapwood.activity.agent_figures import BOUNDS, BUCKETS
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -108,7 +108,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     head: HeadFacts
     snapshot: calls.ClusterSnapshot
-    sessions: Sequence[calls.SessionRecord] = ()
+    sessions: Sequence[session_records.SessionRecord] = ()
     runs: Sequence[calls.RunRecord] = ()
     events: int = 0
     lost: int = 0
@@ -274,7 +274,7 @@ def as_list(found: Iterable[Series]) -> MetricList:
     )
 
 
-def _of_agents(work: calls.WorkFigures) -> list[Series]:
+def _of_agents(work: session_records.WorkFigures) -> list[Series]:
     """Return what agents of sessions do: sums that the trees of the sessions have made."""
     results = [(("result", "ok"),), (("result", "error"),)]
     ways = [(("direction", "in"),), (("direction", "out"),)]

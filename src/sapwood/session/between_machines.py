@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 
 from sapwood.comm.loop import Loop
-from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionHandler, Failed
 from sapwood.comm.transport.tls import TlsTransport
 from sapwood.comm.transport.tls_connection import HANDSHAKE_TIMEOUT
 from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core import typed
+from sapwood.core.failures import OUT_OF_DESCRIPTORS
 from sapwood.core.topology import ROOT
 from sapwood.security.credentials import Credentials
 

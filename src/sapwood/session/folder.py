@@ -21,11 +21,7 @@ from pathlib import Path
 
 from sapwood.contexts.local_user import LocalUser
 from sapwood.core.errors import ResourceError, SecurityError
-from sapwood.environment.folders import check_private
-
-PREFIX = "sapwood-"
-LONGEST = 80
-"""Bytes of a folder that sockets fit into: their whole path has 107 at most."""
+from sapwood.environment.folders import SOCKET_FOLDER, check_private
 
 SHORT = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - the folder made there is ours alone
 """Where to go when the folders that the environment names cannot hold sockets."""
@@ -36,7 +32,10 @@ EMPTY_FOR = 3600.0
 _TRIAL = "try"
 """A file by which it is tried whether there is room."""
 
-_MADE_BY = re.compile(re.escape(PREFIX) + r"([0-9a-f]{6})\w\w")
+LONGEST = 80
+"""Bytes of a folder that sockets fit into: their whole path has 107 at most."""
+
+_MADE_BY = re.compile(re.escape(SOCKET_FOLDER) + r"([0-9a-f]{6})\w\w")
 """Names of folders: the process in hexadecimal digits, and what tells its folders apart."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -60,7 +59,7 @@ def make_folder(owner: LocalUser | None = None) -> Path:
 
     Example:
         >>> folder = make_folder()
-        >>> folder.name.startswith(PREFIX)
+        >>> folder.name.startswith(SOCKET_FOLDER)
         True
         >>> folder.rmdir()
     """
@@ -97,7 +96,7 @@ def _made(base: str) -> Path:
     """Make a folder whose name says by whom."""
     for _ in range(_NAMES):
         one, other = secrets.choice(_LETTERS), secrets.choice(_LETTERS)
-        path = Path(base, f"{PREFIX}{os.getpid():06x}{one}{other}")
+        path = Path(base, f"{SOCKET_FOLDER}{os.getpid():06x}{one}{other}")
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
             return path

@@ -22,7 +22,7 @@ from sapwood.core.failures import new_thread, start_thread
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import Settings
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.nodes.control import ControlTree
 from sapwood.session.options import PlacesChanged
 from sapwood.session_server.making import on_loopback, session_options, site_variables
@@ -58,7 +58,7 @@ class SessionMachines:
         ConfigurationError: There can be no such machines.
     """
 
-    def __init__(self, wanted: calls.CreateSession, settings: Settings) -> None:
+    def __init__(self, wanted: session_records.CreateSession, settings: Settings) -> None:
         kind, _ = machines(wanted.on)
         self.settings = on_loopback(settings) if kind == "nodes" else settings
         self.launcher = new_launcher(
@@ -76,7 +76,7 @@ class SessionMachines:
         self._lost = threading.Event()
         self._closed = False
 
-    def completed(self, wanted: calls.CreateSession) -> calls.CreateSession:
+    def completed(self, wanted: session_records.CreateSession) -> session_records.CreateSession:
         """Return the plan of the session, by default with an agent for each CPU.
 
         That is for clusters that give CPUs instead of machines; else the nodes know how many cores

@@ -12,7 +12,7 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.messages import PARTIAL, TIME_OUT, Synchronisation
 from sapwood.core.errors import SapwoodError
 from sapwood.core.futures import when_done
-from sapwood.head.calls import WorkFigures
+from sapwood.head.session_records import WorkFigures
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.port import StreamPort
 from sapwood.session.streams import StreamOptions

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sapwood.comm.loop import Timer
 from sapwood.contexts.orders import ProcessReport
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.process_events import event_of
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes.control import ControlTree
@@ -85,9 +85,9 @@ class PlaceReports:
         self._tree_timer = None
         self._reports.tell_tree(tree_of(self._session, self._id, self._name_of))
 
-    def _tell_figures(self, figures: calls.WorkFigures) -> None:
+    def _tell_figures(self, figures: session_records.WorkFigures) -> None:
         """Tell the head what the agents have done."""
-        self._reports.tell_figures(calls.SessionFigures(self._id, figures))
+        self._reports.tell_figures(session_records.SessionFigures(self._id, figures))
 
     def _process_reported(self, report: ProcessReport) -> None:
         """Report what happened to a process, unless it is on a node of the head."""
@@ -97,7 +97,7 @@ class PlaceReports:
             return
         if event_of(report) is not None:
             node = self._name_of(host)
-            told = calls.SessionProcess(session=self._id, report=report, node=node)
+            told = session_records.SessionProcess(session=self._id, report=report, node=node)
             self._reports.process(told)
 
     def _name_of(self, host: int) -> str:

@@ -30,7 +30,7 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
 from sapwood.environment.settings import Settings
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.parts.policy import PolicyRow
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.session_registry import ServerPlan, ServerReady
@@ -173,10 +173,10 @@ class ServerProcess:
         remove_notice(self._cluster, self._id)
         self._reports.close()
 
-    def report(self) -> calls.SessionReport:
+    def report(self) -> session_records.SessionReport:
         """Return how the session is; on the loop's thread."""
         status = self.server.status()
-        return calls.SessionReport(
+        return session_records.SessionReport(
             id=self._id,
             state=self.life.state.value,
             reason=self.life.reason,

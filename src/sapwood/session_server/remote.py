@@ -20,7 +20,7 @@ from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import ClosedError, CommunicationError
 from sapwood.core.failures import new_thread
 from sapwood.core.hints import command
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.parts.links import Links
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head_client.connection import ServiceClient
@@ -38,7 +38,7 @@ CALL_TIMEOUT = 10.0
 
 
 def connect_by(
-    credential: calls.SessionCredential,
+    credential: session_records.SessionCredential,
 ) -> Callable[[ConnectionHandler, SharedReactor, Failed], None]:
     """Return what connects to the server of a session on another machine."""
 
@@ -59,7 +59,7 @@ def connect_by(
 
 
 def _without_server(
-    credential: calls.SessionCredential, error: CommunicationError
+    credential: session_records.SessionCredential, error: CommunicationError
 ) -> CommunicationError:
     """Return what to say where the head is there, and the server of the session is not."""
     missing = CommunicationError(

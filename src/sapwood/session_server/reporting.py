@@ -14,7 +14,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ProtocolError, SapwoodError
 from sapwood.core.failures import new_thread
 from sapwood.environment.logs import logger
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.folder import find_head
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
@@ -85,15 +85,15 @@ class HeadReports:
         """Begin."""
         self._thread.start()
 
-    def tell(self, report: calls.SessionReport) -> None:
+    def tell(self, report: session_records.SessionReport) -> None:
         """Tell how the session is now; from any thread, it does not wait."""
         self._tell(Sessions.report, report)
 
-    def tell_tree(self, tree: calls.SessionTree) -> None:
+    def tell_tree(self, tree: session_records.SessionTree) -> None:
         """Tell which places the session has; from any thread, it does not wait."""
         self._tell(Sessions.report_tree, tree)
 
-    def tell_figures(self, figures: calls.SessionFigures) -> None:
+    def tell_figures(self, figures: session_records.SessionFigures) -> None:
         """Tell what the agents have done; from any thread, it does not wait."""
         self._tell(Sessions.report_figures, figures)
 
@@ -103,11 +103,11 @@ class HeadReports:
             self._untold.add(call)
             self._changed.notify_all()
 
-    def refused(self, told: calls.ClientRefused) -> None:
+    def refused(self, told: session_records.ClientRefused) -> None:
         """Tell of a client that was not let in, or cut off; from any thread."""
         self._note(Sessions.report_refused, told)
 
-    def process(self, told: calls.SessionProcess) -> None:
+    def process(self, told: session_records.SessionProcess) -> None:
         """Report a process that ended unasked, or was replaced; from any thread."""
         self._note(Sessions.report_process, told)
 

@@ -22,7 +22,7 @@ from sapwood.core.errors import SapwoodError, SecurityError
 from sapwood.core.failures import as_error, log_failure
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.session.port import AgentEvent, InvitationView
 from sapwood.session_server import wire
 from sapwood.session_server.admission import Admission
@@ -129,7 +129,7 @@ class SessionServer:
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
         *,
-        refused: Callable[[calls.ClientRefused], None] = lambda _told: None,
+        refused: Callable[[session_records.ClientRefused], None] = lambda _told: None,
         largest: int = CommSettings().max_payload,
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,
@@ -293,7 +293,7 @@ class SessionServer:
         """Have it noted who was not let in, or was cut off, and where they are."""
         way = client.connection
         address = way.facts().address if isinstance(way, TlsConnection) else ""
-        told = calls.ClientRefused(
+        told = session_records.ClientRefused(
             session=self.id,
             reason=error.what,
             address=address,

@@ -10,28 +10,28 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import InputError, SapwoodError
-from sapwood.head import calls
 from sapwood.head.folder import find_head
-from sapwood.head_client.remote import SCHEME
+from sapwood.head.session_records import SessionCredential
+from sapwood.head_client.connection import SCHEME
 
 PREFIX = "sws1."
 """How the text of a credential begins."""
 
-_read: Callable[[bytes], calls.SessionCredential] = typed.unpacker(calls.SessionCredential)
+_read: Callable[[bytes], SessionCredential] = typed.unpacker(SessionCredential)
 
 
-def credential_text(credential: calls.SessionCredential) -> str:
+def credential_text(credential: SessionCredential) -> str:
     """Return a credential as one line of text, which is a secret.
 
     Example:
-        >>> made = calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"])
+        >>> made = SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"])
         >>> read_credential(credential_text(made)) == made
         True
     """
     return PREFIX + base64.urlsafe_b64encode(msgspec.msgpack.encode(credential)).decode("ascii")
 
 
-def read_credential(text: str) -> calls.SessionCredential:
+def read_credential(text: str) -> SessionCredential:
     """Return the credential that a text is.
 
     Raises:
@@ -46,11 +46,11 @@ def read_credential(text: str) -> calls.SessionCredential:
         ) from error
 
 
-def cluster_of(credential: calls.SessionCredential) -> str:
+def cluster_of(credential: SessionCredential) -> str:
     """Return what names the cluster of a session in commands that are typed on this machine.
 
     Example:
-        >>> cluster_of(calls.SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"]))
+        >>> cluster_of(SessionCredential("5b9a", "night", "s3", "s-5b9a.c", b"PEM", ["h:1"]))
         'sapwood://h:1'
     """
     with contextlib.suppress(SapwoodError):

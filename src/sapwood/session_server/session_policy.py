@@ -10,7 +10,7 @@ from sapwood.core import typed
 from sapwood.environment.defaults import render_value
 from sapwood.environment.schema import find_setting
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.parts.policy import PolicyRow
 
 IDLE: Final = "idle.session"
@@ -44,7 +44,7 @@ class SessionPolicy:
         origins = dict.fromkeys(values, AT_FIRST) | ({IDLE: BY_CREATOR} if chosen else {})
         self._values: dict[str, Any] = values
         self.rows = [
-            calls.SessionValue(key, render_value(_parts(key), value), origins[key])
+            session_records.SessionValue(key, render_value(_parts(key), value), origins[key])
             for key, value in values.items()
         ]
 
@@ -74,7 +74,7 @@ class SessionPolicy:
             new = known[row.key]
             written = tomllib.loads(f"value = {new.value}")["value"]
             values[row.key] = find_setting(_parts(row.key), "policy").convert(written, "policy")
-            rows[place] = calls.SessionValue(row.key, new.value, new.origin)
+            rows[place] = session_records.SessionValue(row.key, new.value, new.origin)
         changed = rows != self.rows
         self.rows, self._values = rows, values
         return changed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sapwood.core.topology import ROOT, Tree
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.session.embedded import EmbeddedSession
 
 MAX_PLACES: Final = 10_000
@@ -15,7 +15,7 @@ MAX_PLACES: Final = 10_000
 
 def tree_of(
     session: EmbeddedSession, number: str, name_of: Callable[[int], str]
-) -> calls.SessionTree:
+) -> session_records.SessionTree:
     """Return the places of a session; on its loop's thread.
 
     Args:
@@ -25,11 +25,11 @@ def tree_of(
     """
     tree, hosts = session.tree, session.hosts
     ranks = [rank for rank in range(1, tree.size) if rank in tree]
-    told = [calls.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
+    told = [session_records.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
     for one in session.places(ranks[: MAX_PLACES - 1]):
         host = hosts[one.rank] if one.rank < len(hosts) else 0
         told.append(
-            calls.SessionPlace(
+            session_records.SessionPlace(
                 rank=one.rank,
                 parent=tree.parents[one.rank],
                 kind=_kind(tree, one.rank),
@@ -39,7 +39,7 @@ def tree_of(
                 incarnation=one.incarnation,
             )
         )
-    return calls.SessionTree(id=number, places=told, left_out=len(ranks) + 1 - len(told))
+    return session_records.SessionTree(id=number, places=told, left_out=len(ranks) + 1 - len(told))
 
 
 def _kind(tree: Tree, rank: int) -> str:

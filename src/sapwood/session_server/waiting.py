@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from sapwood.core.errors import SapwoodError
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.session_notices import SessionNotice, remove_notice, write_notice
 from sapwood.head.session_registry import ServerPlan
 from sapwood.head.watched import started
@@ -43,7 +43,7 @@ class WaitingServer:
         write_notice(given.cluster, notice)
         self._told()
 
-    def tell(self, what: str) -> calls.SessionReport:
+    def tell(self, what: str) -> session_records.SessionReport:
         """Tell the head what is waited for, and return the report.
 
         Args:
@@ -88,8 +88,8 @@ class WaitingServer:
 
     def _report(
         self, state: SessionState, *, waits: str = "", reason: str = ""
-    ) -> calls.SessionReport:
-        return calls.SessionReport(
+    ) -> session_records.SessionReport:
+        return session_records.SessionReport(
             id=self._given.id,
             state=state.value,
             reason=reason,

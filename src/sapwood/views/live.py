@@ -23,7 +23,7 @@ from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.shown import shown
 from sapwood.environment.logs import logger
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent, kinds_of
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.events import Events
@@ -140,7 +140,7 @@ class TreesFeed:
     def __init__(self, ask: AskHead, session: str = "") -> None:
         self._ask = ask
         self._session = session
-        self._known: dict[str, calls.SessionTree] = {}
+        self._known: dict[str, session_records.SessionTree] = {}
         self._looked = False
 
     async def look(self) -> list[Message]:
@@ -472,7 +472,7 @@ async def snapshot_of(ask: AskHead) -> calls.ClusterSnapshot:
     return await ask(Nodes.snapshot)
 
 
-async def sessions_of(ask: AskHead) -> list[calls.SessionRecord]:
+async def sessions_of(ask: AskHead) -> list[session_records.SessionRecord]:
     """Return the sessions of a head, the newest first."""
     found = await ask(Sessions.every)
     return sorted(found, key=lambda one: -one.created)
@@ -480,7 +480,7 @@ async def sessions_of(ask: AskHead) -> list[calls.SessionRecord]:
 
 async def trees_of(
     ask: AskHead, session: str = "", versions: Mapping[str, int] | None = None
-) -> calls.SessionTrees:
+) -> session_records.SessionTrees:
     """Return the trees of the sessions of a head that are others than known.
 
     Args:
@@ -488,7 +488,7 @@ async def trees_of(
         session: That of one session, by name or id; empty for all.
         versions: Of those that are known, by the id of the session.
     """
-    known = calls.KnownTrees(versions=dict(versions or {}), session=session)
+    known = session_records.KnownTrees(versions=dict(versions or {}), session=session)
     return await ask(Sessions.changed_trees, known)
 
 

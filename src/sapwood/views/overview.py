@@ -12,7 +12,7 @@ import msgspec
 
 from sapwood.activity.progress import Progress
 from sapwood.environment.units import describe_size
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.session.session_life import SessionState
 from sapwood.views.words import RECENT, moment_shown, of_node, of_refusal
@@ -109,7 +109,7 @@ class RunAndProgress(msgspec.Struct, frozen=True):
 def overview(
     head: HeadFacts,
     snapshot: calls.ClusterSnapshot,
-    sessions: Sequence[calls.SessionRecord],
+    sessions: Sequence[session_records.SessionRecord],
     runs: Sequence[RunAndProgress],
 ) -> Overview:
     """Return how a cluster is."""
@@ -156,7 +156,7 @@ def _sentence(alerts: Sequence[Alert], snapshot: calls.ClusterSnapshot) -> str:
 
 def _alerts(
     snapshot: calls.ClusterSnapshot,
-    sessions: Sequence[calls.SessionRecord],
+    sessions: Sequence[session_records.SessionRecord],
     runs: Sequence[RunAndProgress],
 ) -> Iterable[Alert]:
     yield from (Alert(level=Level.BAD, text=f"head: {one}") for one in snapshot.trouble)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from sapwood.cli import node_commands
+from sapwood.cli import node_commands, run_commands, session_commands
 from sapwood.cli.failures import EXIT_CODES
 from sapwood.cli.lazy import LazyGroup
 from sapwood.cli.main import SapwoodGroup, app, main
@@ -52,7 +52,7 @@ def test_help_loads_no_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "most"), [(("session", "list"), 120), (("node", "join", "no-token"), 40)]
+    ("words", "most"), [(("session", "list"), 60), (("node", "join", "no-token"), 40)]
 )
 def test_a_command_loads_little(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], most: int
@@ -68,6 +68,8 @@ def test_a_command_loads_little(
     [
         *((name,) for name in SapwoodGroup.entries),
         *(("node", name) for name in node_commands.COMMANDS),
+        *(("run", name) for name in run_commands.COMMANDS),
+        *(("session", name) for name in session_commands.COMMANDS),
     ],
 )
 def test_a_command_can_be_loaded_and_says_what_the_list_says(words: tuple[str, ...]) -> None:

@@ -35,8 +35,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.topology import ROOT
 from sapwood.environment.settings import ClusterSettings, Settings
-from sapwood.head import calls, node_table, service
-from sapwood.head.calls import context
+from sapwood.head import calls, node_table, service, session_records
 from sapwood.head.ledger import EventQuery, LedgerEvent
 from sapwood.head.parts import orders
 from sapwood.head.parts.cluster import WholeCluster
@@ -50,9 +49,11 @@ from sapwood.head.parts.rates import RunRates
 from sapwood.head.parts.runs import RunEnded, Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
+from sapwood.head.protocol import greeting
 from sapwood.head.protocol.caller import MAX_STRANGE_MESSAGE, ServiceCaller
 from sapwood.head.protocol.framing import ServiceCall, packed
 from sapwood.head.protocol.framing import raw as raw_value
+from sapwood.head.protocol.greeting import context
 from sapwood.head.role_table import CALLS
 from sapwood.head_client import remote
 from sapwood.head_client.access import HeadAccess
@@ -96,7 +97,7 @@ def framed(name: str, value: Any = None, number: int = 1) -> bytes:
 
 NEEDED = {name: one.right for name, one in CALLS.items()}
 
-ONE_AGENT = calls.CreateSession(agents=1)
+ONE_AGENT = session_records.CreateSession(agents=1)
 
 
 # --- what a credential allows ---------------------------------------------------------------------
@@ -365,7 +366,7 @@ def test_a_session_on_the_machine_of_the_head_is_for_administrators(up: UpHead) 
     with up.access(up.issue("connect", "create", "attach", "run", "delete")) as head:
         with pytest.raises(SecurityError, match="right 'admin'"):
             head.client.call_within(
-                PATIENCE, Sessions.create, calls.CreateSession(on="local", agents=1)
+                PATIENCE, Sessions.create, session_records.CreateSession(on="local", agents=1)
             )
         found = head.client.call_within(PATIENCE, Sessions.every)
         assert {one.state for one in found} <= {"ended"}  # from other tests
@@ -378,7 +379,7 @@ def test_who_owns_a_session_on_nodes_begins_nothing_on_the_machine_of_the_head(
     """Neither by words that no command says, nor with more agents than the head allows."""
     rights = ("connect", "create", "attach", "run", "delete", "allocate", "spawn")
     with up.access(up.issue(*rights, subject="ann")) as head:
-        wanted = calls.CreateSession(name="anns", agents=1)
+        wanted = session_records.CreateSession(name="anns", agents=1)
         record = head.client.call_within(2 * PATIENCE, Sessions.create, wanted)
         shown = head.client.call_within(PATIENCE, Sessions.credential, record.id)
     try:
@@ -405,10 +406,10 @@ def test_who_makes_a_session_has_the_user_of_the_head_do_nothing_else(up: UpHead
     refused = r"cluster\.interpreter: only the user of the head"
     before = up.head.sessions.records()
     for more, wanted in (
-        (["allocate", "spawn"], calls.CreateSession(settings=chosen)),
+        (["allocate", "spawn"], session_records.CreateSession(settings=chosen)),
         (
             ["admin"],
-            calls.CreateSession(on="local", settings=chosen),
+            session_records.CreateSession(on="local", settings=chosen),
         ),  # an administrator is another one, too
     ):
         shown = up.issue(*rights, *more)
@@ -463,7 +464,7 @@ def test_the_root_of_a_session_acts_with_the_rights_of_who_made_it(up: UpHead) -
         return [one for one in callers if one.rights is not None and one.rights.ids]
 
     with up.access(credential) as head:
-        wanted = calls.CreateSession(
+        wanted = session_records.CreateSession(
             name="anns", agents=1, settings=msgspec.to_builtins(up.settings)
         )
         made = head.client.call_within(PATIENCE, Sessions.create, wanted)
@@ -718,8 +719,8 @@ def test_a_stranger_is_told_nothing(up: UpHead) -> None:
         b"".join(framed_bytes(16, b"\xa3\xff\xfe\xfd")),
         b"".join(framed_bytes(16, b"\xc1\xc1\xc1")),
         b"GET / HTTP/1.1\r\n\r\n",
-        framed(calls.PRESENT, {"chain": b"", "proof": b""}),
-        framed(calls.PRESENT, 7),
+        framed(greeting.PRESENT, {"chain": b"", "proof": b""}),
+        framed(greeting.PRESENT, 7),
     ],
     ids=["long", "no-text", "garbage", "foreign", "unasked", "no-credential"],
 )
@@ -770,11 +771,11 @@ def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> 
     way = TlsWay([up.place], up.head.control.authority.pin)
     client = ServiceClient(way)
     try:
-        greeting = typed.convert(client.call_raw(calls.GREET, None, PATIENCE), calls.Greeting)
-        shown = credential.show(greeting.challenge, context(greeting.cluster))
-        client.call_raw(calls.GREET, None, PATIENCE)
+        found = typed.convert(client.call_raw(greeting.GREET, None, PATIENCE), greeting.Greeting)
+        shown = credential.show(found.challenge, context(found.cluster))
+        client.call_raw(greeting.GREET, None, PATIENCE)
         with pytest.raises(SecurityError, match="cannot prove"):
-            client.call_raw(calls.PRESENT, shown, PATIENCE)
+            client.call_raw(greeting.PRESENT, shown, PATIENCE)
     finally:
         client.close()
 

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from sapwood.core.errors import SapwoodError
-from sapwood.head import calls
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
+from sapwood.head.protocol import greeting
 from sapwood.head.role_table import CALLS
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood_simulation.hostile import HostilePeer
@@ -19,7 +19,7 @@ from sapwood_simulation.hostile import HostilePeer
 from .conftest import PATIENCE, Cli
 
 VALUES = 25
-LEFT_OUT = {WholeCluster.down.name, calls.GREET, calls.PRESENT}
+LEFT_OUT = {WholeCluster.down.name, greeting.GREET, greeting.PRESENT}
 """Ends the head, and the connection of a front end that presents nothing valid."""
 
 NAMES = sorted({*CALLS, "unknown"} - LEFT_OUT)

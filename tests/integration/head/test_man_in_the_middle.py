@@ -27,7 +27,8 @@ from sapwood.content.messages import MissingPart
 from sapwood.content.peers import STAGE_PROTOCOL, StageFetch
 from sapwood.content.staged import StageStore
 from sapwood.core.errors import SapwoodError
-from sapwood.head import calls
+from sapwood.head import session_records
+from sapwood.head.protocol import greeting
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import joining
 from sapwood.nodes.port import session_protocol
@@ -40,7 +41,12 @@ from sapwood.session_server.remote import connect_by
 
 from .up_head import PATIENCE, UpHead
 
-PROTOCOLS = [calls.SERVICE_PROTOCOL, joining.JOIN_PROTOCOL, joining.AGENT_PROTOCOL, STAGE_PROTOCOL]
+PROTOCOLS = [
+    greeting.SERVICE_PROTOCOL,
+    joining.JOIN_PROTOCOL,
+    joining.AGENT_PROTOCOL,
+    STAGE_PROTOCOL,
+]
 CONTROL = "sapwood-control"
 SESSION = session_protocol("5b9a9171")
 
@@ -203,7 +209,7 @@ def has_a_link(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str
 
 def attaches(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
     session, control = SESSION.rpartition("/")[2], up.head.control
-    credential = calls.SessionCredential(
+    credential = session_records.SessionCredential(
         "5b9a9171",
         "night",
         "secret",

@@ -23,7 +23,7 @@ from sapwood.content import messages as sm
 from sapwood.contexts.plan import ZygotePlan
 from sapwood.core.errors import ErrorRecord, InternalError, SecurityError
 from sapwood.environment.configuration import load_configuration
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.folder import head_folder
 from sapwood.head.front import SLOW_CALLS
 from sapwood.head.head import Head
@@ -42,6 +42,7 @@ from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
+from sapwood.head.protocol import greeting
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head.protocol.caller import ServiceCaller
 from sapwood.head.protocol.framing import Reply, ServiceCall, raw
@@ -99,10 +100,12 @@ class SweptHead:
         patch.setattr(head.runs, "cancel", lambda _: self._done(None))
         patch.setattr(head.front.http, "serving", lambda: self._done(None))
         patch.setattr(head.front.http, "redeem", lambda _: "x")
-        patch.setattr(head.front.http, "serve", lambda *_: calls.Greeting(**GREETING))
+        patch.setattr(head.front.http, "serve", lambda *_: greeting.Greeting(**GREETING))
         for owner in ("me", "other"):
-            creator = calls.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
-            record = calls.SessionRecord(
+            creator = session_records.SessionCreator(
+                names=list(ROLES["user"]), ids=("x",), owner=owner
+            )
+            record = session_records.SessionRecord(
                 id=IDS[owner], name=owner, state="ready", on="head", created=1.0, creator=creator
             )
             head.sessions._records[record.id] = record

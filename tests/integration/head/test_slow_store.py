@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 
 from sapwood.environment.configuration import load_configuration
-from sapwood.head.calls import (
-    CreateSession,
-    IssueCredential,
-    SessionRecord,
-    SessionReport,
-)
+from sapwood.head.calls import IssueCredential
 from sapwood.head.folder import find_head, head_folder
 from sapwood.head.front import SLOW_CALLS
 from sapwood.head.head import Head
@@ -30,6 +25,7 @@ from sapwood.head.parts.sessions import Sessions
 from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
 from sapwood.head.role_table import CALLS
+from sapwood.head.session_records import CreateSession, SessionRecord, SessionReport
 from sapwood.head_client.connection import ServiceClient, UnixWay
 from sapwood.session_server.making import session_options
 

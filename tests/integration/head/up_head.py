@@ -18,6 +18,7 @@ from sapwood.head.folder import head_folder
 from sapwood.head.front import SLOW_CALLS
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.protocol import greeting
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import messages
 from sapwood.security.capabilities import Capability, HolderKey
@@ -81,7 +82,7 @@ class UpHead:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
-        tls.set_alpn_protocols([calls.SERVICE_PROTOCOL])
+        tls.set_alpn_protocols([greeting.SERVICE_PROTOCOL])
         if certificate is not None:
             tls.load_cert_chain(certificate)
         host, _, port = self.place.rpartition(":")

@@ -20,7 +20,7 @@ from tests.integration.server.conftest import PATIENCE, WebHead, until, web_head
 
 from sapwood.cli.dashboard import ticket
 from sapwood.core.errors import ResourceError
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.folder import find_head
 from sapwood.head.parts.cluster import WholeCluster
 from sapwood.head.parts.components import Components
@@ -124,13 +124,13 @@ def test_a_good_credential_does_not_fill_the_ledger_with_what_it_lacks(web: WebH
 
 
 def test_another_ones_session_and_run_stay(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = calls.SessionRecord(
+    record = session_records.SessionRecord(
         id="5b9a9171",
         name="hers",
         state="ready",
         on="head",
         created=1.0,
-        creator=calls.SessionCreator(names=["connect"], subject="ann", owner="ann"),
+        creator=session_records.SessionCreator(names=["connect"], subject="ann", owner="ann"),
     )
     ended: list[str] = []
     monkeypatch.setattr(web.head.sessions, "find", lambda _: record)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.role_table import Permission
 from sapwood.security.rights import ROLES
 from sapwood.server.endpoints import Endpoint
@@ -26,8 +26,8 @@ def sessions(web: WebHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebHead]
     """A head that knows a session of each of two owners, which have no processes."""
     registry = web.head.sessions
     for owner, number in IDS.items():
-        creator = calls.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
-        registry._records[number] = calls.SessionRecord(
+        creator = session_records.SessionCreator(names=list(ROLES["user"]), ids=("x",), owner=owner)
+        registry._records[number] = session_records.SessionRecord(
             id=number, name=owner, state="ready", on="head", created=1.0, creator=creator
         )
     nodes = [

@@ -18,7 +18,7 @@ from sapwood.core.errors import (
     NotReadyError,
     SecurityError,
 )
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.folder import find_head
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
@@ -163,12 +163,14 @@ def test_machines_are_asked_for_with_the_rights_of_a_credential(
 ) -> None:
     """They are given back when it is revoked, also before they are there."""
 
-    def requested(rights: tuple[str, ...], on: str, user: str = "") -> calls.SessionRecord:
+    def requested(
+        rights: tuple[str, ...], on: str, user: str = ""
+    ) -> session_records.SessionRecord:
         wanted = calls.IssueCredential(rights=["connect", *rights], subject="ann", user=user)
         shown = Capability.parse(head.credentials.issue(wanted, ALL_RIGHTS, [], 1e9).text)
         with closing(HeadAccess("default", shown)) as access:
             return access.client.call_within(
-                PATIENCE, Sessions.create, calls.CreateSession(name="hers", on=on)
+                PATIENCE, Sessions.create, session_records.CreateSession(name="hers", on=on)
             )
 
     for rights, on, said in (

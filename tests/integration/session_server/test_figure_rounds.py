@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sapwood.environment.settings import Settings
-from sapwood.head.calls import WorkFigures
+from sapwood.head.session_records import WorkFigures
 from sapwood.session_server.figure_rounds import FigureRounds
 from sapwood.session_server.served_session import ServedSession
 from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of

@@ -16,10 +16,11 @@ import sapwood
 from sapwood.activity.checkpoint import previous
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.main import app
-from sapwood.head.calls import RunRecord, SessionRecord
+from sapwood.head.calls import RunRecord
 from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.runs import ANSWER, CHECKPOINT, PROGRESS, WORK
+from sapwood.head.session_records import SessionRecord
 
 from .conftest import PATIENCE, Until
 from .test_head_killed import asked, kill, state, up

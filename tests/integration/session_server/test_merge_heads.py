@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import sapwood
 from sapwood.cli.main import app
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.head import Head
 from sapwood.head.ledger import EventQuery
 from sapwood.head.parts.credentials import IssuedCredentials
@@ -112,7 +112,7 @@ def events(head: Head, session: str) -> list[str]:
     return [one.kind.partition(".")[2] for one in head.ledger.find(query)]
 
 
-def report_of(head: Head, session: str) -> calls.SessionReport:
+def report_of(head: Head, session: str) -> session_records.SessionReport:
     found = head.sessions.find(session).report
     assert found is not None
     return found

@@ -25,7 +25,7 @@ from sapwood.core.errors import (
     SecurityError,
     StoreFullError,
 )
-from sapwood.head import calls, session_registry
+from sapwood.head import session_records, session_registry
 from sapwood.head.head import Head
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.sessions import HeadSessions
@@ -79,9 +79,9 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
     assert len(set(processes)) == 1
 
 
-def places_of(head: Head, session: str) -> list[calls.SessionPlace]:
+def places_of(head: Head, session: str) -> list[session_records.SessionPlace]:
     found = head.part(Sessions).trees.changed(
-        calls.KnownTrees(session=session), head.sessions.records()
+        session_records.KnownTrees(session=session), head.sessions.records()
     )
     return found.changed[0].places if found.changed else []
 
@@ -89,7 +89,7 @@ def places_of(head: Head, session: str) -> list[calls.SessionPlace]:
 @pytest.mark.nightly
 @pytest.mark.row("D-7")
 def test_the_head_knows_the_places_of_a_session(head: Head, until: Until) -> None:
-    def places() -> list[calls.SessionPlace]:
+    def places() -> list[session_records.SessionPlace]:
         return places_of(head, "deep")
 
     def shape() -> list[tuple[int, int, str, str]]:
@@ -309,7 +309,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
 def test_a_root_tells_of_no_state_that_it_cannot_be_in(left: str, head: Head, state: str) -> None:
     record = head.sessions.find(left)
     with pytest.raises(ProtocolError, match=f"reports the state '{state}' after detached"):
-        head.sessions.report(calls.SessionReport(id=record.id, state=state))
+        head.sessions.report(session_records.SessionReport(id=record.id, state=state))
     assert head.sessions.find(left) == record
 
 
@@ -566,7 +566,9 @@ def test_a_session_that_cannot_begin_is_over(head: Head, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(head.sessions.processes, "start", full)
         with pytest.raises(ConfigurationError, match="no room"):
-            head.sessions.create(calls.CreateSession(name="full", on="local")).result(PATIENCE)
+            head.sessions.create(session_records.CreateSession(name="full", on="local")).result(
+                PATIENCE
+            )
     assert head.sessions.find("full").state == "failed"
 
 
@@ -575,7 +577,7 @@ def test_what_begins_while_its_head_ends_is_ended(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(head.sessions, "_closing", True)
-    wanted = calls.CreateSession(name="late", on="local", agents=1)
+    wanted = session_records.CreateSession(name="late", on="local", agents=1)
     head.sessions.create(wanted).result(PATIENCE)
     record = head.sessions.find("late")
     assert (record.state, record.reason, started(record.pid)) == ("ended", "the cluster is down", 0)

@@ -9,8 +9,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from sapwood.cli.main import COMMANDS, app
-from sapwood.cli.old_names import OLD_COMMANDS, with_new_names
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
     Cluster,
@@ -149,31 +147,3 @@ def test_a_command_is_about_the_only_cluster_that_is_up(
     wanted: str,
 ) -> None:
     assert shown(*words, up=up, variable=variable) == wanted
-
-
-def test_the_old_name_of_an_option_works_and_warns() -> None:
-    done = CliRunner().invoke(app, ["token", "list", "--name", "none-such"], prog_name="sapwood")
-    assert "no cluster 'none-such' is up here" in done.stderr
-    assert done.stderr.startswith("sapwood: warning: `--name` is deprecated")
-    assert "use `--cluster`\n" in done.stderr
-
-
-@pytest.mark.parametrize("old", OLD_COMMANDS)
-def test_the_old_name_of_a_command_works_and_warns(old: str) -> None:
-    new = OLD_COMMANDS[old]
-    done = CliRunner().invoke(app, [*old.split(), "--help"], prog_name="sapwood")
-    asked = CliRunner().invoke(app, [*new.split(), "--help"], prog_name="sapwood")
-    assert (done.exit_code, done.stdout) == (0, asked.stdout)
-    assert done.stderr == (
-        f"sapwood: warning: `sapwood {old}` is deprecated and will be removed in the next "
-        f"release: use `sapwood {new} --help`\n"
-    )
-
-
-def test_words_of_other_programs_are_not_renamed() -> None:
-    assert with_new_names(["exec", "etcd", "--name", "m"], COMMANDS) == [
-        "exec",
-        "etcd",
-        "--name",
-        "m",
-    ]

@@ -15,7 +15,7 @@ import pytest
 from sapwood.cli import run_driver
 from sapwood.cli.failures import EXIT_INTERRUPTED
 from sapwood.code.run_spec import RunSpec
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
 from sapwood.head.runs import ANSWER, CHECKPOINT, LOCK
@@ -62,7 +62,9 @@ def test_checkpoints_go_when_the_run_is_done_and_the_session_is_that_of_its_head
 
     def find(cluster: str, _seconds: float, call: HeadCall[..., Any], handle: str) -> Any:
         asked.append((cluster, call.name, handle))
-        return calls.SessionRecord(id="1", name="day", state="ready", on="head", created=0.0)
+        return session_records.SessionRecord(
+            id="1", name="day", state="ready", on="head", created=0.0
+        )
 
     @contextlib.contextmanager
     def attach(handle: str, *, cluster: str, **_options: Any) -> Iterator[None]:

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.head.reserved import is_reserved, may_use_reserved, runs_as_head_user
+from sapwood.contexts.launchers.specs import runs_as_head_user
+from sapwood.head.reserved import is_reserved, may_use_reserved
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.rights import ALL_RIGHTS, ROLES, Rights
 

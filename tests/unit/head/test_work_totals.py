@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sapwood.head import calls
+from sapwood.head import session_records
 from sapwood.head.work_totals import WorkTotals
 
 
-def told(session: str, **figures: object) -> calls.SessionFigures:
-    return calls.SessionFigures(session, calls.WorkFigures(**figures))  # type: ignore[arg-type]
+def told(session: str, **figures: object) -> session_records.SessionFigures:
+    return session_records.SessionFigures(session, session_records.WorkFigures(**figures))  # type: ignore[arg-type]
 
 
 def test_sums_stay_when_sessions_go() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import msgspec
 import pytest
 
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.server.metrics import (
     MAX_NODES,
@@ -82,7 +82,7 @@ def test_says_how_the_cluster_is() -> None:
 @pytest.mark.row("D-7")
 def test_says_what_agents_have_done() -> None:
     made = figures(1)
-    work = calls.WorkFigures(
+    work = session_records.WorkFigures(
         agents=64, busy=3, memory=2**30, calls=10, errors=1, seconds=4.5, bytes_in=5, bytes_out=6,
         buckets=[0, 2, 0, 6, 0, 0, 1],
     )  # fmt: skip

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sapwood.core.errors import ResourceError
+from sapwood.environment.folders import SOCKET_FOLDER
 from sapwood.session import folder as module
-from sapwood.session.folder import PREFIX, make_folder
+from sapwood.session.folder import make_folder
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +101,7 @@ def test_what_others_have_put_there_stays(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_folders_of_those_that_live_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = _made_by_another(tmp_path, monkeypatch, alive=True)
-    other = int(made.name.removeprefix(PREFIX)[:6], 16)
+    other = int(made.name.removeprefix(SOCKET_FOLDER)[:6], 16)
     try:
         make_folder().rmdir()
         assert made.exists()

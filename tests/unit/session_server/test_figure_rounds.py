@@ -7,7 +7,7 @@ import pytest
 from sapwood.activity.agent_figures import BUCKETS, REDUCE, AgentFigures
 from sapwood.comm import events as ev
 from sapwood.core.topology import ROOT, kary
-from sapwood.head.calls import WorkFigures
+from sapwood.head.session_records import WorkFigures
 from sapwood.session_server.figure_rounds import added
 from sapwood_simulation.network import Network
 

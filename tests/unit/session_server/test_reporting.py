@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from sapwood.core.errors import CommunicationError, ProtocolError
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
 from sapwood.head.parts.sessions import Sessions
@@ -21,7 +21,7 @@ from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.session_server import reporting
 from sapwood.session_server.reporting import HeadReports
 
-REPORT = calls.SessionReport(id="5b9a", state="ready")
+REPORT = session_records.SessionReport(id="5b9a", state="ready")
 
 
 class StandIn:
@@ -110,7 +110,9 @@ def test_a_root_hears_what_was_revoked_also_what_it_has_missed(head: StandIn) ->
         )
         assert "dd" in denials
         head.wait_for(IssuedCredentials.denials.name, 2)
-        reports.refused(calls.ClientRefused(session="5b9a", reason="why", credential="dd"))
+        reports.refused(
+            session_records.ClientRefused(session="5b9a", reason="why", credential="dd")
+        )
         (told,) = head.wait_for(Sessions.report_refused.name)
         assert (told.reason, told.credential) == ("why", "dd")
         assert "cc" in denials

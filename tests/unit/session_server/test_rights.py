@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sapwood.core.errors import SecurityError
-from sapwood.head.authorizer import secret_for
+from sapwood.head.authorizer import Authorizer
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.security.session_secrets import limited_secret
@@ -43,7 +43,7 @@ def test_nobody_gets_more_in_a_session_than_their_rights(
     names: str, roles: set[ClientRole]
 ) -> None:
     rights = Rights(names=frozenset(names.split()), not_after=2000.0)
-    shown = secret_for(rights, "abc", "s")
+    shown = Authorizer.secret_for(rights, "abc", "s")
     assert "abc" not in shown
     found = secret_holder("abc", lambda: 1999.0)(asked(shown))
     assert (set(found.roles), found.not_after) == (roles, 2000.0)
@@ -61,14 +61,14 @@ def test_nobody_gets_more_in_a_session_than_their_rights(
 
 
 def test_the_user_of_the_head_gets_all_of_it() -> None:
-    assert secret_for(ALL_RIGHTS, "abc", "s") == "abc"
+    assert Authorizer.secret_for(ALL_RIGHTS, "abc", "s") == "abc"
     kept = limited_secret("abc", "s", "user", math.inf)
     assert secret_holder("abc")(asked(kept)).roles == {WATCHER, USER}
 
 
 def test_what_comes_of_a_credential_is_refused_when_one_of_its_blocks_is_revoked() -> None:
     rights = Rights(names=frozenset({"attach", "run", "delete"}), ids=("aa", "bb"))
-    shown, denials = secret_for(rights, "abc", "s"), Denials()
+    shown, denials = Authorizer.secret_for(rights, "abc", "s"), Denials()
     verify = secret_holder("abc", denials=denials)
     assert shown != "abc", "it would outlive the credential"
     assert verify(asked(shown)).credential == ("aa", "bb")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sapwood.core.errors import ConfigurationError
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.ledger import EventQuery, LedgerEvent, LedgerState
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.events import EventPage, Events
@@ -29,7 +29,7 @@ class Head:
     def __init__(self) -> None:
         self.loads = {1: 0.5, 2: 1.0}
         self.registry = TreeRegistry()
-        self.sessions: list[calls.SessionRecord] = []
+        self.sessions: list[session_records.SessionRecord] = []
         self.asked: list[str] = []
         self.events: list[LedgerEvent] = []
 
@@ -60,12 +60,14 @@ class Head:
 
     def session(self, name: str, state: str = "ready") -> None:
         """A session and its root's word, or another one."""
-        record = calls.SessionRecord(id=f"{name}1", name=name, state="ready", on="head", created=1)
+        record = session_records.SessionRecord(
+            id=f"{name}1", name=name, state="ready", on="head", created=1
+        )
         if record not in self.sessions:
             self.sessions.append(record)
-        root = calls.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
-        agent = calls.SessionPlace(rank=1, parent=0, kind="agent", state=state)
-        self.registry.note(calls.SessionTree(id=record.id, places=[root, agent]))
+        root = session_records.SessionPlace(rank=0, parent=-1, kind="root", state="ready")
+        agent = session_records.SessionPlace(rank=1, parent=0, kind="agent", state=state)
+        self.registry.note(session_records.SessionTree(id=record.id, places=[root, agent]))
 
 
 async def following(told: AsyncIterator[tuple[str, bytes]]) -> tuple[str, Any]:

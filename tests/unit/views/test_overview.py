@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sapwood.activity.progress import Progress, RunState
-from sapwood.head import calls
+from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.nodes.refusals import RefusedMachine
 from sapwood.views.overview import MAX_ALERTS, Level, Overview, RunAndProgress, overview
@@ -26,7 +26,7 @@ def ready(host: int, **others: object) -> calls.NodeSnapshot:
 
 def seen(
     nodes: list[calls.NodeSnapshot],
-    sessions: list[calls.SessionRecord] | None = None,
+    sessions: list[session_records.SessionRecord] | None = None,
     runs: list[RunAndProgress] | None = None,
     **others: object,
 ) -> Overview:
@@ -42,15 +42,15 @@ def run(state: str, ended: float = 0.0) -> calls.RunRecord:
 
 def test_a_whole_cluster_has_no_alerts_and_its_sums() -> None:
     progress = Progress(state=RunState.RUNNING, iteration=3, items_per_second=2.5e6)
-    session = calls.SessionRecord(
+    session = session_records.SessionRecord(
         id="s1",
         name="day",
         state="ready",
         on="head",
         created=NOW,
-        report=calls.SessionReport(id="s1", state="ready", agents=16),
+        report=session_records.SessionReport(id="s1", state="ready", agents=16),
     )
-    over = calls.SessionRecord(id="s2", name="old", state="ended", on="head", created=NOW)
+    over = session_records.SessionRecord(id="s2", name="old", state="ended", on="head", created=NOW)
     found = seen(
         [ready(1), ready(2)],
         [session, over],

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 
 from sapwood.comm.loop import Loop, Timer
-from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionHandler, Listener
 from sapwood.comm.transport.client_hello import LONGEST_HELLO, offered_protocols
 from sapwood.comm.transport.tls_connection import (
@@ -23,6 +22,7 @@ from sapwood.comm.transport.tls_connection import (
 )
 from sapwood.comm.transport.tls_identity import accepting_context, node_of, parse_place
 from sapwood.core.errors import CommunicationError
+from sapwood.core.failures import OUT_OF_DESCRIPTORS
 from sapwood.security.credentials import Credentials
 
 BACKLOG = 1024

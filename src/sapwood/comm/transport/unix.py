@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from sapwood.comm.loop import Loop, Timer
-from sapwood.comm.shared_memory import OUT_OF_DESCRIPTORS
 from sapwood.comm.transport.base import ConnectionFacts, ConnectionHandler, Failed, Listener
 from sapwood.core.errors import CommunicationError
+from sapwood.core.failures import OUT_OF_DESCRIPTORS
 
 BACKLOG = 1024
 """Connections that may wait to be accepted."""

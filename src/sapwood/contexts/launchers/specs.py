@@ -80,3 +80,15 @@ def absolute(spec: str) -> str:
         return spec
     names = [f"@{Path(one[1:]).absolute()}" if one[:1] == "@" else one for one in split_hosts(rest)]
     return f"{kind}{colon}{','.join(names)}"
+
+
+def runs_as_head_user(on: str) -> bool:
+    """Whether all agents of a session run as the head's user, whoever made the session.
+
+    Kubernetes starts pods from an image, without the files of that user.
+
+    Example:
+        >>> [runs_as_head_user(on) for on in ("local", "slurm:4", "head", "kubernetes:4")]
+        [True, True, False, False]
+    """
+    return on == "local" or (is_launched(on) and not on.startswith("kubernetes"))

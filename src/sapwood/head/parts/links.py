@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapwood.head.calls import ClientCertificate
+from sapwood.environment.folders import SOCKET_FOLDER
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.head.session_records import ClientCertificate
 from sapwood.head.web import send_socket
 from sapwood.security.rights import ALLOCATE, CONNECT
-from sapwood.session.folder import PREFIX
 
 if TYPE_CHECKING:
     from sapwood.head.authorizer import Authorizer
@@ -87,7 +87,7 @@ class Links(HeadPart):
     def _abandon(self, key: tuple[str, bool], left: Path, caller: int) -> None:
         """A client is gone; one that was killed has left its socket, and the folder of that."""
         self._end(key, caller)
-        if left.parent.name.startswith(PREFIX):
+        if left.parent.name.startswith(SOCKET_FOLDER):
             with contextlib.suppress(OSError):
                 if left.is_socket():
                     left.unlink()

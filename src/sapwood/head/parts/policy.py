@@ -30,6 +30,7 @@ from sapwood.environment.settings import PolicySettings, Settings
 from sapwood.environment.toml_text import format_key
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.head.session_settings import allowed_settings
 from sapwood.nodes.note_event import NoteEvent, note_nothing
 from sapwood.security.rights import ADMIN, CONNECT, ROLES, read_rights
 from sapwood.store.base import Delete, Put, Store
@@ -158,6 +159,13 @@ class Policy(HeadPart):
     def current(self) -> PolicySettings:
         """The policy as it is now."""
         return self._shown.settings.policy
+
+    def allowed(self, wanted: Any) -> Any:
+        """Return the settings of a session that a creator who is not the head's user may choose.
+
+        See :func:`~sapwood.head.session_settings.allowed_settings`.
+        """
+        return allowed_settings(wanted, self.settings)
 
     @property
     def settings(self) -> Settings:

@@ -11,7 +11,7 @@ import msgspec
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.typed import Natural
-from sapwood.head.authorizer import Authorizer, refuse_others
+from sapwood.head.authorizer import Authorizer
 from sapwood.head.calls import CreateRun, RunRecord
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
@@ -92,7 +92,7 @@ class Runs(HeadPart):
             caller: The caller.
             wanted: The run.
         """
-        refuse_others(caller.granted, "a detached run")
+        Authorizer.refuse_others(caller.granted, "a detached run")
         return self._registry.create(wanted)
 
     @call("run.list", right=OBSERVE)

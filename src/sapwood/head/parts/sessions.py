@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sapwood.contexts.launchers.specs import is_launched, names_machines
+from sapwood.contexts.launchers.specs import is_launched, names_machines, runs_as_head_user
 from sapwood.core.errors import SecurityError
-from sapwood.head.authorizer import Authorizer, merge_secret_for, refuse_others, secret_for
-from sapwood.head.calls import (
+from sapwood.head.protocol.call import HeadPart, Http, Reach, call
+from sapwood.head.protocol.greeting import RightsFacts
+from sapwood.head.session_records import (
     ClientCertificate,
     ClientRefused,
     CreateSession,
     KnownTrees,
-    NodeRecord,
-    RightsFacts,
     SessionCreator,
     SessionCredential,
     SessionFigures,
@@ -29,13 +28,6 @@ from sapwood.head.calls import (
     SessionTrees,
     WorkFigures,
 )
-from sapwood.head.process_events import event_of
-from sapwood.head.protocol.call import HeadPart, Http, Reach, call
-from sapwood.head.protocol.caller import ServiceCaller
-from sapwood.head.reserved import runs_as_head_user
-from sapwood.head.session_settings import allowed_settings
-from sapwood.head.tree_registry import TreeRegistry
-from sapwood.head.work_totals import WorkTotals
 from sapwood.security.rights import (
     ADMIN,
     ALL_RIGHTS,
@@ -51,9 +43,12 @@ from sapwood.security.rights import (
 )
 from sapwood.session.session_life import SessionState
 
-if TYPE_CHECKING:
-    from sapwood.head.ledger import Ledger
+if TYPE_CHECKING:  # the head's half, which clients do not load
+    from sapwood.head.authorizer import Authorizer
+    from sapwood.head.calls import NodeRecord
     from sapwood.head.parts.policy import Policy
+    from sapwood.head.protocol.caller import ServiceCaller
+    from sapwood.head.session_reports import SessionReports
     from sapwood.head.sessions import HeadSessions
     from sapwood.nodes.control import ControlTree
     from sapwood.security.denials import Denials
@@ -70,7 +65,7 @@ class Sessions(HeadPart):
         denials: The credentials that were revoked.
         nodes: Returns the nodes.
         hosts_of: Returns the numbers of the nodes that a session has processes on.
-        ledger: It records processes that end unasked.
+        reports: It records what the servers of sessions report.
 
     Attributes:
         trees: The trees of the sessions.
@@ -85,10 +80,10 @@ class Sessions(HeadPart):
         denials: Denials,
         nodes: Callable[[], list[NodeRecord]],
         hosts_of: Callable[[str], set[int]],
-        ledger: Ledger,
+        reports: SessionReports,
     ) -> None:
         self._registry = registry
-        self._ledger = ledger
+        self._note_process = reports.note_process
         self._authorizer = authorizer
         self._control = control
         self._policy = policy
@@ -96,8 +91,8 @@ class Sessions(HeadPart):
         self._nodes = nodes
         self._hosts_of = hosts_of
         self._lock = threading.Lock()  # of the figures
-        self._figures = WorkTotals()
-        self.trees = TreeRegistry()
+        self._figures = reports.figures
+        self.trees = reports.trees
 
     # --- for clients -----------------------------------------------------------------------------
 
@@ -116,10 +111,10 @@ class Sessions(HeadPart):
         needed = [ALLOCATE, SPAWN]  # its root acts with these rights
         if wanted.on == "local":  # its agents are processes of the head's user, beside the head
             needed = [ADMIN]
-            refuse_others(rights, "a session on the head's machine")
+            self._authorizer.refuse_others(rights, "a session on the head's machine")
         elif is_launched(wanted.on):  # and these, on machines that its user pays for or logs in to
             needed = [ADMIN] if names_machines(wanted.on) else needed
-            refuse_others(rights, "a session that brings machines along")
+            self._authorizer.refuse_others(rights, "a session that brings machines along")
         what = Sessions.create.name
         for right in needed:
             self._authorizer.require_right(caller, right, session=wanted.name, what=what)
@@ -135,7 +130,7 @@ class Sessions(HeadPart):
                 hint="use the nodes by sapwood.connect()",
             )
         if rights is not ALL_RIGHTS:
-            settings = allowed_settings(wanted.settings, self._policy.settings)
+            settings = self._policy.allowed(wanted.settings)
             wanted = msgspec.structs.replace(wanted, settings=settings)
         return self._registry.create(wanted, SessionCreator.of(rights))
 
@@ -184,7 +179,7 @@ class Sessions(HeadPart):
         rights = self._authorizer.require_session(caller, ATTACH, record, what=what)
         if RUN in rights.names:
             self._check_work(caller, record, what)
-        secret = secret_for(rights, self._registry.secret_of(record), record.id)
+        secret = self._authorizer.secret_for(rights, self._registry.secret_of(record), record.id)
         return self._shown_at_root(record, secret)
 
     @call("session.merge-credential", right=MERGE, reach=Reach.OWNED, slow=True)
@@ -199,7 +194,9 @@ class Sessions(HeadPart):
         what = Sessions.merge_credential.name
         rights = self._authorizer.require_session(caller, MERGE, record, what=what)
         self._check_work(caller, record, what)
-        secret = merge_secret_for(rights, self._registry.secret_of(record), record.id)
+        secret = self._authorizer.merge_secret_for(
+            rights, self._registry.secret_of(record), record.id
+        )
         return self._shown_at_root(record, secret)
 
     @call("session.trees", right=OBSERVE)
@@ -340,15 +337,4 @@ class Sessions(HeadPart):
         Args:
             process: What the server says; of its nodes in the cluster, the head knows already.
         """
-        record = self._registry.find(process.session)
-        event = event_of(process.report)
-        if event is not None:
-            by = "" if record.creator is None else record.creator.owner
-            self._ledger.note_caused(
-                event.kind,
-                event.text,
-                by,
-                node=process.node,
-                session=record.name,
-                facts=event.facts,
-            )
+        self._note_process(self._registry.find(process.session), process)

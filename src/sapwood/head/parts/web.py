@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.core.futures import CallerFuture, when_done
-from sapwood.head.calls import ClientCertificate, IssueCredential
+from sapwood.head.calls import IssueCredential
 from sapwood.head.protocol.call import HeadPart, Reach, call
 from sapwood.head.protocol.caller import ServiceCaller
+from sapwood.head.session_records import ClientCertificate
 from sapwood.security.rights import ADMIN, CONNECT, OBSERVE
 
 if TYPE_CHECKING:

@@ -20,13 +20,25 @@ import typing
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ProtocolError
-from sapwood.head.protocol.caller import ServiceCaller
+
+if TYPE_CHECKING:
+    from sapwood.head.protocol.caller import ServiceCaller
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,7 +160,9 @@ class HeadCall(Generic[P, R_co]):
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        return typing.get_type_hints(self.function, include_extras=True)
+        # no message has a caller, so modules need the class only for its annotation
+        local = {"ServiceCaller": Any}
+        return typing.get_type_hints(self.function, localns=local, include_extras=True)
 
     def with_values(self, *args: P.args, **kwargs: P.kwargs) -> msgspec.Struct:
         """Return what the message of a client carries."""
