@@ -52,26 +52,26 @@ bench: $(VENV)/with-bench ## run every benchmark at its full size
 torture: $(VENV)/with-torture
 	$(BIN)/python -m sapwood_simulation.fuzz --frames $(FRAMES)
 	$(BIN)/python -m sapwood_simulation.delegation_simulation --seeds $(SEEDS)
-	$(BIN)/sapwood simulate --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 --pipelined 3 \
+	$(BIN)/python -m sapwood_simulation --seeds $(SEEDS) --agents 40 --fanout 3 --waves 6 --pipelined 3 \
 	    --crash 0.003 --pause 0.001 --zygote 0.0002 --sever 0.01 --split 0.1
-	$(BIN)/sapwood simulate --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 --pipelined 2 --split 0.1 \
+	$(BIN)/python -m sapwood_simulation --what pieces --seeds $(SEEDS) --agents 20 --fanout 3 --waves 4 --pipelined 2 --split 0.1 \
 	    --crash 0.0003 --pause 0.0001 --zygote 0.00003 --sever 0.001 --clog 0.0002
-	$(BIN)/sapwood simulate --what streams --sync time-out --late next --seeds $(SEEDS) \
+	$(BIN)/python -m sapwood_simulation --what streams --sync time-out --late next --seeds $(SEEDS) \
 	    --agents 17 --fanout 2 --waves 8 --crash 0.001 --pause 0.0005 --zygote 0.0001 --sever 0.003 \
 	    --clog 0.001 --partition 0.0005
-	$(BIN)/sapwood simulate --what streams --sync time-out --seconds 3 --on-loss partial \
+	$(BIN)/python -m sapwood_simulation --what streams --sync time-out --seconds 3 --on-loss partial \
 	    --seeds $(SEEDS) --agents 17 --fanout 2 --waves 6 --crash 0.001 --pause 0.0005 --sever 0.003 \
 	    --clog 0.001 --split 0.1
-	$(BIN)/sapwood simulate --what membership --seeds $(SEEDS) --agents 14 --fanout 3 --waves 8 --pipelined 3 --split 0.1 \
+	$(BIN)/python -m sapwood_simulation --what membership --seeds $(SEEDS) --agents 14 --fanout 3 --waves 8 --pipelined 3 --split 0.1 \
 	    --crash 0.002 --pause 0.0005 --zygote 0.0001 --sever 0.005 --clog 0.001 --partition 0.0003
-	$(BIN)/sapwood simulate --what nodes --seeds $(SEEDS) --agents 9 --waves 4 --split 0.1 \
+	$(BIN)/python -m sapwood_simulation --what nodes --seeds $(SEEDS) --agents 9 --waves 4 --split 0.1 \
 	    --crash 0.001 --pause 0.0005 --sever 0.005 --clog 0.001 --partition 0.001
-	$(BIN)/sapwood simulate --what sessions --seeds $(SEEDS) --agents 6 --fanout 2 --waves 2 --split 0.1 \
+	$(BIN)/python -m sapwood_simulation --what sessions --seeds $(SEEDS) --agents 6 --fanout 2 --waves 2 --split 0.1 \
 	    --crash 0.001 --pause 0.0003 --zygote 0.0001 --sever 0.002 --clog 0.0005
-	$(BIN)/sapwood simulate --what runs --seeds $(SEEDS) --agents 6 --fanout 2 --waves 3 --split 0.1 \
+	$(BIN)/python -m sapwood_simulation --what runs --seeds $(SEEDS) --agents 6 --fanout 2 --waves 3 --split 0.1 \
 	    --crash 0.001 --pause 0.0003 --zygote 0.0001 --sever 0.002 --clog 0.0005
 	@set -e; for what in streams groups messages; do \
-	    $(BIN)/sapwood simulate --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
+	    $(BIN)/python -m sapwood_simulation --what $$what --seeds $(SEEDS) --agents 40 --fanout 3 --waves 4 \
 	    --crash 0.0005 --pause 0.0002 --zygote 0.0001 --sever 0.01 --clog 0.0005 --split 0.1 \
 	    --partition 0.0002 --drop 0.01 --duplicate 0.01 --reorder 0.01; done
 	$(BIN)/python benchmarks/kills.py --machines 4 --until $(KILLS) --stops 0.15 --seed $(MUTANT_SEED)

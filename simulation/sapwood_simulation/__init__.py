@@ -1,7 +1,7 @@
 """The simulator of Sapwood: the protocol under virtual time, faults, fuzzers, hostile peers.
 
 It is for those who develop Sapwood: beside the tests, in no wheel. ``make torture`` and
-``sapwood simulate`` run it.
+``python -m sapwood_simulation`` run it.
 """
 
 from sapwood_simulation.faults import Faults

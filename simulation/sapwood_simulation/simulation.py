@@ -3,7 +3,7 @@
 A simulation runs waves over a tree while processes crash, stop for a while, or lose their
 zygote, and checks after every wave that each agent is in it exactly once and that the value is
 right; at the end, that nothing is left of the stream. The same options give the same course of
-events, so a failure can be had again: ``sapwood simulate --seed …``.
+events, so a failure can be had again: ``python -m sapwood_simulation --seed …``.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Simulation:
     """
 
     what = "waves"
-    """The kind of simulation, as ``sapwood simulate --what`` calls it."""
+    """The kind of simulation, as ``python -m sapwood_simulation --what`` calls it."""
 
     timing = TIMING
     """When links speak and worry."""
@@ -232,7 +232,7 @@ class Simulation:
         """Return the command that repeats this simulation."""
         options = self.options
         words = [
-            "sapwood simulate",
+            "python -m sapwood_simulation",
             "" if self.what == Simulation.what else f"--what {self.what}",
             f"--seed {options.seed} --agents {options.agents}",
             f"--fanout {options.fanout} --waves {options.waves}",

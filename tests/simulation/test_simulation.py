@@ -235,7 +235,7 @@ def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Streams, "places_came", fail)
     with pytest.raises(
-        InvariantError, match=r"KeyError: 'lost'\n.*sapwood simulate --seed"
+        InvariantError, match=r"KeyError: 'lost'\n.*python -m sapwood_simulation --seed"
     ) as caught:
         run_with(Faults(crash=0.01), seeds=20)
     assert isinstance(caught.value.__cause__, KeyError)
@@ -244,5 +244,7 @@ def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyP
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: a reattached place is not asked for missing contributions."""
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
-    with pytest.raises(InvariantError, match=r"no progress.*\n.*sapwood simulate --seed"):
+    with pytest.raises(
+        InvariantError, match=r"no progress.*\n.*python -m sapwood_simulation --seed"
+    ):
         run_with(Faults(crash=0.01), seeds=20)

@@ -113,11 +113,6 @@ COMMANDS = {
         "Drive a detached run, which is read from standard input; its head calls this.",
         hidden=True,
     ),
-    "simulate": LazyEntry(
-        "sapwood.cli.simulate:simulate",
-        "Run waves over a tree while processes fail, and check that nothing is lost or doubled.",
-        hidden=True,
-    ),
 }
 """The commands of this package, with their lines in ``sapwood --help``."""
 

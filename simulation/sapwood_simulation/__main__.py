@@ -1,14 +1,9 @@
-"""``sapwood simulate``: the protocol and the supervisor under virtual time, with faults.
-
-It is for those who develop Sapwood: the simulator, ``sapwood_simulation``, is part of a checkout
-and of no wheel. So ``sapwood --help`` does not list the command.
-"""
+"""The command of the simulator: protocol and supervisor under virtual time, with faults."""
 
 from __future__ import annotations
 
 import traceback
 from enum import StrEnum
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -17,6 +12,18 @@ from sapwood.cli.failures import reported
 from sapwood.cli.options import Debug, Json
 from sapwood.cli.present import print_json, table, write
 from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood_simulation import (
+    Faults,
+    InvariantError,
+    SimulationOptions,
+    StreamKind,
+    collecting_seldom,
+    made,
+)
+
+app = typer.Typer(
+    pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 EXIT_BROKEN = 1
 """Exit code for an invariant that does not hold."""
@@ -75,6 +82,7 @@ def _chance(panel: str, text: str) -> typer.models.OptionInfo:
     return option
 
 
+@app.command()
 def simulate(  # noqa: PLR0913 - the options of a command, each its own
     *,
     what: Annotated[
@@ -209,16 +217,6 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
     sessions that clients leave and attach to, and runs that are killed and resume.
     """
     with reported(debug=debug, as_json=as_json):
-        _require_simulator()
-        from sapwood_simulation import (  # noqa: PLC0415 - a slow import, wanted only here
-            Faults,
-            InvariantError,
-            SimulationOptions,
-            StreamKind,
-            collecting_seldom,
-            made,
-        )
-
         faults = Faults(
             crash=crash,
             pause=pause,
@@ -285,14 +283,5 @@ def simulate(  # noqa: PLR0913 - the options of a command, each its own
             write(table("", (title, "total>"), [("seeds", str(seeds)), *rows]))
 
 
-def _require_simulator() -> None:
-    """Check that the simulator is installed.
-
-    Raises:
-        ConfigurationError: It is not, as Sapwood was not installed from a checkout.
-    """
-    if find_spec("sapwood_simulation") is None:
-        raise ConfigurationError(
-            "the simulator is not installed; it is in a checkout of Sapwood, not in its wheel",
-            hint="in a checkout, say: pip install --editable .",
-        )
+if __name__ == "__main__":
+    app(prog_name="python -m sapwood_simulation")
