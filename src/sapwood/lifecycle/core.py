@@ -147,7 +147,7 @@ class ProcessLifecycle:
             lev.Restart: self._restart,
             lev.GiveUp: lambda event: self._fail(event.error, ()),
             lev.Expand: self._expand,
-            lev.Drain: lambda event: self._change(self.tree.without(event.ranks)),
+            lev.Drain: self._drain,
             lev.Remove: lambda event: self._take_out(event.ranks, event.reason),
         }
         for rank in range(1, tree.size):
@@ -187,8 +187,8 @@ class ProcessLifecycle:
             which = f"rank {record.rank} ({record.state.value})"
             waits = record.deadline is not None
             invariant(not waits or (record.deadline, record.rank) in due, f"{which} is woken")
-            due_later = record.state is ProcessState.PAUSED and record.rank in self.tree
-            invariant(waits or not due_later, f"{which} will be started")
+            paused = record.state is ProcessState.PAUSED
+            invariant(waits or not paused, f"{which} will be started")
         for rank in range(1, self.tree.size):
             gone = rank in self.processes and self.processes[rank].state is ProcessState.LEFT
             invariant(not gone or rank not in self.tree, f"rank {rank} has left the tree as well")
@@ -353,8 +353,6 @@ class ProcessLifecycle:
                 continue  # its state has changed since
             if record.state is not ProcessState.PAUSED:
                 self._repair([rank], "it found no way back in time")
-            elif rank not in self.tree:
-                record.deadline = None  # it has nothing to finish, and is removed soon
             else:
                 record.incarnation += 1
                 record.advance(LifeEvent.SPAWNED)
@@ -469,6 +467,17 @@ class ProcessLifecycle:
         self.tree = tree
         self.processes.change(tree)
         self._orders.append(lev.NewTree(tree, self.hosts))
+
+    def _drain(self, event: lev.Drain) -> None:
+        """Take ranks out of the tree; those whose processes are lost have nothing to finish."""
+        self._change(self.tree.without(event.ranks))
+        lost: dict[str, list[int]] = {}
+        for rank in event.ranks:
+            record = self.processes[rank]
+            if record.state.is_lost:
+                lost.setdefault(record.reason, []).append(rank)
+        for reason, ranks in lost.items():
+            self._take_out(ranks, reason)
 
     def _take_out(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of ranks for good, and take them out of the tree if they are in it."""
