@@ -3,7 +3,7 @@
 ``topology.SHAPE``
     1 KiB to every agent and 1 KiB back, summed by the tree; the built-in handler ``echo`` answers.
     Waves go as messages: the short cut of flat trees is off, which the prediction knows nothing of.
-    The *floor* is the prediction here (``sapwood topology plan``), from figures of
+    The *floor* is the prediction here (``wave_cost.py``), from figures of
     links that were measured just before: the ratio says how far it is off.
 
 On a machine with fewer cores than processes, waves wait for cores. The model shares these evenly,
@@ -18,13 +18,13 @@ import msgspec
 import numpy as np
 
 import sapwood
+from link_measurement import measure_links
 from report import Figure, Options, Report, read_options
-from sapwood.client.link_measurement import measure_links
-from sapwood.client.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.comm import values
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
 from sapwood.session_server.shape import tree_of_shape
+from wave_cost import LinkCost, WaveLoad, predict
 
 SIZE = 1024
 """Bytes of the value, and of each answer."""

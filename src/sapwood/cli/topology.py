@@ -1,4 +1,4 @@
-"""``sapwood topology``: shapes of trees, and what a wave costs in each."""
+"""``sapwood topology``: shapes of trees."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from sapwood.cli.failures import reporting
+from sapwood.cli.old_names import warn_of
 from sapwood.cli.options import Debug, Json
-from sapwood.cli.present import FittingTable, print_json, seconds, shortened, write
+from sapwood.cli.present import print_json, write
 from sapwood.cli.status_tables import status_of
-from sapwood.client.link_measurement import measure_links
-from sapwood.client.wave_cost import LinkCost, WaveCost, WaveLoad, predict
 from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
 from sapwood.core.errors import InputError
+from sapwood.core.hints import command_line
 from sapwood.core.hostset import split_hosts
 from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
@@ -26,78 +26,63 @@ from sapwood.core.topology import ROOT, Tree, by_host, flat
 from sapwood.core.topology import plan as planned_tree
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.cores import usable_cores
-from sapwood.environment.units import describe_size, parse_duration, parse_size
 from sapwood.session_server.making import machines_above
-from sapwood.session_server.shape import agents_of_shape, read_topology, tree_of_shape
+from sapwood.session_server.shape import agents_of_shape, tree_of_shape
 
 BY_HOST = "by-host"
 
-HOST_LATENCY = 50e-6
-"""Seconds that a message between machines is taken to be longer under way."""
-
-HOST_PER_BYTE = 1e-9
-"""Seconds for a byte between machines: a gigabyte a second."""
-
-AS_GOOD = 1.02
-"""Times that differ by less are the same: then the tree with fewer junctions is better."""
 
 MAX_LINES = 200
 """Lines of an outline; ``--json`` has all of the tree."""
 
-MAX_NAME = 18
-"""Characters of a shape in the table."""
 
-app = typer.Typer(
-    help="Look at shapes of trees, and at what a wave costs in each.", no_args_is_help=True
-)
+app = typer.Typer(help="Show shapes of trees.", no_args_is_help=True)
 
-Agents = Annotated[int | None, typer.Option("--agents", min=1, help="Agents of the tree.")]
+_SHAPES = "flat, kary:16, knomial:2, by-host or file:PATH"
 
-Hosts = Annotated[
-    int, typer.Option("--hosts", min=1, help="Machines that the agents are on, evenly.")
-]
 
-Link = Annotated[
-    str,
-    typer.Option(
-        metavar="LATENCY,OVERHEAD,RATE",
-        help="Figures of such links, for example 20us,5us,2GB (a second).",
-    ),
-]
-
-_SHAPES = "flat, kary:K, knomial:K, by-host or file:PATH"
+@app.callback()
+def _noun() -> None:
+    """Keep the noun: without this a single command would take its place."""
 
 
 @app.command()
 @reporting
 def show(
-    name: Annotated[
-        str | None, typer.Argument(help="A cluster that is up.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Argument(hidden=True)] = None,
     *,
-    agents: Agents = None,
-    hosts: Hosts = 1,
+    agents: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Agents of the tree.")
+    ] = None,
+    hosts: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Machines of the agents, evenly.")
+    ] = 1,
     shape: Annotated[
         str,
         typer.Option(
-            help=f"Of the tree: {_SHAPES}. With --on, of the machines: flat, kary:K, knomial:K or "
-            "file:PATH."
+            metavar="SHAPE",
+            help=f"Shape of the tree: {_SHAPES}. With --on, of the machines: flat, kary:16, "
+            "knomial:2 or file:PATH.",
         ),
     ] = "",
     on: Annotated[
         str,
         typer.Option(
-            metavar="PLACES", help="The tree over these machines: as for `run --on`; none is used."
+            metavar="SPEC", help="Machines, as for `sapwood run`: show the tree over them."
         ),
     ] = "",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the tree of the machines of a cluster, or a tree of some shape.
+    """Show the tree that a cluster would have; nothing is started.
 
-    Without a name it is the tree that a cluster on this machine would have, as configured.
-    With --on it is the tree that a cluster on those machines would have: nothing is started there.
+    Without --on, it is a cluster on this machine, as configured.
+
+    Example: `sapwood topology show --on ssh:n[1-4] --agents 16 --shape kary:2`
     """
+    if name is not None:
+        instead = command_line("node", "list", "--cluster", name)
+        warn_of(command_line("topology", "show", name), instead)
     if on:
         given = name is not None or hosts > 1
         shown = tree_on(on, shape, agents, given=given)
@@ -111,47 +96,16 @@ def show(
         write(*outline(shown))
 
 
-@app.command()
+@app.command(
+    hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
 @reporting
-def plan(  # noqa: PLR0913 - an option each
-    *,
-    agents: Annotated[int, typer.Option("--agents", min=1, help="Agents of the tree.")],
-    hosts: Hosts = 1,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Only this: {_SHAPES}; may be repeated.", show_default=False),
-    ] = None,
-    nbytes: Annotated[
-        str, typer.Option("--bytes", help="Size of what is broadcast, for example 64KiB.")
-    ] = "1KiB",
-    answer: Annotated[
-        str, typer.Option(help="Size of an agent's answer; by default the same.")
-    ] = "",
-    grows: Annotated[
-        bool, typer.Option("--grows", help="Answers are gathered, not reduced to one of them.")
-    ] = False,
-    cores: Annotated[
-        int, typer.Option(min=0, help="Cores of each machine; by default this machine's.")
-    ] = 0,
-    local_link: Link = "",
-    host_link: Link = "",
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Predict what a wave costs in trees of several shapes, and recommend one.
-
-    Figures of links are measured on this machine, which takes a second or two, unless they are
-    given. Links between machines are taken to be 50us later and to carry 1 GB a second, and
-    to cost their ends the same. Times are those of messages alone, by the model LogGP; the work of
-    agents comes on top, and is the same in all shapes.
-    """
-    costs = links(local_link, host_link, several=hosts > 1)
-    load = load_of(nbytes, answer, grows=grows)
-    found = compare(shape or [], agents, hosts, load, costs, cores)
-    if as_json:
-        print_json(found)
-    else:
-        write(*compared(found))
+def plan() -> None:
+    """Say where the planner is now."""
+    raise InputError(
+        "the planner of shapes is a script of Sapwood's repository now",
+        hint="python benchmarks/plan_topology.py --agents 64",
+    )
 
 
 class ShownTree(msgspec.Struct, frozen=True):
@@ -172,26 +126,6 @@ class ShownTree(msgspec.Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class ShapeCost(msgspec.Struct, frozen=True):
-    """What a wave costs in a tree of one shape."""
-
-    shape: str
-    recommended: bool
-    cost: WaveCost
-
-
-class ShapeComparison(msgspec.Struct, frozen=True):
-    """What a wave costs in several shapes, and by which figures."""
-
-    agents: int
-    hosts: int
-    cores: int
-    load: WaveLoad
-    local: LinkCost
-    remote: LinkCost
-    shapes: tuple[ShapeCost, ...]
-
-
 def tree_of(shape: str, agents: int | None, hosts: int) -> ShownTree:
     """Return the tree of a shape, by default the one that is configured."""
     settings = load_configuration().settings.cluster
@@ -202,9 +136,9 @@ def tree_of(shape: str, agents: int | None, hosts: int) -> ShownTree:
         chosen = BY_HOST if tree is None else ""
         if tree is not None:
             return _shown(tree, ())
-    tree, numbers, names = _placed(chosen, count, hosts)
-    if not names and hosts > 1:
-        names = tuple(f"host {number}" if number else "" for number in numbers)
+    tree, numbers = _placed(chosen, count, hosts)
+    several = hosts > 1
+    names = tuple(f"host {number}" if number else "" for number in numbers) if several else ()
     return _shown(tree, names)
 
 
@@ -234,7 +168,7 @@ def tree_on(spec: str, shape: str, agents: int | None, *, given: bool) -> ShownT
     if not (count or all(cores)):
         raise InputError(
             "the number of agents is unknown until the machines are allocated",
-            hint="say --agents N",
+            hint="give --agents N",
         )
     several = len(names)
     shares = (
@@ -321,147 +255,19 @@ def _outline(tree: Tree, rank: int, margin: str, names: Sequence[str], lines: li
             _outline(tree, places[0], margin + ("   " if last else "│  "), names, lines)
 
 
-def links(local: str, remote: str, *, several: bool) -> tuple[LinkCost, LinkCost]:
-    """Return the figures of links on one machine and between machines, measured unless given."""
-    here = _link(local) if local else measure_links()
-    if remote and not several:
-        raise InputError("--host-link is for several machines", hint="give --hosts as well")
-    if remote:
-        return here, _link(remote)
-    return here, LinkCost(
-        here.latency + HOST_LATENCY, here.overhead, max(here.per_byte, HOST_PER_BYTE)
-    )
-
-
-def _link(text: str) -> LinkCost:
-    words = text.split(",")
-    try:
-        latency, overhead, rate = words
-        found = LinkCost(parse_duration(latency), parse_duration(overhead), 1 / parse_size(rate))
-    except (ValueError, ZeroDivisionError) as error:
-        raise InputError(
-            f"{shown(text)} does not say how fast a link is: {error}",
-            hint="write latency, overhead and bytes a second: 20us,5us,2GB",
-        ) from None
-    return found
-
-
-def load_of(nbytes: str, answer: str, *, grows: bool) -> WaveLoad:
-    """Return what goes through the tree in a wave."""
-    try:
-        down = parse_size(nbytes)
-        return WaveLoad(down, parse_size(answer) if answer else down, grows)
-    except ValueError as error:
-        raise InputError(str(error), where="--bytes") from None
-
-
-def compare(
-    shapes: Sequence[str],
-    agents: int,
-    hosts: int,
-    load: WaveLoad,
-    links: tuple[LinkCost, LinkCost],
-    cores: int = 0,
-) -> ShapeComparison:
-    """Return what a wave costs in trees of several shapes; the best one is recommended.
-
-    Example:
-        >>> link = LinkCost(20e-6, 5e-6, 1e-9)
-        >>> found = compare(["flat", "kary:8"], 64, 1, WaveLoad(64, 64), (link, link), cores=64)
-        >>> [one.shape for one in found.shapes if one.recommended]
-        ['kary:8']
-    """
-    if hosts > agents:
-        raise InputError(
-            f"{hosts} machines for {agents} agents", hint="a machine has at least one agent"
-        )
-    count = cores or usable_cores()
-    local, remote = links
-    costs: dict[str, WaveCost] = {}
-    for shape in dict.fromkeys(shapes or usual_shapes(agents, hosts)):
-        tree, numbers, _ = _placed(shape, agents, hosts)
-        cost = predict(tree, load, local, remote, numbers, count)
-        inner = tuple(one for one in cost.places if one.messages_down)  # all agents are alike
-        costs[shape] = msgspec.structs.replace(cost, places=inner)
-    least = min(cost.seconds for cost in costs.values())
-    good = [shape for shape, cost in costs.items() if cost.seconds <= AS_GOOD * least]
-    best = min(good, key=lambda shape: costs[shape].junctions)
-    found = tuple(ShapeCost(shape, shape == best, cost) for shape, cost in costs.items())
-    return ShapeComparison(agents, hosts, count, load, local, remote, found)
-
-
-def usual_shapes(agents: int, hosts: int) -> list[str]:
-    """Return the shapes that are worth a look.
-
-    Example:
-        >>> usual_shapes(20, 4)
-        ['flat', 'by-host', 'kary:2', 'kary:4', 'kary:8', 'kary:16', 'knomial:2', 'knomial:4']
-    """
-    widths = [width for width in (2, 4, 8, 16, 32, 64) if width < agents]
-    knomials = [f"knomial:{k}" for k in (2, 4) if k < agents]
-    several = [BY_HOST] if 1 < hosts < agents else []
-    return ["flat", *several, *(f"kary:{width}" for width in widths), *knomials]
-
-
-def _placed(shape: str, agents: int, hosts: int) -> tuple[Tree, tuple[int, ...], tuple[str, ...]]:
-    """Return a tree, the number of each place's host, and what these are called.
+def _placed(shape: str, agents: int, hosts: int) -> tuple[Tree, tuple[int, ...]]:
+    """Return a tree and the number of each place's host.
 
     The client is on a separate machine where there are several; a junction is where the
     first of its agents is.
     """
     if shape == BY_HOST:
         shares = [agents // hosts + (number < agents % hosts) for number in range(hosts)]
-        return *by_host(shares), ()
-    if shape.startswith("file:"):
-        planned = read_topology(shape.removeprefix("file:"))
-        if planned.hosts and planned.tree.agents == agents:
-            known = {name: number for number, name in enumerate(dict.fromkeys(planned.hosts))}
-            return planned.tree, tuple(known[name] for name in planned.hosts), planned.hosts
+        return by_host(shares)
     tree = tree_of_shape(shape, agents)
     if hosts == 1:
-        return tree, (0,) * tree.size, ()
+        return tree, (0,) * tree.size
     numbers = [0] * tree.size
     for rank in range(1, tree.size):
         numbers[rank] = 1 + (tree.leaves(rank)[0] - 1) * hosts // agents
-    return tree, tuple(numbers), ()
-
-
-def compared(found: ShapeComparison) -> list[RenderableType]:
-    """Return the table of shapes, and by which figures it was made."""
-    columns = ["", "shape", "depth>", "junctions>", "msgs>", "busiest>", "its bytes>", "hosts>"]
-    rows = [_row(one, found.hosts) for one in found.shapes]
-    machines = f" on {found.hosts} machines" if found.hosts > 1 else ""
-    grows = "gathered" if found.load.grows else "reduced"
-    down, up = describe_size(found.load.down), describe_size(found.load.up)
-    lines = [
-        f"one wave: {down} to {found.agents} agents{machines}, {up} from each, {grows}",
-        f"links on a machine: {_figures(found.local)}",
-    ]
-    if found.hosts > 1:
-        lines.append(f"links between machines: {_figures(found.remote)}")
-    cores = f"{found.cores} core{'' if found.cores == 1 else 's'} a machine"
-    lines.append(f"{cores}; busiest: messages and bytes of the place with the most")
-    table = FittingTable(
-        "", [*columns, "time>"], shortened(rows), ("hosts", "depth") if found.hosts == 1 else ()
-    )
-    return [table, *map(Text, lines)]
-
-
-def _row(one: ShapeCost, hosts: int) -> tuple[str, ...]:
-    cost = one.cost
-    return (
-        "*" if one.recommended else "",
-        one.shape if len(one.shape) <= MAX_NAME else f"…{one.shape[1 - MAX_NAME :]}",
-        str(cost.depth),
-        str(cost.junctions),
-        str(cost.messages),
-        str(cost.busiest),
-        describe_size(cost.busiest_bytes),
-        describe_size(cost.between_hosts) if hosts > 1 else "-",
-        seconds(cost.seconds),
-    )
-
-
-def _figures(link: LinkCost) -> str:
-    rate = f"{describe_size(1 / link.per_byte)}/s" if link.per_byte else "no time for bytes"
-    return f"latency {seconds(link.latency)}, overhead {seconds(link.overhead)}, {rate}"
+    return tree, tuple(numbers)

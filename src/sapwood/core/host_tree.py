@@ -1,7 +1,7 @@
 """Which machine is below which other one: the shape of a tree between machines.
 
 A shape is a text: ``flat``, ``kary:K``, ``knomial:K``, or ``file:PATH`` for a file in which the
-user says it (:func:`read_host_tree`). Machines are counted from 1, and 0 is the machine of the
+user says it (:func:`read_places`). Machines are counted from 1, and 0 is the machine of the
 root. A shape is given as the machine above each, in order. In all shapes that are computed the
 machines below one follow it directly, so a subtree has adjacent numbers.
 """
@@ -9,7 +9,9 @@ machines below one follow it directly, so a subtree has adjacent numbers.
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Sequence
+from typing import Final
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hostset import expand_hosts
@@ -18,8 +20,11 @@ from sapwood.core.shown import shown
 KINDS = ("flat", "kary", "knomial", "file")
 """How the text of a shape begins."""
 
-HEAD = "head"
-"""What a file calls the machine of the root."""
+ROOT_NAME: Final = "root"
+"""What a file calls the place of the root."""
+
+OLD_ROOT: Final = "head"
+"""The former name of the root's machine; it works for one release."""
 
 _WHERE = "nodes.topology"
 _HINT = "write flat, kary:16, knomial:2 or file:PATH"
@@ -90,11 +95,44 @@ def _grow(above: list[int], machines: range, radix: int) -> None:
         step *= radix
 
 
+def read_places(text: str, where: str) -> dict[str, list[str]]:
+    r"""Return what a file says is below each place.
+
+    All files of ``file:PATH`` have this grammar: TOML, each key is a place, its value the list of
+    the places below it.
+
+    Args:
+        text: What the file says.
+        where: The file, for messages.
+
+    Raises:
+        ConfigurationError: It is malformed.
+
+    Example:
+        >>> read_places('root = ["n1"]\nn1 = ["n[2-3]"]', "tree.toml")
+        {'root': ['n1'], 'n1': ['n[2-3]']}
+    """
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"the file is not TOML: {error}", where=where, hint=f'write {ROOT_NAME} = ["n1", "n2"]'
+        ) from error
+    for place, below in found.items():
+        if not isinstance(below, list) or not all(isinstance(one, str) for one in below):
+            raise ConfigurationError(
+                f"the value of {shown(place)} is not a list of texts",
+                where=where,
+                hint=f'write {ROOT_NAME} = ["n2", "n[3-4]"]',
+            )
+    return found
+
+
 def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
     r"""Return the machine above each, as a file says it.
 
     The file is TOML: each key is a machine, its value the machines below it, also folded ones.
-    ``head`` is the machine of the root. Machines that the file does not put anywhere are below it.
+    ``root`` is the machine of the root. Machines that the file does not put anywhere are below it.
 
     Args:
         text: What the file says.
@@ -105,22 +143,20 @@ def read_host_tree(text: str, names: Sequence[str], where: str) -> list[int]:
         ConfigurationError: It is malformed, names no machine of these, or goes round in a circle.
 
     Example:
-        >>> read_host_tree('head = ["n1"]\nn1 = ["n[2-3]"]', ["n1", "n2", "n3"], "tree.toml")
+        >>> read_host_tree('root = ["n1"]\nn1 = ["n[2-3]"]', ["n1", "n2", "n3"], "tree.toml")
         [0, 1, 1]
     """
-    try:
-        found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"it is not TOML: {error}", where=where) from error
-    numbers = {HEAD: 0} | {name: number for number, name in enumerate(names, start=1)}
+    found = read_places(text, where)
+    if OLD_ROOT in found and ROOT_NAME not in found and OLD_ROOT not in names:
+        warnings.warn(
+            f"{where}: the root is called {ROOT_NAME} now, not {OLD_ROOT}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        found[ROOT_NAME] = found.pop(OLD_ROOT)
+    numbers = {ROOT_NAME: 0} | {name: number for number, name in enumerate(names, start=1)}
     above: dict[int, int] = {}
     for parent, below in found.items():
-        if not isinstance(below, list) or not all(isinstance(one, str) for one in below):
-            raise ConfigurationError(
-                f"the value of {parent} is not a list of machines",
-                where=where,
-                hint='write n1 = ["n2", "n[3-4]"]',
-            )
         for child in [name for one in below for name in expand_hosts(one)]:
             for name in (parent, child):
                 if name not in numbers:

@@ -8,7 +8,7 @@ from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.core.topology import Tree, flat, kary, knomial
 from sapwood.environment.folders import expand_user
-from sapwood.session_server.topology_file import PlannedTopology, parse_topology
+from sapwood.session_server.topology_file import parse_topology
 
 SHAPES = ("flat", "kary", "knomial", "file")
 
@@ -27,8 +27,7 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
         spares: Whether there are spare junctions.
 
     Raises:
-        ConfigurationError: There is no such shape, a file is wrong, has other agents, or places
-            them on hosts.
+        ConfigurationError: There is no such shape, or a file is wrong or has other agents.
 
     Example:
         >>> tree_of_shape("knomial:2", 4).children(0)
@@ -40,20 +39,14 @@ def tree_of_shape(shape: str, agents: int, *, spares: bool = False) -> Tree:
     if kind in {"kary", "knomial"} and rest.isdecimal() and len(rest) < MAX_DIGITS:
         return (kary if kind == "kary" else knomial)(agents, int(rest), spares=spares)
     if kind == "file" and rest:
-        planned = read_topology(rest, spares=spares)
-        if planned.tree.agents != agents:
+        tree = read_topology(rest, spares=spares)
+        if tree.agents != agents:
             raise ConfigurationError(
-                f"the file has {planned.tree.agents} agents, and there are to be {agents}",
+                f"the file has {tree.agents} agents, and there are to be {agents}",
                 where=rest,
                 hint="change the number of agents, or the file",
             )
-        if planned.hosts:
-            raise ConfigurationError(
-                "the file names hosts, and this tree is on one machine",
-                where=rest,
-                hint="leave out what follows @",
-            )
-        return planned.tree
+        return tree
     hint = suggest(kind, SHAPES) if kind not in SHAPES else ""
     raise ConfigurationError(f"{shown(shape)} is not a shape of a tree", hint=hint or _HINT)
 
@@ -65,14 +58,14 @@ def agents_of_shape(shape: str) -> int:
         ConfigurationError: The file cannot be read, or is wrong.
     """
     kind, _, path = shape.partition(":")
-    return read_topology(path).tree.agents if kind == "file" and path else 0
+    return read_topology(path).agents if kind == "file" and path else 0
 
 
-def read_topology(path: str, *, spares: bool = False) -> PlannedTopology:
+def read_topology(path: str, *, spares: bool = False) -> Tree:
     """Return the tree of a file.
 
     Raises:
-        ConfigurationError: It cannot be read, or a line is wrong.
+        ConfigurationError: It cannot be read, or is wrong.
     """
     try:
         text = expand_user(path).read_text(encoding="utf-8")

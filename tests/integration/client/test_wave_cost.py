@@ -9,20 +9,19 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.client.link_measurement import measure_links
-from sapwood.client.wave_cost import LinkCost, WaveLoad, predict
+from link_measurement import measure_links
 from sapwood.comm import values
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import ROOT
 from sapwood.session.embedded import embedded
-from sapwood.session_server.topology_file import write_topology
+from wave_cost import LinkCost, WaveLoad, predict
 
 TIMEOUT = 60.0
 TREE = (8, 0)
 WAVES = 3
 LINK = LinkCost(1e-5, 1e-5, 1e-9)
 SHAPES = ["flat", "kary:2", "kary:3", "knomial:2", "knomial:3", "file"]
-FILE = "front: left 8\nleft: 1 right 7\nright: 2-6\n"
+FILE = 'root = ["left", "8"]\nleft = ["1", "right", "7"]\nright = ["2-6"]\n'
 
 
 @pytest.mark.row("C3-TOPO")
@@ -79,10 +78,9 @@ def test_bytes_of_what_is_gathered_are_those_that_places_count(
 @pytest.mark.row("C3-TOPO")
 def test_a_cluster_has_the_shape_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tree"
-    path.write_text("front: left 3\nleft: 1-2\n")
+    path.write_text('root = ["left", "3"]\nleft = ["1-2"]\n')
     with sapwood.local(shape=f"file:{path}") as cluster:
         tree = embedded(cluster.session).tree
-        assert write_topology(tree) == "front: j4 3\nj4: 1-2\n"
         assert cluster.stream("echo").broadcast(1).result(TIMEOUT).agents == [1, 2, 3]
         assert tree.children(ROOT) == [4, 3]
 
@@ -102,12 +100,13 @@ def test_what_is_no_shape_is_refused(standing: sapwood.Cluster, shape: str, what
         standing.topology(shape=shape)
 
 
-def test_files_for_others_are_refused(standing: sapwood.Cluster, tmp_path: Path) -> None:
+def test_a_file_of_another_number_of_agents_is_refused(
+    standing: sapwood.Cluster, tmp_path: Path
+) -> None:
     path = tmp_path / "tree"
-    for text, what in (("front: 1-3", "3 agents"), ("front @ n1: 1-8", "names hosts")):
-        path.write_text(text)
-        with pytest.raises(ConfigurationError, match=what):
-            standing.topology(shape=f"file:{path}")
+    path.write_text('root = ["1-3"]')
+    with pytest.raises(ConfigurationError, match="3 agents"):
+        standing.topology(shape=f"file:{path}")
     with pytest.raises(ConfigurationError, match="both given"):
         standing.topology(2, shape="flat")
     with pytest.raises(ConfigurationError, match="both given"):

@@ -171,7 +171,7 @@ def test_files_of_a_session_are_found_from_the_folder_of_the_client(
     head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "deep.tree").write_text("front: left\nleft: 1-2\n")
+    (tmp_path / "deep.tree").write_text('root = ["left"]\nleft = ["1-2"]\n')
     (tmp_path / "site.sh").write_text("export SITE=here\n")
     more = ("--topology", "file:deep.tree", "--set", 'environment.source=["site.sh"]')
     made = as_json("session", "create", "deep", "--on", "local", "--agents", "2", *more)

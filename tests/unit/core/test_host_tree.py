@@ -64,20 +64,25 @@ def test_what_is_no_shape_is_refused(text: str) -> None:
 
 def test_a_file_says_who_is_below_whom() -> None:
     names = ["n1", "n2", "n3", "n4", "n5"]
-    text = 'head = ["n2"]\nn2 = ["n[4-5]"]\nn4 = ["n1"]\n'
+    text = 'root = ["n2"]\nn2 = ["n[4-5]"]\nn4 = ["n1"]\n'
     assert read_host_tree(text, names, "x") == [4, 0, 0, 2, 2]
+
+
+def test_the_former_name_of_the_root_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="tree.toml: the root is called root now"):
+        assert read_host_tree('head = ["n2"]\nn2 = ["n1"]', ["n1", "n2"], "tree.toml") == [2, 0]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("n1 =", "not TOML"),
-        ('n1 = "n2"', "not a list of machines"),
-        ("n1 = [2]", "not a list of machines"),
+        ('n1 = "n2"', "not a list of texts"),
+        ("n1 = [2]", "not a list of texts"),
         ('n1 = ["n9"]', "'n9' is not a machine"),
         ('n9 = ["n1"]', "'n9' is not a machine"),
         ('n1 = ["n3"]\nn2 = ["n3"]', "n3 is below two machines"),
-        ('n1 = ["head"]', "head is below two machines"),
+        ('n1 = ["root"]', "root is below two machines"),
         ('n1 = ["n2"]\nn2 = ["n1"]', "is below itself"),
     ],
 )

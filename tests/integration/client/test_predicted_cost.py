@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.client.wave_cost import LinkCost, WaveLoad, predict
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.topology import ROOT, Tree, by_host, flat, kary, knomial
+from wave_cost import LinkCost, WaveLoad, predict
 
 LINK = LinkCost(latency=20e-6, overhead=5e-6, per_byte=1e-9)
 

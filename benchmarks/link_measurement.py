@@ -10,9 +10,9 @@ import numpy as np
 
 from sapwood.client.local import local
 from sapwood.client.stream import Stream
-from sapwood.client.wave_cost import LinkCost
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.settings import Settings
+from wave_cost import LinkCost
 
 SEVERAL = 9
 """Agents of the second tree: what it takes longer is the overhead of the client."""
