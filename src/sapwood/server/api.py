@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from sapwood.activity.progress import Progress
 from sapwood.activity.run_record import WorkRecord
-from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.head import calls
@@ -29,10 +28,10 @@ from sapwood.head.parts.runs import Runs
 from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol import greeting
 from sapwood.head.role_table import CALLS
-from sapwood.head.runs import ANSWER, OUTPUT, PROGRESS, RUNNING, WORK
+from sapwood.head.runs import ANSWER, OUTPUT, RUNNING
 from sapwood.nodes.messages import ReadLogs
 from sapwood.server.declared import declared_endpoint
-from sapwood.server.endpoints import ApiRequest, Endpoint
+from sapwood.server.endpoints import ApiRequest, Endpoint, Routes
 from sapwood.server.head_connections import HeadConnection
 from sapwood.server.live import endpoints as live_endpoints
 from sapwood.server.metrics import (
@@ -48,6 +47,7 @@ from sapwood.server.metrics import (
 )
 from sapwood.server.problems import HttpError
 from sapwood.views.live import Live
+from sapwood.views.run_page import progress_of, work_of
 
 PREFIX: Final = "/api/v1"
 """How the paths of this version begin."""
@@ -62,6 +62,11 @@ LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 """Levels of log lines, the least important first; ten apart, as Python counts them."""
 
 _RUN = re.compile(r"[0-9a-f]{1,32}")
+_RUN_PART = {"run": "The id of a run, or the start of it."}
+_NODE_PART = {"node": "The name of a node."}
+
+routes = Routes()
+"""The endpoints that need nothing but the connection to the head."""
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -263,8 +268,9 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 # --- the cluster and its nodes ------------------------------------------------------------------
 
 
+@routes("GET", "/cluster")
 async def cluster(asked: ApiRequest) -> ClusterView:
-    """The cluster at a glance."""
+    """The cluster at a glance: its head, and how many nodes, sessions and runs there are."""
     connection = asked.connection
     head = await connection.call(WholeCluster.facts)
     runs: Counts | None = None
@@ -292,18 +298,21 @@ async def _node(asked: ApiRequest) -> calls.NodeRecord:
     return found[-1]  # one that is leaving may have the same name
 
 
+@routes("GET", "/nodes/{node}", parts=_NODE_PART)
 async def node(asked: ApiRequest) -> calls.NodeRecord:
     """One node."""
     return await _node(asked)
 
 
+@routes("GET", "/nodes/{node}/logs", right="observe", query=LogQuery, parts=_NODE_PART)
 async def node_logs(asked: ApiRequest) -> LogView:
-    """The log of a node's daemon."""
+    """What the daemon of a node has logged."""
     return await _logs(asked, (await _node(asked)).host)
 
 
+@routes("GET", "/logs", right="observe", query=LogQuery)
 async def head_logs(asked: ApiRequest) -> LogView:
-    """The log of the head."""
+    """What the head has logged."""
     return await _logs(asked, 0)
 
 
@@ -331,8 +340,9 @@ async def _runs(connection: HeadConnection) -> list[calls.RunRecord]:
     return await connection.call(Runs.every)
 
 
+@routes("GET", "/runs", right="observe", query=RunQuery)
 async def runs(asked: ApiRequest) -> RunList:
-    """Detached runs."""
+    """The detached runs, with their progress."""
     wanted: RunQuery = asked.query
     found = [one for one in await _runs(asked.connection) if wanted.over or one.state == RUNNING]
     return RunList(await asyncio.to_thread(lambda: [_seen(one) for one in found]))
@@ -348,21 +358,24 @@ async def _run(asked: ApiRequest) -> calls.RunRecord:
         raise HttpError(404, error.what, where=name[:100], hint=error.hint) from error
 
 
+@routes("GET", "/runs/{run}", right="observe", parts=_RUN_PART)
 async def run(asked: ApiRequest) -> RunView:
-    """One detached run."""
+    """One detached run, with its progress and its answer."""
     record = await _run(asked)
     return await asyncio.to_thread(_seen, record, whole=True)
 
 
+@routes("GET", "/runs/{run}/work", right="observe", parts=_RUN_PART)
 async def run_work(asked: ApiRequest) -> WorkRecord:
-    """Which agent did which work in a detached run."""
+    """Which agent did which work in a detached run, and why its slices moved."""
     record = await _run(asked)
-    found = await asyncio.to_thread(_work, record)
+    found = await asyncio.to_thread(work_of, record)
     if found is None:
         raise HttpError(404, "this run has recorded nothing yet", where=record.id, hint="try again")
     return found
 
 
+@routes("POST", "/runs/{run}/cancel", right="admin", parts=_RUN_PART)
 async def cancel_run(asked: ApiRequest) -> RunView:
     """Cancel a detached run."""
     record = await _run(asked)
@@ -370,12 +383,14 @@ async def cancel_run(asked: ApiRequest) -> RunView:
     return await asyncio.to_thread(_seen, cancelled)
 
 
+@routes("GET", "/runs/{run}/output", right="observe", query=OutputQuery, parts=_RUN_PART)
 async def run_output(asked: ApiRequest) -> OutputPiece:
-    """What the agents of a detached run have printed."""
+    """What the agents of a detached run have printed, piece by piece."""
     record = await _run(asked)
     return await asyncio.to_thread(_piece, record, asked.query.after)
 
 
+@routes("GET", "/programs", right="observe")
 async def programs(asked: ApiRequest) -> ProgramList:
     """The programs that detached runs are of."""
     found: dict[tuple[str, str], list[calls.RunRecord]] = {}
@@ -397,23 +412,10 @@ async def programs(asked: ApiRequest) -> ProgramList:
 
 def _seen(record: calls.RunRecord, *, whole: bool = False) -> RunView:
     """Return a run with the files that it has written on this machine."""
-    folder = Path(record.folder)
-    progress: Progress | None = None
-    try:
-        progress = typed.json_reader(Progress)((folder / PROGRESS).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        progress = None
     answer: Any = None
     if whole and record.state != RUNNING:
-        answer = _answer(folder)
-    return RunView(record=record, progress=progress, answer=answer)
-
-
-def _work(record: calls.RunRecord) -> WorkRecord | None:
-    try:
-        return typed.json_reader(WorkRecord)((Path(record.folder) / WORK).read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return None
+        answer = _answer(Path(record.folder))
+    return RunView(record=record, progress=progress_of(record), answer=answer)
 
 
 def _answer(folder: Path) -> Any:
@@ -445,8 +447,9 @@ def _piece(record: calls.RunRecord, after: int) -> OutputPiece:
 # --- events --------------------------------------------------------------------------------------
 
 
+@routes("GET", "/events", right="observe", query=EventFilter)
 async def events(asked: ApiRequest) -> EventList:
-    """What happened."""
+    """What happened, out of the ledger."""
     wanted: EventFilter = asked.query
     page = await asked.connection.call(Events.find, wanted.query)
     return EventList(page.events, page.state)
@@ -475,126 +478,15 @@ async def figures(connection: HeadConnection, server: ServerFigures) -> ClusterF
     )
 
 
-async def whoami(asked: ApiRequest) -> Any:
-    """What the client may do."""
+@routes("GET", "/whoami")
+async def whoami(asked: ApiRequest) -> greeting.RightsFacts:
+    """What the credential of this request allows."""
     rights = asked.connection.rights
     if rights is not None:
         return rights
     return greeting.RightsFacts(
         names=["all"], session="", nodes="", not_after=0.0, subject="the head's user", id=""
     )
-
-
-_RUN_PART = {"run": "The id of a run, or the start of it."}
-_NODE_PART = {"node": "The name of a node."}
-
-_ENDPOINTS: Final = (
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/cluster",
-        handler=cluster,
-        about="The cluster at a glance: its head, and how many nodes, sessions and runs there are.",
-        answer=ClusterView,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/whoami",
-        handler=whoami,
-        about="What the credential of this request allows.",
-        answer=greeting.RightsFacts,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/nodes/{{node}}",
-        handler=node,
-        about="One node.",
-        answer=calls.NodeRecord,
-        parts=_NODE_PART,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/nodes/{{node}}/logs",
-        handler=node_logs,
-        about="What the daemon of a node has logged.",
-        answer=LogView,
-        query=LogQuery,
-        right="observe",
-        parts=_NODE_PART,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/logs",
-        handler=head_logs,
-        about="What the head has logged.",
-        answer=LogView,
-        query=LogQuery,
-        right="observe",
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/runs",
-        handler=runs,
-        about="The detached runs, with their progress.",
-        answer=RunList,
-        query=RunQuery,
-        right="observe",
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/runs/{{run}}",
-        handler=run,
-        about="One detached run, with its progress and its answer.",
-        answer=RunView,
-        right="observe",
-        parts=_RUN_PART,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/runs/{{run}}/output",
-        handler=run_output,
-        about="What the agents of a detached run have printed, piece by piece.",
-        answer=OutputPiece,
-        query=OutputQuery,
-        right="observe",
-        parts=_RUN_PART,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/runs/{{run}}/work",
-        handler=run_work,
-        about="Which agent did which work in a detached run, and why its slices moved.",
-        answer=WorkRecord,
-        right="observe",
-        parts=_RUN_PART,
-    ),
-    Endpoint(
-        method="POST",
-        path=f"{PREFIX}/runs/{{run}}/cancel",
-        handler=cancel_run,
-        about="Cancel a detached run.",
-        answer=RunView,
-        right="admin",
-        parts=_RUN_PART,
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/programs",
-        handler=programs,
-        about="The programs that detached runs are of.",
-        answer=ProgramList,
-        right="observe",
-    ),
-    Endpoint(
-        method="GET",
-        path=f"{PREFIX}/events",
-        handler=events,
-        about="What happened, out of the ledger.",
-        answer=EventList,
-        query=EventFilter,
-        right="observe",
-    ),
-)
-"""Those that need nothing but the connection to the head."""
 
 
 def endpoints(live: Live | None, server: Callable[[], ServerFigures]) -> list[Endpoint]:
@@ -615,7 +507,7 @@ def endpoints(live: Live | None, server: Callable[[], ServerFigures]) -> list[En
         return Response(found, media_type=METRICS)
 
     return [
-        *_ENDPOINTS,
+        *routes.endpoints(PREFIX),
         *(declared_endpoint(PREFIX, one, one.http) for one in CALLS.values() if one.http),
         *live_endpoints(live, PREFIX),
         Endpoint(

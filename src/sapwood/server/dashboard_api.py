@@ -11,7 +11,7 @@ from sapwood.core.errors import ConfigurationError
 from sapwood.head import calls, session_records
 from sapwood.head.parts.nodes import Nodes
 from sapwood.head.protocol.call import HeadCall
-from sapwood.server.endpoints import ApiRequest, Endpoint
+from sapwood.server.endpoints import ApiRequest, Endpoint, Routes
 from sapwood.server.head_connections import HeadConnection
 from sapwood.server.live import must_observe
 from sapwood.server.problems import HttpError
@@ -68,6 +68,8 @@ class DashboardApi:
         cluster: What the user calls the cluster.
     """
 
+    _routes = Routes()
+
     def __init__(self, own: HeadConnection, version: str, cluster: str) -> None:
         self._own = own
         self._version = version
@@ -79,59 +81,7 @@ class DashboardApi:
         Args:
             prefix: How their paths begin.
         """
-        return [
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/overview",
-                handler=self._overview,
-                about="The health of the cluster, and what is wrong, in one sentence each.",
-                answer=Overview,
-                right="observe",
-            ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/snapshot",
-                handler=self._snapshot,
-                about="The nodes in short, from their last reports, without waiting.",
-                answer=calls.ClusterSnapshot,
-                right="observe",
-            ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/snapshot/{{node}}",
-                handler=self._node,
-                about="One node in short, and what exactly runs there.",
-                answer=NodePage,
-                right="observe",
-                parts={"node": "The name of a node."},
-            ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/tree",
-                handler=self._tree,
-                about="The nodes in short, and the places of each session: junctions and agents.",
-                answer=TreePage,
-                right="observe",
-            ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/sessions/{{session}}/tree",
-                handler=self._session,
-                about="The places of one session: parents, nodes and states.",
-                answer=session_records.SessionTree,
-                right="observe",
-                parts={"session": "The name of a session, its id, or `name#id`."},
-            ),
-            Endpoint(
-                method="GET",
-                path=f"{prefix}/runs/{{run}}/picture",
-                handler=self._run,
-                about="All that a report shows of a detached run: who worked and who waited.",
-                answer=RunPage,
-                right="observe",
-                parts={"run": "The id of a run, or the start of it."},
-            ),
-        ]
+        return self._routes.endpoints(prefix, self)
 
     async def first(self, connection: HeadConnection) -> bytes:
         """Return what a page shows first, as JSON.
@@ -147,18 +97,21 @@ class DashboardApi:
         """Call the head over the connection of the server."""
         return await self._own.call(call, *args, **kwargs)
 
+    @_routes("GET", "/overview", right="observe")
     async def _overview(self, asked: ApiRequest) -> Overview:
-        """Return the health of the cluster."""
+        """The health of the cluster, and what is wrong, in one sentence each."""
         must_observe(asked.connection)
         return await overview_of(self.ask)
 
+    @_routes("GET", "/snapshot", right="observe")
     async def _snapshot(self, asked: ApiRequest) -> calls.ClusterSnapshot:
-        """Return the nodes in short."""
+        """The nodes in short, from their last reports, without waiting."""
         must_observe(asked.connection)
         return await snapshot_of(self.ask)
 
+    @_routes("GET", "/snapshot/{node}", right="observe", parts={"node": "The name of a node."})
     async def _node(self, asked: ApiRequest) -> NodePage:
-        """Return one node."""
+        """One node in short, and what exactly runs there."""
         must_observe(asked.connection)
         name = asked.path["node"]
         snapshot = await snapshot_of(self.ask)
@@ -168,14 +121,21 @@ class DashboardApi:
         said = await self.ask(Nodes.status, [found.host])
         return NodePage(snapshot=found, status=said.nodes[0] if said.nodes else None)
 
+    @_routes("GET", "/tree", right="observe")
     async def _tree(self, asked: ApiRequest) -> TreePage:
-        """Return nodes and trees."""
+        """The nodes in short, and the places of each session: junctions and agents."""
         must_observe(asked.connection)
         trees = await trees_of(self.ask)
         return TreePage(snapshot=await snapshot_of(self.ask), trees=trees.changed)
 
+    @_routes(
+        "GET",
+        "/sessions/{session}/tree",
+        right="observe",
+        parts={"session": "The name of a session, its id, or `name#id`."},
+    )
     async def _session(self, asked: ApiRequest) -> session_records.SessionTree:
-        """Return one tree."""
+        """The places of one session: parents, nodes and states."""
         must_observe(asked.connection)
         name = asked.path["session"]
         found = (await trees_of(self.ask, name)).changed
@@ -183,8 +143,14 @@ class DashboardApi:
             raise HttpError(404, "no running session has this name", where=name[:100])
         return found[0]
 
+    @_routes(
+        "GET",
+        "/runs/{run}/picture",
+        right="observe",
+        parts={"run": "The id of a run, or the start of it."},
+    )
     async def _run(self, asked: ApiRequest) -> RunPage:
-        """Return one run."""
+        """All that a report shows of a detached run: who worked and who waited."""
         must_observe(asked.connection)
         try:
             view, _ = await run_of(self.ask, asked.path["run"], self._version, self._cluster)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
+import typing
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -73,6 +75,68 @@ class Endpoint:
     right: str = "connect"
     media: str = JSON
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
+
+
+class Routes:
+    """The endpoints of a module or of a class, each declared on the function that answers it.
+
+    The docstring of the function says what it does, and its annotation what it answers.
+
+    Example:
+        >>> routes = Routes()
+        >>> @routes("GET", "/whoami")
+        ... async def whoami(asked: ApiRequest) -> str:
+        ...     "Who asks."
+        ...     return "ann"
+        >>> (made,) = routes.endpoints("/api/v1")
+        >>> made.path, made.about, made.answer
+        ('/api/v1/whoami', 'Who asks.', <class 'str'>)
+    """
+
+    def __init__(self) -> None:
+        self._declared: list[tuple[Callable[..., Any], dict[str, Any]]] = []
+
+    def __call__(
+        self, method: str, path: str, *, right: str = "connect", **more: Any
+    ) -> Callable[[HandlerT], HandlerT]:
+        """Declare an endpoint.
+
+        Args:
+            method: As of :class:`Endpoint`.
+            path: Its path behind the prefix.
+            right: As of :class:`Endpoint`.
+            more: Likewise.
+        """
+
+        def declare(handler: HandlerT) -> HandlerT:
+            kept = {"method": method, "path": path, "right": right, **more}
+            self._declared.append((handler, kept))
+            return handler
+
+        return declare
+
+    def endpoints(self, prefix: str, owner: object = None) -> list[Endpoint]:
+        """Return the endpoints.
+
+        Args:
+            prefix: How their paths begin.
+            owner: The object whose methods they are; None for functions.
+        """
+        return [
+            Endpoint(
+                **{
+                    "about": " ".join((inspect.getdoc(handler) or "").split()),
+                    "answer": typing.get_type_hints(handler)["return"],
+                    **kept,
+                    "path": prefix + kept["path"],
+                    "handler": handler if owner is None else types.MethodType(handler, owner),
+                }
+            )
+            for handler, kept in self._declared
+        ]
 
 
 def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:

@@ -85,7 +85,7 @@ def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTE
         ended=run.ended,
         restarts=run.restarts,
         progress=progress_of(run),
-        record=_read(folder / WORK, WorkRecord) if here else None,
+        record=work_of(run),
         statistics=statistics,
         answer=answer if statistics is not None else None,
         error=read_error(run, cluster) if run.state == RunState.FAILED else None,
@@ -99,6 +99,12 @@ def progress_of(run: RunRecord) -> Progress | None:
     """Return how far a detached run has come; None before it has said so, and elsewhere."""
     found = _read(Path(run.folder) / PROGRESS, Progress) if _is_here(run) else None
     return found if isinstance(found, Progress) else None
+
+
+def work_of(run: RunRecord) -> WorkRecord | None:
+    """Return who did which work in a detached run; None before it has said so, and elsewhere."""
+    found = _read(Path(run.folder) / WORK, WorkRecord) if _is_here(run) else None
+    return found if isinstance(found, WorkRecord) else None
 
 
 def read_error(run: RunRecord, cluster: str = DEFAULT_CLUSTER) -> ErrorRecord:
