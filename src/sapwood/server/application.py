@@ -33,7 +33,14 @@ from sapwood.server.browser_sessions import (
     client_of,
 )
 from sapwood.server.dashboard_api import DashboardApi
-from sapwood.server.endpoints import ApiRequest, Endpoint, answer_of, read_body, read_query
+from sapwood.server.endpoints import (
+    ApiRequest,
+    Endpoint,
+    answer_of,
+    read_body,
+    read_query,
+    refuse_body,
+)
 from sapwood.server.head_connections import ConnectionPool, HeadConnection, UnauthorizedError
 from sapwood.server.metrics import ServerFigures
 from sapwood.server.openapi import document
@@ -170,12 +177,10 @@ class WebApplication:
         credential, by_cookie = self._shown(request)
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=by_cookie)
         async with self._connection(request, credential) as connection:
+            query = read_query(request, endpoint.query)
+            await refuse_body(request)
             asked = ApiRequest(
-                connection=connection,
-                path=request.path_params,
-                query=read_query(request, endpoint.query),
-                body=await read_body(request, endpoint.body),
-                request=request,
+                connection=connection, path=request.path_params, query=query, request=request
             )
             return _fresh(answer_of(await endpoint.handler(asked)))
 
@@ -220,7 +225,7 @@ class WebApplication:
 
     async def _login(self, request: Request) -> Response:
         check_origin(request.method, request.url.scheme, request.headers, by_cookie=True)
-        body: Login = await read_body(request, Login)
+        body = await read_body(request, Login)
         if bool(body.ticket) == bool(body.credential):
             raise HttpError(400, "a ticket or a credential is needed, and one of them only")
         text = body.credential

@@ -22,7 +22,7 @@ JSON = "application/json"
 
 
 class NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No parameters, or an empty body."""
+    """No parameters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,14 +33,12 @@ class ApiRequest:
         connection: The connection to the head that speaks for the client.
         path: The parts of its path that vary.
         query: Its parameters.
-        body: Its body.
         request: The request itself.
     """
 
     connection: HeadConnection
     path: Mapping[str, str]
     query: Any
-    body: Any
     request: Request
 
 
@@ -59,7 +57,6 @@ class Endpoint:
         about: What it does, one sentence; it is shown in the reference.
         answer: The type of the answer.
         query: The type of its parameters.
-        body: The type of its body.
         right: The right that it needs, for the reference; the head decides.
         media: The media type of the answer.
         parts: What the parts of the path that vary mean.
@@ -71,12 +68,12 @@ class Endpoint:
     about: str
     answer: Any
     query: type[msgspec.Struct] = NoFields
-    body: type[msgspec.Struct] | None = None
     right: str = "connect"
     media: str = JSON
     parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+T = TypeVar("T")
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[Any]])
 
 
@@ -166,22 +163,27 @@ def read_query(request: Request, kind: type[msgspec.Struct]) -> Any:
         raise HttpError(400, f"a parameter is wrong: {error}", where=request.url.path) from error
 
 
-async def read_body(request: Request, kind: type[msgspec.Struct] | None) -> Any:
+async def refuse_body(request: Request) -> None:
+    """Refuse a request with a body.
+
+    Raises:
+        HttpError: It has one.
+    """
+    if await request.body():
+        raise HttpError(400, "this request takes no body", where=request.url.path)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
     """Return the body of a request.
 
     Raises:
         HttpError: It is not what it should be.
     """
-    data = await request.body()
-    if kind is None:
-        if data:
-            raise HttpError(400, "this request takes no body", where=request.url.path)
-        return None
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != JSON:
         raise HttpError(415, f"the body must be {JSON}", where=sent[:100])
     try:
-        return typed.json_reader(kind)(data)
+        return typed.json_reader(kind)(await request.body())
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise HttpError(400, f"the body is wrong: {error}", where=request.url.path) from error
 

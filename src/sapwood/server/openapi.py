@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sapwood.server.endpoints import JSON, Endpoint
+from sapwood.server.endpoints import Endpoint
 from sapwood.server.problems import MEDIA_TYPE as PROBLEM
 from sapwood.server.problems import Problem
 
@@ -37,7 +37,7 @@ def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
     table = list(endpoints)
     kinds: list[Any] = [Problem]
     for one in table:
-        kinds += [kind for kind in (one.answer, one.query, one.body) if kind is not None]
+        kinds += [one.answer, one.query]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     schema_of = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
@@ -108,9 +108,6 @@ def _operation(
             },
         },
     }
-    if one.body is not None:
-        schema = schema_of[id(one.body)]
-        made["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
     if not one.right:
         made["security"] = []
     return made
