@@ -17,7 +17,7 @@ its memory is only measured.
 ``datasets.….wire``
     Bytes that all machines sent meanwhile to the others, with all headers, counted at the switch.
 ``datasets.….memory``
-    The most that all processes of a contender had at once, its daemons, its front end and its
+    The most that all processes of a contender had at once, its daemons, its client and its
     object stores among them: anonymous and shared memory, where pages that several processes share
     count once (``Pss_Anon`` and ``Pss_Shmem``), looked at five times a second. Pages of files,
     which the kernel drops when it needs them, do not count; they are on standard error.
@@ -208,7 +208,7 @@ def begun(
         return
     command = [python_over(name, places), str(BENCHMARKS / "peers" / f"parquet_{name}.py")]
     if name == "mpi":
-        yield [*mpirun(places, work.workers, folder, front_end=False), *command], ""
+        yield [*mpirun(places, work.workers, folder, client=False), *command], ""
     elif name == "ray":
         yield command, start_ray(places, work.workers, str(folder), mark)
     else:

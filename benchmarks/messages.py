@@ -2,7 +2,7 @@
 
 ``messages.round_trip``
     An empty active message to one agent (handler ``ping``) and its answer; the next one is sent
-    where the answer of the last one is heard, on the front end's loop. Floor: an empty frame to
+    where the answer of the last one is heard, on the client's loop. Floor: an empty frame to
     one forked child and back, a uvloop loop on both sides of a socket pair.
 ``messages.round_trip_waiting``
     The same from a thread that waits for each answer (``session.ask(…).result()``). Same floor.

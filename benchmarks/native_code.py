@@ -115,7 +115,7 @@ def measure_load(cache: BuildCache, place: Path, options: Options, report: Repor
 
 
 def load_again(cache: BuildCache, environment: dict[str, str]) -> None:
-    """Do what a second run does: first the front end's part, then the runner's."""
+    """Do what a second run does: first the client's part, then the runner's."""
     check_syntax.cache_clear()
     program = load_program(TEN / "ten.py")
     built = build(program, cache=cache, environment=environment)

@@ -4,11 +4,11 @@
     From the call of ``sapwood.attach`` to a cluster that can be used, in a process that has done
     so before. Floor: a process that answers one byte over a Unix socket: connect, ask, hear.
 ``sessions.exchange``
-    64 bytes to every agent and back from each, concatenated, by an attached front end. Floor: the
+    64 bytes to every agent and back from each, concatenated, by an attached client. Floor: the
     same with the root in this process, without the shortcuts of one machine, plus a round trip to
     the root.
 ``sessions.sum``
-    The sum of one float64 array of each agent, by an attached front end. Floor: as above.
+    The sum of one float64 array of each agent, by an attached client. Floor: as above.
 ``sessions.expand``
     From the call of ``expand(16)`` to agents that are ready. Floor: the start of as many agents in
     a separate session.

@@ -8,8 +8,8 @@
 ``staging.secured``
     The same time. Floor: as above, but by TLS 1.3 and with the SHA-256 of what comes.
 ``staging.root``
-    Bytes that leave the front end for that. Floor: the size of the file, times the nodes that the
-    front end sends to in this shape.
+    Bytes that leave the client for that. Floor: the size of the file, times the nodes that the
+    client sends to in this shape.
 ``staging.again``
     The same file once more: no bytes go. It has no floor.
 

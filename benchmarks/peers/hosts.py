@@ -55,8 +55,8 @@ def run_peer_over(peer: str, places: Machines, work: Work) -> dict[str, list[flo
     script = [python, str(BENCHMARKS / "peers" / SCRIPTS[peer]), work.to_json()]
     with marked() as mark, tempfile.TemporaryDirectory(prefix="sp", dir="/tmp") as folder:
         variables = {}
-        if peer == "mpi":  # rank 0 is the front end, on the head
-            script = [*mpirun(places, work.agents, Path(folder), front_end=True), *script]
+        if peer == "mpi":  # rank 0 is the client, on the head
+            script = [*mpirun(places, work.agents, Path(folder), client=True), *script]
         else:
             variables["RAY_ADDRESS"] = start_ray(places, work.agents, folder, mark)
         return seconds_of(run_marked(script, mark, TIME_LIMIT, variables))
@@ -73,9 +73,9 @@ def python_over(peer: str, places: Machines) -> str:
     return str(peer_python(peer))
 
 
-def mpirun(places: Machines, agents: int, folder: Path, *, front_end: bool) -> list[str]:
+def mpirun(places: Machines, agents: int, folder: Path, *, client: bool) -> list[str]:
     """Return the command that starts ranks on the machines, and one before them on the head."""
-    ranks = agents + front_end
+    ranks = agents + client
     options = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
     if os.geteuid() == 0:
         options.append("--allow-run-as-root")
@@ -84,7 +84,7 @@ def mpirun(places: Machines, agents: int, folder: Path, *, front_end: bool) -> l
     shell.chmod(0o700)
     each = _each(places, agents)
     names = [f"{name}:{each}" for name in places.names]
-    if front_end:
+    if client:
         names.insert(0, f"{os.uname().nodename}:1")
     options += ["--host", ",".join(names)]
     network = places.address(HEAD).rpartition(".")[0] + ".0/24"

@@ -1,4 +1,4 @@
-"""mpi4py: rank 0 is the front end, the others are workers; run by ``mpirun``."""
+"""mpi4py: rank 0 is the client, the others are workers; run by ``mpirun``."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _command(peer: str, work: Work) -> Sequence[str]:
     options = ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     if os.geteuid() == 0:
         options.append("--allow-run-as-root")
-    # Rank 0 is the front end.
+    # Rank 0 is the client.
     return ["mpirun", "-n", str(work.agents + 1), *options, python, script, work.to_json()]
 
 

@@ -28,7 +28,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """What goes wrong: chances per step, and times in virtual seconds.
 
     Attributes:
-        crash: A process other than the front end ends at once.
+        crash: A process other than the client ends at once.
         pause: A process stops for ``pause_seconds``; longer than the failure time, it is
             replaced meanwhile and comes back stale.
         zygote: All processes end at once.

@@ -1,6 +1,6 @@
 """Messages under faults: tagged messages, requests and large payloads, each once and in order.
 
-Agents and the front end send to each other, to one place or several, while processes end, hang and
+Agents and the client send to each other, to one place or several, while processes end, hang and
 are cut off, links break and junctions are replaced. Each message has its source's process and its
 own number, so it can be seen whether it came twice, too late or not at all, and what it
 carries follows from that number, so it can be seen whether it came as it was sent.
@@ -53,7 +53,7 @@ TOLD_BEFORE = 2.0
 TOLD_AFTER = 12.0
 """Virtual seconds for which a sender may not know yet that a new process is there.
 
-It may be cut off from the front end itself, and has to notice that."""
+It may be cut off from the client itself, and has to notice that."""
 
 PROBES = 3
 """Places that each place writes to at last."""

@@ -71,7 +71,7 @@ ANSWER_STEPS = 15
 """Steps in which a driver writes the result and its answer."""
 
 GONE_SECONDS = 0.01
-"""Mean virtual seconds after which a root hears that a front end is gone."""
+"""Mean virtual seconds after which a root hears that a client is gone."""
 
 MAX_DRIVERS = 60
 """Drivers of one run after which nothing more goes wrong: each run is to come to its end."""

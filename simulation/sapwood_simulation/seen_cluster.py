@@ -176,7 +176,7 @@ class SimulatedHead:
             pid=1,
             started=time.time() - 3600,
             places=[],
-            front_ends=1,
+            clients=1,
         )
 
     def _run(self, run: str) -> calls.RunRecord:

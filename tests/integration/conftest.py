@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def root(request: pytest.FixtureRequest) -> str:
-    """Where the root of a session is: embedded in the front end, or attached to."""
+    """Where the root of a session is: embedded in the client, or attached to."""
     return str(getattr(request, "param", "embedded"))
 
 

@@ -37,7 +37,7 @@ def killed_kinds() -> set[str]:
     raise AssertionError
 
 
-def test_it_has_each_kind_that_is_killed_and_the_front_end() -> None:
+def test_it_has_each_kind_that_is_killed_and_the_client() -> None:
     assert {row[0] for row in rows("Each kind")} == killed_kinds() | {"client"}
 
 

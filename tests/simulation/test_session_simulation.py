@@ -1,4 +1,4 @@
-"""C3-SESS-1, 3: front ends come and go, heads and roots end, credentials are revoked."""
+"""C3-SESS-1, 3: clients come and go, heads and roots end, credentials are revoked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs and data reach agents that see neither the front end's memory nor its files.
+"""Programs and data reach agents that see neither the client's memory nor its files.
 
 The agents are in a separate mount namespace, in which an empty file system covers the folder
 of the client: its build cache, its programs and its data. ``comm.shared_memory`` is off.
@@ -99,7 +99,7 @@ class Strangers:
     """Makes clusters whose agents do not see a folder.
 
     Attributes:
-        front: The folder that only the front end sees.
+        front: The folder that only the client sees.
         content: The content folder of the agents.
     """
 
@@ -193,7 +193,7 @@ def until(condition: Callable[[], object]) -> None:
 # --- what reaches them ---------------------------------------------------------------------------
 
 
-def test_the_agents_do_not_see_the_front_end(
+def test_the_agents_do_not_see_the_client(
     standing: tuple[Strangers, sapwood.Cluster],
 ) -> None:
     made, cluster = standing
@@ -388,7 +388,7 @@ def test_an_agent_that_dies_while_it_fetches(
 
 
 def test_a_node_fetches_the_same_content_once(strangers: Strangers) -> None:
-    """All agents need the same libraries; the front end sends each of them once."""
+    """All agents need the same libraries; the client sends each of them once."""
     program = strangers.program()
     with strangers.cluster(agents=6, fanout=0) as cluster:
         x = np.arange(6000.0)

@@ -1,4 +1,4 @@
-"""Data of ten times the memory that the front end may take, and more than an agent may."""
+"""Data of ten times the memory that the client may take, and more than an agent may."""
 
 import json
 import os
@@ -87,9 +87,9 @@ class Sums(sapwood.Program):
 """
 
 
-def go_through(folder: Path, front_end: int, agent: int) -> None:
-    """Run over ten times the memory that the front end gets on top of what it has."""
-    groups = 10 * front_end // (8 * GROUP) + 1
+def go_through(folder: Path, client: int, agent: int) -> None:
+    """Run over ten times the memory that the client gets on top of what it has."""
+    groups = 10 * client // (8 * GROUP) + 1
     values = np.arange(GROUP, dtype="f8") % 1000
     table = pa.table({"x": values})
     with parquet.ParquetWriter(folder / "x.parquet", table.schema) as writer:
@@ -97,14 +97,14 @@ def go_through(folder: Path, front_end: int, agent: int) -> None:
             writer.write_table(table)
     parquet.write_table(table.slice(0, 10), folder / "tiny.parquet")
     nbytes = groups * GROUP * 8
-    assert nbytes > 10 * front_end
+    assert nbytes > 10 * client
     assert nbytes / AGENTS > agent
-    (folder / "front_end.py").write_text(FRONT_END)
+    (folder / "client.py").write_text(FRONT_END)
     (folder / "sums.py").write_text(SUMS)
     answered = subprocess.run(
         [
-            *(sys.executable, str(folder / "front_end.py")),
-            *(str(folder / "x.parquet"), str(front_end), str(agent), str(AGENTS)),
+            *(sys.executable, str(folder / "client.py")),
+            *(str(folder / "x.parquet"), str(client), str(agent), str(AGENTS)),
         ],
         env={
             **os.environ,
@@ -122,15 +122,15 @@ def go_through(folder: Path, front_end: int, agent: int) -> None:
     assert found["result"]["sum"] == groups * values.sum()
     assert found["result"]["n"] == groups * GROUP
     assert found["result"]["first"] == 10
-    assert found["resident"] < front_end
+    assert found["resident"] < client
     assert max(found["anonymous"]) < agent
     assert not list((folder / "cache").rglob("tmp*"))  # the files that hold slices have no names
 
 
 def test_a_tenth_of_the_data_is_room_enough(tmp_path: Path) -> None:
-    go_through(tmp_path, front_end=40 * 2**20, agent=192 * 2**20)
+    go_through(tmp_path, client=40 * 2**20, agent=192 * 2**20)
 
 
 @pytest.mark.nightly
 def test_a_tenth_of_four_gigabytes_is_room_enough(tmp_path: Path) -> None:
-    go_through(tmp_path, front_end=400 * 2**20, agent=512 * 2**20)
+    go_through(tmp_path, client=400 * 2**20, agent=512 * 2**20)

@@ -1,7 +1,7 @@
-"""Whole sessions whose agents are of another architecture than the front end.
+"""Whole sessions whose agents are of another architecture than the client.
 
 The zygote, the agents and the runners are real processes of the session, each with its place
-in the tree; they run an aarch64 Python under the user-mode emulator of qemu. Only the front end
+in the tree; they run an aarch64 Python under the user-mode emulator of qemu. Only the client
 is of this machine's architecture. ``scripts/prepare_arm64.sh`` gets what that needs.
 """
 

@@ -125,7 +125,7 @@ PARTS_OF_THE_PORT = {"invited", "session_life"}
 """What the port exports, too, in modules that import little: commands that only list need these."""
 
 
-def test_the_rooms_of_the_front_end_know_a_session_by_its_port_only() -> None:
+def test_the_rooms_of_the_client_know_a_session_by_its_port_only() -> None:
     client = ROOT / "src" / "sapwood" / "client"
     makers = {client / "local.py", client / "hosts.py"}  # they make the session
     for room in ("client", "cli", "activity"):

@@ -176,7 +176,7 @@ AGENT_REQUESTS: dict[str, int] = {
     "runner": 8 * PATH,
     "content_folder": PATH,
 }
-"""The fields of what a front end and its agents ask of each other, by name."""
+"""The fields of what a client and its agents ask of each other, by name."""
 
 WHOLE = {
     *("StartCommand", "CommandInput"),  # ControlTree.ask
@@ -279,8 +279,8 @@ def test_what_a_stream_keeps_of_its_filters_fits_into_its_opening() -> None:
     assert 3 * MAX_CODE + 4 * MAX_PARAMETERS <= SPEC
 
 
-def test_what_a_front_end_sends_into_the_tree_fits_there() -> None:
-    """The root passes events of front ends on: it refuses those that no link of the tree takes."""
+def test_what_a_client_sends_into_the_tree_fits_there() -> None:
+    """The root passes events of clients on: it refuses those that no link of the tree takes."""
     assert BODY < wire.MAX_EVENT
     assert wire.MAX_EVENT + 2**16 <= frames.MAX_HEADER
     events = {kind for kind in wire.TO_SERVER.values() if kind.__module__.endswith("events")}

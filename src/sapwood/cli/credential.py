@@ -240,7 +240,7 @@ def revoke(
     count = len(done.nodes) + len(done.missing)
     typer.echo(
         f"revoked {done.id}: {len(done.nodes)} of {count} nodes know, "
-        f"{done.front_ends} clients were cut off"
+        f"{done.clients} clients were cut off"
     )
     if not done.known:
         typer.echo("This head did not issue it; a holder may have narrowed another one to it.")

@@ -81,7 +81,7 @@ def show(
         ("agents", str(report.agents)),
         ("created", f"{dt.datetime.fromtimestamp(record.created, dt.UTC).astimezone():%F %T}"),
         ("process", str(record.pid)),
-        ("attached", ", ".join(report.front_ends) or "nobody"),
+        ("attached", ", ".join(report.clients) or "nobody"),
         ("streams", str(report.streams)),
         *([("waits for", f"{report.waits}; for {_age(report.since)}")] if report.waits else []),
         ("merged", _merges(report) or "with no other"),

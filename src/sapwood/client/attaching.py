@@ -324,7 +324,7 @@ def attach(
     try:
         wanted = ClientRole(role)
     except ValueError:
-        wanted = ClientRole.MERGER  # which no front end is, either
+        wanted = ClientRole.MERGER  # which no client is, either
     if wanted is ClientRole.MERGER:
         raise ConfigurationError(
             f"a client cannot be {shown(role)}", where="role", hint="say owner, user or watch"

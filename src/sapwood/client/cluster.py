@@ -219,7 +219,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         check_places(ranks, every)
         if ROOT in ranks:
             raise ConfigurationError(
-                "the front end takes part in its groups anyway", hint="name agents only: 1, 2 …"
+                "the client takes part in its groups anyway", hint="name agents only: 1, 2 …"
             )
         if not ranks:
             raise ConfigurationError("a group needs at least one agent")

@@ -199,8 +199,8 @@ class Zygote:
         elif isinstance(order, orders.Spawn):
             self._spawn([(tree, spec) for spec in order.processes])
         elif isinstance(order, orders.Serve):
-            front_end = orders.ProcessSpec("", 0, 0)
-            self._listen_to(ForkedProcess(tree, front_end, socket.socket(fileno=descriptors[0])))
+            client = orders.ProcessSpec("", 0, 0)
+            self._listen_to(ForkedProcess(tree, client, socket.socket(fileno=descriptors[0])))
         elif isinstance(order, orders.Attend):
             self._trees[descriptors[0]] = ForkedTree(socket.socket(fileno=descriptors[0]))
             self._poll.register(descriptors[0], select.POLLIN)

@@ -70,7 +70,7 @@ class Authorizer:
         )
 
     def admit(self, caller: ServiceCaller, shown: Shown) -> Rights:
-        """Give a front end the rights of the credential that it shows, and no others.
+        """Give a client the rights of the credential that it shows, and no others.
 
         Raises:
             SecurityError: It is not valid; the ledger has why, and where it came from.
@@ -93,11 +93,11 @@ class Authorizer:
             self._refused(caller, error, "")
             raise
         caller.rights = found
-        _log.info("front end admitted", front_end=caller.number, subject=found.subject)
+        _log.info("client admitted", client=caller.number, subject=found.subject)
         return found
 
     def require(self, caller: ServiceCaller, call: HeadCall[..., Any]) -> None:
-        """Refuse a call that a front end has no right for, or that it may not make from there.
+        """Refuse a call that a client has no right for, or that it may not make from there.
 
         Raises:
             SecurityError: It has not, or may not.
@@ -116,10 +116,10 @@ class Authorizer:
     def require_right(
         self, caller: ServiceCaller, right: str, *, session: str = "", node: str = "", what: str
     ) -> Rights:
-        """Refuse what a front end has no right for; return its rights.
+        """Refuse what a client has no right for; return its rights.
 
         Args:
-            caller: The front end.
+            caller: The client.
             right: What it needs.
             session: The session in question.
             node: The node in question.
@@ -143,13 +143,13 @@ class Authorizer:
     def require_session(
         self, caller: ServiceCaller, right: str, record: session_records.SessionRecord, *, what: str
     ) -> Rights:
-        """Refuse what a front end has no right for with one session; return its rights.
+        """Refuse what a client has no right for with one session; return its rights.
 
         A credential is for the sessions that its owner has made, and for one that its issuer
         named. With ``admin`` it is for all, and so is one that lets its holder watch and no more.
 
         Args:
-            caller: The front end.
+            caller: The client.
             right: What it needs: ``attach``, ``run``, ``merge`` or ``delete``.
             record: The session.
             what: What it wants, for the ledger.
@@ -187,10 +187,10 @@ class Authorizer:
     def require_reserved(
         self, caller: ServiceCaller, what: str, *, where: str, wanted: str
     ) -> None:
-        """Refuse a front end that may not run code as the user of the head.
+        """Refuse a client that may not run code as the user of the head.
 
         Args:
-            caller: The front end.
+            caller: The client.
             what: What it would run, for the error.
             where: The node or session.
             wanted: What it wants, for the ledger.
@@ -204,7 +204,7 @@ class Authorizer:
             raise error
 
     def facts_of(self, rights: Rights) -> greeting.RightsFacts:
-        """Return rights in the form that front ends receive."""
+        """Return rights in the form that clients receive."""
         return greeting.RightsFacts.of(rights, reserved=self.may_use_reserved(rights))
 
     def seconds_left(self, rights: Rights) -> float:
@@ -223,7 +223,7 @@ class Authorizer:
             return
         facts = {
             "address": told.address,
-            "front end": told.label,
+            "client": told.label,
             "credential": told.credential,
             "others": str(left_out or ""),
         }
@@ -232,7 +232,7 @@ class Authorizer:
         self._note(kind, told.reason, session=session, facts=shown)
 
     def note_cut_off(self, caller: ServiceCaller, rights: Rights, reason: str) -> None:
-        """Note that a front end of the head was cut off."""
+        """Note that a client of the head was cut off."""
         facts = {
             "address": caller.address,
             "subject": rights.subject,

@@ -45,7 +45,7 @@ COMMAND_ENDED = "command.ended"
 
 
 HEAD_GONE = "gone"
-"""What a front end tells itself when the head is gone. Value: why."""
+"""What a client tells itself when the head is gone. Value: why."""
 
 
 class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):

@@ -165,13 +165,13 @@ class NodeTree:
 
 
 class ServiceSocket:
-    """The socket at which front ends reach the head. Those that are there stay when it restarts.
+    """The socket at which clients reach the head. Those that are there stay when it restarts.
 
     A socket that was removed, for example by cleaning a temporary folder, is a failure: it is
-    made anew, and front ends find the new one.
+    made anew, and clients find the new one.
 
     Args:
-        folder: Where front ends look for the head.
+        folder: Where clients look for the head.
         cluster: Name of the cluster in certificates.
         server: Answers them.
         thread: Its loop watches the connections; all methods are called on it.
@@ -213,7 +213,7 @@ class ServiceSocket:
         self.listen()
 
     def check(self) -> State:
-        """Look whether front ends can find the socket."""
+        """Look whether clients can find the socket."""
         if not self._path.is_socket():
             raise ResourceError("the socket of the head was removed")
         return State.READY

@@ -2,7 +2,7 @@
 
 The store of the head keeps the issuer's key, issued credentials (without keys), and
 revocations. A revocation is in the store before it is announced; then the clients that use
-the credential are cut off, and all nodes and the other front ends get the new epoch of the list.
+the credential are cut off, and all nodes and the other clients get the new epoch of the list.
 """
 
 from __future__ import annotations

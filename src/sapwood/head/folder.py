@@ -1,4 +1,4 @@
-"""The folder of a head: what it keeps there, and how front ends of the same user find it."""
+"""The folder of a head: what it keeps there, and how clients of the same user find it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HeadInfo(msgspec.Struct, frozen=True):
     Attributes:
         host: The machine, as it calls itself.
         pid: Its process.
-        socket: Where front ends reach it; empty while it stands by.
+        socket: Where clients reach it; empty while it stands by.
         cluster: Name of its cluster in certificates.
     """
 
@@ -67,7 +67,7 @@ def head_folder(name: str, environment: Mapping[str, str] | None = None) -> Path
 
 
 def write_info(folder: Path, info: HeadInfo, file: str = _INFO) -> None:
-    """Tell front ends where the head is."""
+    """Tell clients where the head is."""
     make_private(folder)
     temporary = folder / f".{file}.{os.getpid()}"
     temporary.touch(mode=0o600)
@@ -161,6 +161,6 @@ def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
     if info.host != socket.gethostname():
         raise NodeLostError(
             f"the head of the cluster '{name}' runs on {info.host}",
-            hint="work there: a front end is on the head's machine",
+            hint="work there: a client is on the head's machine",
         )
     return info

@@ -1,4 +1,4 @@
-"""The head of a long-lived cluster: nodes join it, and front ends use them.
+"""The head of a long-lived cluster: nodes join it, and clients use them.
 
 It has the root of the control tree, the authority and what both must not forget, in a store. It
 ends on request, and all nodes end with it. When it is killed, it can be started again: it
@@ -375,7 +375,7 @@ class Head:
         self._close("head.ended", "the cluster is down", dismiss=True)
 
     def step_down(self, reason: str) -> None:
-        """End without the nodes that joined: they and front ends look for the next head."""
+        """End without the nodes that joined: they and clients look for the next head."""
         if self._leadership is not None:
             self._leadership.lose()  # no call is answered from now on
         self._store.stop()  # no call waits for it from now on
@@ -387,7 +387,7 @@ class Head:
             if dismiss:
                 self.runs.close()
             self.sessions.close(keep=not dismiss)
-            if dismiss:  # after the servers of sessions, which are front ends as well
+            if dismiss:  # after the servers of sessions, which are clients as well
                 self.front.server.tell_all(calls.ENDED, None)
             self.front.close(self._leave)
         if dismiss:

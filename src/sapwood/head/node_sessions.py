@@ -23,7 +23,7 @@ _log = logger("head")
 
 
 class NodeSession:
-    """A session of a front end on a node: what it should hear goes there."""
+    """A session of a client on a node: what it should hear goes there."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class NodeSession:
         self._service.tell(self.caller, calls.PROCESSES_REPORTED, told)
 
     def node_changed(self, *, there: bool, reason: str) -> None:
-        """Do nothing: all front ends hear of nodes."""
+        """Do nothing: all clients hear of nodes."""
 
     def node_removed(self, reason: str) -> None:
-        """Do nothing: all front ends hear of nodes."""
+        """Do nothing: all clients hear of nodes."""
 
     def node_given_up(self, reason: str) -> None:
-        """Do nothing: all front ends hear of nodes."""
+        """Do nothing: all clients hear of nodes."""
 
     def way_lost(self) -> None:
         """Do nothing: the way from the head is the control tree."""
@@ -156,7 +156,7 @@ class NodeSessions:
         """
         key = (name, host)
         if any(owner is not caller for owner in self.callers_of(name)):
-            raise ProtocolError(f"the session {name} is another front end's")
+            raise ProtocolError(f"the session {name} is another client's")
         if self.of(name, host) is not None:
             return
         made = NodeSession(name, host, caller, self._server, self._exited)
@@ -172,7 +172,7 @@ class NodeSessions:
                 f"it takes nodes for {rights.subject or 'the user of the head'}",
                 rights.owner,
                 session=made.shown,
-                facts={"front_end": str(caller.number), "address": caller.address or "here"},
+                facts={"client": str(caller.number), "address": caller.address or "here"},
             )
 
     def disown(self, caller: ServiceCaller, name: str, host: int) -> bool:
@@ -210,8 +210,8 @@ class NodeSessions:
             session = self._sessions.pop(key, None)
         if session is not None:
             self._control.part(session)
-            _log.info("session ended with its front end", session=key[0], host=key[1])
-            self._left(session, "its front end is gone")
+            _log.info("session ended with its client", session=key[0], host=key[1])
+            self._left(session, "its client is gone")
             with contextlib.suppress(SapwoodError):
                 self._control.ask(key[1], messages.CLOSE, key[0])
 

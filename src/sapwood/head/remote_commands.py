@@ -21,7 +21,7 @@ from sapwood.session.requests import ServedRequest
 
 
 class RemoteCommands:
-    """Commands of front ends on nodes."""
+    """Commands of clients on nodes."""
 
     def __init__(self, control: ControlTree, service: ServiceServer) -> None:
         self._control = control
@@ -71,13 +71,13 @@ class RemoteCommands:
             return any(one == host for _, one in self._owners)
 
     def may(self, caller: ServiceCaller, command: int, host: int) -> bool:
-        """Whether a front end may give orders to a command: it is its own, or has ended."""
+        """Whether a client may give orders to a command: it is its own, or has ended."""
         with self._lock:
             owner = self._owners.get((command, host))
         return owner is None or owner[0] is caller
 
     def taken(self, caller: ServiceCaller, number: int) -> None:
-        """A front end has room for more output."""
+        """A client has room for more output."""
         with self._lock:
             owner, question = self._untaken.get(number, (None, None))
             if owner is caller:

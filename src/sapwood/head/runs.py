@@ -1,6 +1,6 @@
 """The detached runs of a head: each is driven by a separate process.
 
-The driver, ``sapwood run-driver``, attaches to a session like any front end, or starts agents of
+The driver, ``sapwood run-driver``, attaches to a session like any client, or starts agents of
 its own. It writes its progress, what agents print, checkpoints and its answer into a folder. So a
 run needs neither the user's process nor the head. A driver that ends without an answer was killed,
 or its session was lost: it is restarted, and continues from the last checkpoint.

@@ -35,19 +35,19 @@ from sapwood.security.rights import Rights
 from sapwood.session.loop_thread import LoopThread
 
 MAX_CALLS = 10_000
-"""Calls of one front end that may wait for an answer."""
+"""Calls of one client that may wait for an answer."""
 
 MAX_CLIENTS = 256
-"""Front ends that may be there at a time."""
+"""Clients that may be there at a time."""
 
 MAX_STRANGERS = 64
-"""Front ends that have shown no credential yet; with more, the first of them is cut off."""
+"""Clients that have shown no credential yet; with more, the first of them is cut off."""
 
 STRANGER_PATIENCE = 10.0
-"""Seconds that a front end has to show one."""
+"""Seconds that a client has to show one."""
 
 FAREWELL = 1.0
-"""Seconds that a front end has to read why it is cut off."""
+"""Seconds that a client has to read why it is cut off."""
 
 LONGEST_TIMER = 3600.0
 """Seconds after which the end of a credential is looked at again at the latest."""
@@ -56,11 +56,11 @@ _log = logger("head")
 
 
 class ServiceServer:
-    """Answers front ends; what a listener gives their connections to.
+    """Answers clients; what a listener gives their connections to.
 
     Args:
         thread: Its loop watches the connections.
-        authorizer: Says who may call what; without one, only front ends at a Unix socket may.
+        authorizer: Says who may call what; without one, only clients at a Unix socket may.
         serves: Whether calls are answered; otherwise peers are disconnected.
         pool: Runs slow calls.
     """
@@ -92,12 +92,12 @@ class ServiceServer:
         return list(self._callers.values())
 
     def tell(self, caller: ServiceCaller, name: str, value: Any) -> None:
-        """Send a front end a notice; from any thread."""
+        """Send a client a notice; from any thread."""
         with contextlib.suppress(ClosedError):
             self._thread.post(self._notify, caller, Notice(name, value))
 
     def tell_all(self, name: str, value: Any) -> None:
-        """Send all front ends a notice; from any thread."""
+        """Send all clients a notice; from any thread."""
         with contextlib.suppress(ClosedError):
             self._thread.post(self._notify_all, Notice(name, value))
 
@@ -106,7 +106,7 @@ class ServiceServer:
             self._notify(caller, notice)
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
-        """Take a front end in."""
+        """Take a client in."""
         del initiator
         number = next(self._numbers)
         assert isinstance(connection, UnixConnection | TlsConnection)  # noqa: S101 - no others come
@@ -123,7 +123,7 @@ class ServiceServer:
         return number
 
     def _refuse(self, caller: ServiceCaller) -> None:
-        _log.warning("front end refused", reason=f"{MAX_CLIENTS} are there")
+        _log.warning("client refused", reason=f"{MAX_CLIENTS} are there")
         self._thread.loop.call_soon(caller.connection.abort)
 
     def _too_late(self, caller: ServiceCaller) -> None:
@@ -131,8 +131,8 @@ class ServiceServer:
             self._cut_off(caller, "it has shown no credential in time")
 
     def _cut_off(self, caller: ServiceCaller, reason: str) -> None:
-        """End a connection, and tell the front end why: it has no rights from now on."""
-        _log.warning("front end cut off", number=caller.number, reason=reason)
+        """End a connection, and tell the client why: it has no rights from now on."""
+        _log.warning("client cut off", number=caller.number, reason=reason)
         if self._callers.pop(caller.number, None) is None:
             return
         if caller.rights is not None and self._authorizer is not None:
@@ -144,7 +144,7 @@ class ServiceServer:
         self._thread.loop.call_later(FAREWELL, caller.connection.abort)
 
     def speaks_for(self, caller: ServiceCaller, address: str) -> None:
-        """Leave a front end no rights until it shows the credential of whom it speaks for.
+        """Leave a client no rights until it shows the credential of whom it speaks for.
 
         Args:
             caller: The HTTP server, on this machine.
@@ -167,7 +167,7 @@ class ServiceServer:
         return len(found)
 
     def bytes_received(self, number: int, data: bytes) -> None:
-        """Take bytes of a front end in."""
+        """Take bytes of a client in."""
         caller = self._callers.get(number)
         if caller is None:
             return
@@ -175,11 +175,11 @@ class ServiceServer:
             for message in caller.reader.feed(data):
                 self._serve(caller, message)
         except ProtocolError as error:
-            _log.warning("front end cut off", reason=str(error))
+            _log.warning("client cut off", reason=str(error))
             caller.connection.abort()
 
     def connection_closed(self, number: int, reason: str) -> None:
-        """Forget a front end."""
+        """Forget a client."""
         del reason
         caller = self._callers.pop(number, None)
         if caller is not None:
@@ -211,7 +211,7 @@ class ServiceServer:
         self._reply(caller, call.number, authorizer.facts_of(rights))
 
     def _look_at_end(self, caller: ServiceCaller, rights: Rights, authorizer: Authorizer) -> None:
-        """Cut a front end off when its credential ends."""
+        """Cut a client off when its credential ends."""
         if not caller.there or caller.rights is not rights:
             return
         left = authorizer.seconds_left(rights)
@@ -239,7 +239,7 @@ class ServiceServer:
             self._reply(caller, call.number, error=error)
             return
         if caller.waiting >= MAX_CALLS:
-            raise ProtocolError(f"a front end has more than {MAX_CALLS} open calls")
+            raise ProtocolError(f"a client has more than {MAX_CALLS} open calls")
         try:
             answer = self._run(caller, part, declared, call.value)
         except SapwoodError as error:

@@ -1,4 +1,4 @@
-"""Where front ends on other machines reach a head: its port, on the loop that serves front ends."""
+"""Where clients on other machines reach a head: its port, on the loop that serves clients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sapwood.session.loop_thread import LoopThread
 
 
 class ServiceTlsPort:
-    """Serves front ends that come over TLS; ALPN tells them from nodes.
+    """Serves clients that come over TLS; ALPN tells them from nodes.
 
     Args:
         control: The control tree, whose port the head shares.
-        thread: Its loop serves front ends.
+        thread: Its loop serves clients.
     """
 
     def __init__(self, control: ControlTree, thread: LoopThread) -> None:

@@ -28,7 +28,7 @@ class SessionNotice(msgspec.Struct, frozen=True):
         name: What users call it.
         pid: The process of its root.
         started: When that began, as the kernel counts.
-        socket: Where front ends reach it; empty as long as it has no folder.
+        socket: Where clients reach it; empty as long as it has no folder.
         ready: Whether it can be attached to.
     """
 

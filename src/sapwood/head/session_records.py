@@ -39,7 +39,7 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientCertificate(msgspec.Struct, frozen=True):
-    """What a front end shows to nodes."""
+    """What a client shows to nodes."""
 
     node: str
     certificate: bytes
@@ -47,7 +47,7 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 
 
 class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
-    """What lets a front end on another machine attach to a session.
+    """What lets a client on another machine attach to a session.
 
     Attributes:
         session: Its id.
@@ -115,7 +115,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
         since: When the first client attached or the last one detached, seconds since 1970.
         agents: How many it has.
         owner: Its present owner; empty without one.
-        front_ends: The attached clients.
+        clients: The attached clients.
         streams: Open streams.
         kept: Bytes of retained output.
         dropped: Bytes of output that were left out.
@@ -139,7 +139,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     agents: int = 0
     owner: str = ""
-    front_ends: list[str] = []
+    clients: list[str] = []
     streams: int = 0
     kept: int = 0
     dropped: int = 0
@@ -232,12 +232,12 @@ class SessionTrees(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClientRefused(msgspec.Struct, frozen=True, kw_only=True):
-    """The root of a session has not let a front end in, or has cut it off.
+    """The root of a session has not let a client in, or has cut it off.
 
     Attributes:
         session: The id of the session.
         reason: Why.
-        address: Where the front end is; empty on the machine of the root.
+        address: Where the client is; empty on the machine of the root.
         label: What it calls itself.
         credential: Id of the block of its credential that counts; empty for none.
         attached: Whether it was attached.
@@ -325,7 +325,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
         created: When it was asked for, seconds since 1970.
         pid: The process of its root; 0 while there is none.
         started: When that process began, as the kernel counts: tells it from a later one.
-        socket: Where front ends of this machine reach it.
+        socket: Where clients of this machine reach it.
         idle: Seconds without attached clients after which it ends; 0 for never.
         machine: Where that is; another head of the cluster may be on another one.
         report: How it is.

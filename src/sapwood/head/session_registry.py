@@ -70,7 +70,7 @@ class ServerPlan(msgspec.Struct, frozen=True, kw_only=True):
         id: Of its session.
         cluster: What the user calls the cluster of the head.
         wanted: What the session is to be.
-        secret: What front ends on other machines must know.
+        secret: What clients on other machines must know.
         idle: Seconds without attached clients after which it ends; 0 for never.
         disconnect: Treatment of results that arrive without an attached client.
         user: The user of nodes as whom its processes run; empty for the user of their daemons.
@@ -98,7 +98,7 @@ class ServerReady(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pid: The process.
-        socket: Where front ends reach it; empty while it waits.
+        socket: Where clients reach it; empty while it waits.
         idle: Seconds without attached clients after which it ends; 0 for never.
         report: How it is.
         machines: Nodes that it is on.
@@ -287,7 +287,7 @@ class SessionRegistry:
         for watch in list(self._watched.values()):
             watch.forget()
 
-    # --- what front ends want --------------------------------------------------------------------
+    # --- what clients want --------------------------------------------------------------------
 
     def records(self) -> list[session_records.SessionRecord]:
         """Return the sessions, in the order in which they were asked for."""
@@ -415,7 +415,7 @@ class SessionRegistry:
         return self._end(record, "it was deleted")
 
     def secret_of(self, record: session_records.SessionRecord) -> str:
-        """Return what front ends of a session on other machines must know.
+        """Return what clients of a session on other machines must know.
 
         Raises:
             ClosedError: It has ended.
@@ -796,7 +796,7 @@ class SessionRegistry:
                 reason=reason,
                 since=self._clock(),
                 owner="",
-                front_ends=[],
+                clients=[],
                 streams=0,
                 merged=[],
                 part_of=[],

@@ -48,7 +48,7 @@ ALLOWED: Final = frozenset(
 )
 """Settings that any creator of a session may choose: numbers, and choices between a few words."""
 
-OF_FRONT_ENDS: Final = (
+OF_CLIENTS: Final = (
     "cache.",
     "cluster.on",
     "comm.backlog",
@@ -63,7 +63,7 @@ OF_FRONT_ENDS: Final = (
     "runs.",
     "tasks.",
 )
-"""What a front end has for itself: a session does not act by it, and the head's own counts."""
+"""What a client has for itself: a session does not act by it, and the head's own counts."""
 
 _SHAPES: Final = frozenset({"cluster.shape", "nodes.topology"})
 
@@ -103,9 +103,7 @@ this setting of a session. Hint: leave it out; what the head's configuration say
                 raise _refused(key)
             section, _, name = key.partition(".")
             plain[section][name] = value
-        elif value not in (default.get(key), current.get(key)) and not key.startswith(
-            OF_FRONT_ENDS
-        ):
+        elif value not in (default.get(key), current.get(key)) and not key.startswith(OF_CLIENTS):
             raise _refused(key)
     return plain
 

@@ -165,7 +165,7 @@ class HttpService:
         self._begun = 0.0
         self._path = ""
         self._left = ""  # the path of a process that serves no more
-        self._server = -1  # number of its front end
+        self._server = -1  # number of its client
         self._waiting: deque[tuple[socket.socket, str]] = deque()
         self._serving: Future[None] = CallerFuture()
         self._lock = threading.Lock()  # of the tickets
@@ -282,7 +282,7 @@ class HttpService:
         """Hand connections over to the process from now on; return what it shows to browsers.
 
         Args:
-            number: Of its front end.
+            number: Of its client.
             path: The socket at which it takes them.
             request: Its request for a certificate, PEM.
             listens: Where it listens itself, without TLS, ``host:port`` each.

@@ -1,4 +1,4 @@
-"""Commands on many nodes, as the front end sees them: one :class:`RunningCommand` for all nodes."""
+"""Commands on many nodes, as the client sees them: one :class:`RunningCommand` for all nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
 
 OUTPUT_MEMORY = 64 * 2**20
-"""Bytes of output that all nodes of a command together may have on their way to the front end."""
+"""Bytes of output that all nodes of a command together may have on their way to the client."""
 
 INPUT_WINDOW = 4
 """Pieces of standard input that one node may have on its way."""

@@ -350,7 +350,7 @@ def main(told: dict[str, Any], say: Callable[..., None]) -> None:
         told: A :class:`DaemonOrder`.
         say: Writes an answer to the launcher's channel, given by keywords.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the front end decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides
     with contextlib.ExitStack() as stack:
         try:
             leave_no_core_dump()

@@ -236,7 +236,7 @@ class StartCommand(msgspec.Struct, frozen=True, kw_only=True):
         environment: Variables, besides the daemon's.
         wants_input: Whether it is given standard input; else that is empty.
         window: Pieces of output that may be on their way to the head at once.
-        user: As whom it runs; empty: as the daemon's user. A head that front ends reach writes it.
+        user: As whom it runs; empty: as the daemon's user. A head that clients reach writes it.
     """
 
     command: int

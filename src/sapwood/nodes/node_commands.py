@@ -1,4 +1,4 @@
-"""The component of a node that runs commands for front ends."""
+"""The component of a node that runs commands for clients."""
 
 from __future__ import annotations
 

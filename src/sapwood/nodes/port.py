@@ -27,7 +27,7 @@ ANY = ("0.0.0.0", "::")  # noqa: S104 - what listens there asks for certificates
 
 
 ROOT_PATIENCE = 8.0
-"""Seconds for which a front end waits at the head's port for the root of a session that begins.
+"""Seconds for which a client waits at the head's port for the root of a session that begins.
 
 That is less than it gives the handshake, so it hears why there is none.
 """
@@ -36,7 +36,7 @@ _SESSION = "sapwood-session/2/"
 
 
 def session_protocol(session: str) -> str:
-    """Return what front ends of a session speak with its root between machines (ALPN).
+    """Return what clients of a session speak with its root between machines (ALPN).
 
     Example:
         >>> session_protocol("5b9a9171")
@@ -93,7 +93,7 @@ class HeadPort:
         Args:
             tree: The tree.
             take: Given each connection, on the thread of this port's loop.
-            session: Whether it is the id of a session, whose front ends are meant.
+            session: Whether it is the id of a session, whose clients are meant.
 
         Returns:
             A function that ends that.
@@ -118,7 +118,7 @@ class HeadPort:
 
     @property
     def held(self) -> int:
-        """Front ends that wait for the root of a session."""
+        """Clients that wait for the root of a session."""
         return self._port.held
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:

@@ -160,7 +160,7 @@ def series(figures: ClusterFigures) -> list[Series]:
     found: list[Series] = [
         _one("build_info", "gauge", "The cluster and the version of its head.", 1, info),
         _one("head_start_time_seconds", "gauge", "When the head began.", head.started),
-        _one("front_ends", "gauge", "Clients that are connected with the head.", head.front_ends),
+        _one("clients", "gauge", "Clients that are connected with the head.", head.clients),
         _one(
             "head_components_in_trouble",
             "gauge",

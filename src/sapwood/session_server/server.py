@@ -58,7 +58,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         agents: How many it has.
         owner: Its present owner; empty without one.
-        front_ends: The attached clients, with their roles.
+        clients: The attached clients, with their roles.
         streams: Open streams.
         since: Since when it is attached or detached, seconds since 1970.
         kept: Bytes of retained output.
@@ -72,7 +72,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     agents: int
     owner: str = ""
-    front_ends: list[str] = []
+    clients: list[str] = []
     streams: int = 0
     since: float = 0.0
     kept: int = 0
@@ -197,7 +197,7 @@ class SessionServer:
         return SessionStatus(
             agents=self.session.tree.agents,
             owner=owner.label if owner is not None else "",
-            front_ends=[f"{one.label} ({one.role.value})" for one in self.admitted() if one.role],
+            clients=[f"{one.label} ({one.role.value})" for one in self.admitted() if one.role],
             streams=len(self.session.of_stream),
             since=self._since,
             kept=self._kept.nbytes,

@@ -200,7 +200,7 @@ def test_a_second_interrupt_kills_what_does_not_heed_the_first(spec: str, nodes:
 
 
 @both
-def test_nothing_is_left_when_the_front_end_is_killed(spec: str, nodes: int) -> None:
+def test_nothing_is_left_when_the_client_is_killed(spec: str, nodes: int) -> None:
     with running(STUBBORN, spec, nodes) as (process, pids):
         process.kill()
         until_gone(pids)

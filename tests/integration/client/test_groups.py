@@ -1,4 +1,4 @@
-"""Groups with real processes: user code on agents, and the front end."""
+"""Groups with real processes: user code on agents, and the client."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_a_group_goes_on_when_junctions_die(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.row("C2-GROUP")
-def test_the_front_end_starts_operations_on_values_that_agents_keep(
+def test_the_client_starts_operations_on_values_that_agents_keep(
     standing: sapwood.Cluster,
 ) -> None:
     start_operations(standing)
@@ -292,7 +292,7 @@ def start_operations(cluster: sapwood.Cluster) -> None:
     assert [one.result(TIMEOUT) for one in found] == [199_990_000] * 3
 
 
-def test_mistakes_at_the_front_end_are_told_at_once(standing: sapwood.Cluster) -> None:
+def test_mistakes_at_the_client_are_told_at_once(standing: sapwood.Cluster) -> None:
     cluster = standing
     group = cluster.group()
     with pytest.raises(DataMissingError, match="keeps no value 'y'"):

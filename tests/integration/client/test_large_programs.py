@@ -46,7 +46,7 @@ def test_a_file_of_any_size_runs(
     assert cluster.run(program, data=range(10)).result() == {"n": 10 * size}
 
 
-def test_a_front_end_on_another_machine_sends_its_large_program(tmp_path: Path) -> None:
+def test_a_client_on_another_machine_sends_its_large_program(tmp_path: Path) -> None:
     path = tmp_path / "lengths.py"
     path.write_text(FILE.format(blob="x" * 2**20, reduce="joined"))
     settings = Settings()

@@ -41,7 +41,7 @@ def test_a_tree_of_two_places_takes_four_overheads_and_two_latencies() -> None:
     assert cost.seconds == pytest.approx(4 * 5e-6 + 2 * 20e-6 + 1500e-9)
 
 
-def test_the_front_end_takes_two_overheads_for_each_child() -> None:
+def test_the_client_takes_two_overheads_for_each_child() -> None:
     few, more = (predict(flat(count), WaveLoad(0, 0), LINK).seconds for count in (100, 200))
     assert more - few == pytest.approx(100 * 5e-6 * 2, rel=0.05)
 

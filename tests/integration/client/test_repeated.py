@@ -230,7 +230,7 @@ def test_what_is_left_is_seen(standing: sapwood.Cluster) -> None:
 
 @pytest.mark.parametrize("times", [10, pytest.param(200, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("abruptly", [False, True])
-def test_front_ends_that_come_and_go_leave_nothing_at_the_root(
+def test_clients_that_come_and_go_leave_nothing_at_the_root(
     until: Until, times: int, abruptly: bool
 ) -> None:
     settings = Settings()

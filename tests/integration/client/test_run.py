@@ -249,7 +249,7 @@ def test_giving_up_waiting_does_not_end_a_run(
 
 
 @pytest.mark.parametrize("place", ["init", "update", "done", "metrics", "result"])
-def test_a_mistake_in_the_front_end_is_told_with_its_place(
+def test_a_mistake_in_the_client_is_told_with_its_place(
     cluster: sapwood.Cluster, program: Programs, place: str
 ) -> None:
     run = cluster.run(program("Faulty", place=place), np.arange(10))

@@ -1,4 +1,4 @@
-"""Own filters in real junctions and at the front end: Python, C, state, parameters, crashes."""
+"""Own filters in real junctions and at the client: Python, C, state, parameters, crashes."""
 
 from __future__ import annotations
 

@@ -574,7 +574,7 @@ def test_tasks_survive_the_end_of_their_agent(
 
 def test_waiting_tasks_can_be_cancelled(cluster: sapwood.Cluster, tmp_path: Path) -> None:
     futures = [cluster.submit(wait_for, tmp_path / "go") for _ in range(9)]
-    for waiting in (futures[8], futures[5]):  # at the front end, and at an agent
+    for waiting in (futures[8], futures[5]):  # at the client, and at an agent
         assert waiting.cancel()
         with pytest.raises(concurrent.futures.CancelledError):
             waiting.result(TIMEOUT)

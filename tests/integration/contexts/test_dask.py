@@ -139,7 +139,7 @@ def test_machines_that_are_not_there_are_waited_for_and_named(dask: DaskCluster)
 
 
 @pytest.mark.nightly
-def test_when_the_front_end_is_killed_its_commands_end(dask: DaskCluster, tmp_path: Path) -> None:
+def test_when_the_client_is_killed_its_commands_end(dask: DaskCluster, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     code = (
         "import sys\n"

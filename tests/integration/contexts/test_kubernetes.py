@@ -152,7 +152,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
         KubernetesLauncher(1).request()
 
 
-def test_when_the_front_end_is_killed_the_job_is_deleted(api: KubernetesApi) -> None:
+def test_when_the_client_is_killed_the_job_is_deleted(api: KubernetesApi) -> None:
     code = (
         "import sys, time\n"
         "from sapwood.contexts.launchers.kubernetes import KubernetesLauncher\n"

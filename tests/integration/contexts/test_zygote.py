@@ -1,4 +1,4 @@
-"""A front end's hold on real processes: forked, watched, killed, and none left."""
+"""A client's hold on real processes: forked, watched, killed, and none left."""
 
 import asyncio
 import os
@@ -88,7 +88,7 @@ while True:
 
 
 class Front:
-    """A front end with a loop that runs when the test waits."""
+    """A client with a loop that runs when the test waits."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ input()
 """
 
 
-def test_a_front_end_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+def test_a_client_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "entries.py").write_text(ENTRIES)
     front = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(FRONT_END), str(tmp_path)],

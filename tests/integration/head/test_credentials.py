@@ -260,7 +260,7 @@ def test_processes_show_no_secrets_and_leave_no_core_dumps(up: UpHead) -> None:
 
 
 def asked_for(order: str, node: int) -> Any:
-    """Return a value of an order that a front end might send."""
+    """Return a value of an order that a client might send."""
     if order == messages.COMMAND_START:
         return messages.to_value(messages.StartCommand(command=node, arguments=[b"true"]))
     if order == messages.RESUME:
@@ -516,9 +516,9 @@ def test_who_resumes_nothing_keeps_nobody_else_out(up: UpHead) -> None:
     mine, yours = (up.issue("connect", "allocate", "spawn", subject=one) for one in "ab")
     resume = messages.to_value(messages.ResumeProcesses("of-a", 1))
     with up.access(mine) as first, up.access(yours) as second:
-        for front_end in (second, first):
+        for client in (second, first):
             with pytest.raises(SapwoodError, match="nothing of the session"):
-                front_end.ask(1, messages.RESUME, resume).result(PATIENCE)
+                client.ask(1, messages.RESUME, resume).result(PATIENCE)
             until(lambda: up.head.on_nodes.of("of-a", 1) is None)
 
 
@@ -570,7 +570,7 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
             (messages.COMMAND_SIGNAL, messages.SignalCommand(77, 9)),
             (messages.COMMAND_INPUT, messages.CommandInput(77, b"")),
         ):
-            with pytest.raises(ProtocolError, match="another front end's"):
+            with pytest.raises(ProtocolError, match="another client's"):
                 second.ask(1, name, messages.to_value(order)).result(PATIENCE)
         with up.head.on_nodes._lock:
             up.head.on_nodes._sessions["theirs", 1] = cast("Any", SimpleNamespace(caller=None))
@@ -580,7 +580,7 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
                 (messages.KILL, messages.KillProcess("theirs", 1, 9)),
                 (messages.CONFIGURE, messages.ConfigureSession("theirs", b"")),
             ):
-                with pytest.raises(ProtocolError, match="not this front end's"):
+                with pytest.raises(ProtocolError, match="not this client's"):
                     second.ask(1, name, messages.to_value(told)).result(PATIENCE)
         finally:
             with up.head.on_nodes._lock:
@@ -588,7 +588,7 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
         with sapwood.connect(agents=2, settings=up.settings) as cluster:
             (name,) = {one for one, _ in up.head.on_nodes._sessions}
             second.ask(1, messages.CLOSE, name).result(PATIENCE)  # it is not theirs: nothing ends
-            with pytest.raises(ProtocolError, match="is another front end's"):
+            with pytest.raises(ProtocolError, match="is another client's"):
                 second.ask(2, messages.OPEN, messages.to_value(opening(name))).result(PATIENCE)
             assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
         cancel = messages.to_value(messages.CancelCommand(77))
@@ -793,7 +793,7 @@ def test_a_revoked_credential_is_refused_everywhere_within_a_second(up: UpHead) 
         cut.ask(1, messages.COMMAND_START, messages.to_value(sleep)).result(PATIENCE)
         began = time.monotonic()
         done = up.head.part(IssuedCredentials).revoked(root.id, "me")
-        assert (done.known, done.front_ends) == (True, 1)
+        assert (done.known, done.clients) == (True, 1)
         assert (done.nodes, done.missing) == (["n1", "n2"], [])
         until(lambda: cut.gone and root.id in stays.denials)
         with pytest.raises(SecurityError, match="was revoked"), up.access(narrowed):
@@ -835,7 +835,7 @@ def test_a_connection_ends_with_its_credential(up: UpHead) -> None:
 
 
 @pytest.mark.row("C4-POLICY")
-def test_the_policy_is_changed_while_all_runs_and_front_ends_are_told(up: UpHead) -> None:
+def test_the_policy_is_changed_while_all_runs_and_clients_are_told(up: UpHead) -> None:
     heard: list[tuple[str, Any]] = []
     with up.access(None, far=False) as head, up.access(up.issue("connect")) as other:
         other.subscribe(lambda name, value: heard.append((name, value)))

@@ -111,7 +111,7 @@ def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until
     assert draining.communicate(timeout=PATIENCE)[0] == "two is removed.\n"
 
 
-def test_nothing_is_left_of_a_front_end_that_is_killed(
+def test_nothing_is_left_of_a_client_that_is_killed(
     cli: Cli, head: Any, until: Until, tmp_path: Path
 ) -> None:
     node = cli.join(head["join"], "one")
@@ -121,11 +121,11 @@ def test_nothing_is_left_of_a_front_end_that_is_killed(
         "with sapwood.connect(agents=3) as cluster:\n"
         f"    pathlib.Path({str(ready)!r}).touch(); time.sleep(600)\n"
     )
-    front_end = subprocess.Popen([sys.executable, "-c", text], env=cli.environment)
+    client = subprocess.Popen([sys.executable, "-c", text], env=cli.environment)
     until(ready.exists)
     assert len(below(node.pid)) > 3
-    front_end.kill()
-    front_end.wait()
+    client.kill()
+    client.wait()
     until(lambda: not below(node.pid))
     for path in (tmp_path.parent, Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"))):
         for left in path.glob("sapwood-*/links.sock"):  # a killed process cannot remove it

@@ -20,7 +20,7 @@ from .conftest import PATIENCE, Cli
 
 VALUES = 25
 LEFT_OUT = {WholeCluster.down.name, greeting.GREET, greeting.PRESENT}
-"""Ends the head, and the connection of a front end that presents nothing valid."""
+"""Ends the head, and the connection of a client that presents nothing valid."""
 
 NAMES = sorted({*CALLS, "unknown"} - LEFT_OUT)
 

@@ -204,7 +204,7 @@ def everybodys() -> Iterator[Path]:
 
 
 @pytest.mark.row("C5-RES")
-def test_commands_run_as_the_user_whatever_the_front_end_says(
+def test_commands_run_as_the_user_whatever_the_client_says(
     node: Node, nobodys: Path, everybodys: Path, until: Until
 ) -> None:
     account = pwd.getpwnam(USER)
@@ -325,7 +325,7 @@ def test_without_a_user_processes_run_as_the_daemon(node: Node) -> None:
 
 
 @contextlib.contextmanager
-def _front_end(words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+def _client(words: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
@@ -363,12 +363,12 @@ def test_the_cluster_of_another_user_is_untouched_when_ours_is_killed_and_cleane
     drop = f"setpriv --reuid={account.pw_uid} --regid={account.pw_gid} --clear-groups"
     theirs = {"PATH": os.environ["PATH"], "HOME": str(everybodys), "AS": drop}
     words = [*place_for_all(), sys.executable, "-c", NEIGHBOUR]
-    with _front_end(words, theirs) as neighbour:
+    with _client(words, theirs) as neighbour:
         assert _sum_of(neighbour) == 45
         processes = _below(neighbour.pid)
         assert {psutil.Process(pid).uids().real for pid in processes} == {account.pw_uid}
         idle = _below(node.pid)
-        with _front_end([sys.executable, "-c", OURS], node.cli.environment) as ours:
+        with _client([sys.executable, "-c", OURS], node.cli.environment) as ours:
             assert _sum_of(ours) == 45
             assert _below(node.pid) > idle
             ours.kill()

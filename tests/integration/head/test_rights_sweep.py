@@ -60,7 +60,7 @@ _, REQUEST = make_request()
 
 
 class Caller(ServiceCaller):
-    """A front end whose answers are kept."""
+    """A client whose answers are kept."""
 
     numbers = itertools.count(1000)
 
@@ -256,7 +256,7 @@ def order_of(order: str, owner: str) -> Any:
 
 
 def owning(swept: SweptHead, caller: Caller) -> None:
-    """Give a front end a session on a node and a command there, and another one the same."""
+    """Give a client a session on a node and a command there, and another one the same."""
     other = caller_of("user", local=False)
     head = swept.head
     head.on_nodes._sessions.clear()
@@ -456,7 +456,7 @@ def test_what_was_taken_is_not_taken_by_others(swept: SweptHead) -> None:
     assert (77 in untaken, given) == (False, [(None, None)])
 
 
-def test_a_delegation_is_ended_by_its_front_end_only(swept: SweptHead) -> None:
+def test_a_delegation_is_ended_by_its_client_only(swept: SweptHead) -> None:
     mine, other = caller_of("user", local=False), caller_of("user", local=False)
     ended: list[str] = []
     swept.head.part(Links)._delegated["t", False] = (mine.number, lambda: ended.append("t"))

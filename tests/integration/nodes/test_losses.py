@@ -136,7 +136,7 @@ if __name__ == "__main__":
 
 @pytest.mark.row("C1-BOOT-1")
 @pytest.mark.timeout(120)
-def test_nothing_is_left_when_the_front_end_is_killed(
+def test_nothing_is_left_when_the_client_is_killed(
     tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
@@ -155,7 +155,7 @@ def test_nothing_is_left_when_the_front_end_is_killed(
     until(lambda: not [pid for pid in everything if state(pid) not in ("", "Z")])
     left = {str(path) for path in run.iterdir()}
     assert left <= own
-    assert len(left) <= 2, "a node left a folder: only a front end that is killed cannot clean up"
+    assert len(left) <= 2, "a node left a folder: only a client that is killed cannot clean up"
 
 
 class Hanging(LocalLauncher):

@@ -57,9 +57,9 @@ def memory(web: WebHead) -> int:
 
 @contextlib.contextmanager
 def beside(web: WebHead) -> Iterator[list[float]]:
-    """Have a good client and a front end ask meanwhile; give how long each answer took."""
+    """Let good clients ask by HTTP and at the head's socket; yield the seconds of each answer."""
     over, took, wrong = threading.Event(), [], []
-    front_end = ServiceClient(UnixWay(find_head("default").socket))
+    local = ServiceClient(UnixWay(find_head("default").socket))
 
     def ask() -> None:
         with web.client("connect") as client:
@@ -67,7 +67,7 @@ def beside(web: WebHead) -> Iterator[list[float]]:
                 began = time.monotonic()
                 if client.get(f"{PREFIX}/nodes").status_code != 200:
                     wrong.append("the good client got no answer")
-                front_end.call_within(PATIENCE, WholeCluster.facts)
+                local.call_within(PATIENCE, WholeCluster.facts)
                 took.append(time.monotonic() - began)
                 over.wait(0.05)
 
@@ -79,7 +79,7 @@ def beside(web: WebHead) -> Iterator[list[float]]:
     finally:
         over.set()
         thread.join()
-        front_end.close()
+        local.close()
     assert wrong == []
     assert took
     assert max(took) < PATIENCE / 2

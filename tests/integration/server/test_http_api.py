@@ -356,7 +356,7 @@ def test_events_are_told_as_they_happen_and_resumed(web: WebHead, path: str) -> 
 
 def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) -> None:
     with web_head(tmp_path) as web:
-        front_end = ServiceClient(UnixWay(find_head("default").socket))
+        client = ServiceClient(UnixWay(find_head("default").socket))
         process = web.head.front.http._process
         os.kill(process.pid, signal.SIGKILL)
         until(
@@ -364,8 +364,8 @@ def test_a_dead_server_is_begun_again_and_nobody_else_notices(tmp_path: Path) ->
                 web.head.front.http._process not in {None, process} and web.head.front.http.listens
             )
         )
-        assert front_end.call_within(PATIENCE, WholeCluster.facts).name == "default"
-        front_end.close()
+        assert client.call_within(PATIENCE, WholeCluster.facts).name == "default"
+        client.close()
         web.listening()
         with web.client("connect") as client:
             assert client.get("/api/v1/nodes").status_code == 200

@@ -506,7 +506,7 @@ sys.stdin.read()
 """
 
 
-def test_a_front_end_that_is_killed_leaves_nothing(until: Until) -> None:
+def test_a_client_that_is_killed_leaves_nothing(until: Until) -> None:
     folder = Path(os.environ["XDG_RUNTIME_DIR"])
     before = set(folder.glob("sapwood-*"))  # the folder of the session of this module
     front = subprocess.Popen(

@@ -227,5 +227,5 @@ def test_a_revoked_credential_ends_what_is_attached_by_it_within_a_second(
         until(lambda: len(noted("credential.cut_off")) == len(noted("credential.refused")) == 2)
         for event in (*noted("credential.cut_off"), *noted("credential.refused")):
             assert event.facts["address"].startswith("127.0.0.1:")
-            assert event.facts["front end"].startswith("process ")
+            assert event.facts["client"].startswith("process ")
     assert took < 1.0

@@ -103,7 +103,7 @@ def test_a_run_goes_on_without_its_user(
     assert [one["id"] for one in as_json("run", "list")["runs"]] == [run["id"]]
     assert run["id"] in sapwood_cli("run", "list")
     driver = [f"process {run['pid']} (user)"]
-    until(lambda: as_json("session", "show", standing)["front_ends"] == driver)
+    until(lambda: as_json("session", "show", standing)["clients"] == driver)
     gate.touch()
     answer = tmp_path / "answer.json"
     said = as_json("run", "follow", run["id"], "--answer", str(answer))

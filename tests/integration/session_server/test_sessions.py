@@ -231,7 +231,7 @@ class Summed(sapwood.Program):
         return len(state["sums"]) == 5
 
 
-def test_runs_of_the_same_name_of_several_front_ends(
+def test_runs_of_the_same_name_of_several_clients(
     left: str, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each process counts its runs from 1, so their names are the same."""
@@ -326,7 +326,7 @@ def test_a_session_ends_with_who_made_it_and_did_not_leave(head: Head, until: Un
         head.sessions.end("short")
 
 
-def test_a_session_that_is_deleted_tells_its_front_ends(head: Head, until: Until) -> None:
+def test_a_session_that_is_deleted_tells_its_clients(head: Head, until: Until) -> None:
     handle = sapwood.create_session(1, name="gone", on="local").detach()
     cluster = sapwood.attach(handle)
     task = cluster.submit(signal.pause)

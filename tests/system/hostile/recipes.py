@@ -390,7 +390,7 @@ MEMBER: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "reduce": ((1,), {"root": 0}),
     "scatter": ((), {"root": 0}),
 }
-"""What an agent gives to the operation that the front end gives a hostile value to."""
+"""What an agent gives to the operation that the client gives a hostile value to."""
 
 AGENTS_GROUP: dict[str, Row] = {
     "allgather": Row(lambda group, value: group.allgather("one", into=value), EVERY),
@@ -447,7 +447,7 @@ TABLE: dict[type, dict[str, Row]] = {
 
 
 def take_part(operation: str) -> None:
-    """Do, on an agent, what the front end does with a hostile value."""
+    """Do, on an agent, what the client does with a hostile value."""
     with sapwood.here().group([0, 1, 2], timeout=5.0, enter_timeout=5.0) as group:
         if operation in MEMBER:
             args, kwargs = MEMBER[operation]

@@ -22,7 +22,7 @@ from tests.system.hosts.network import Network, missing, until
 pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 
 GONE = 30.0
-"""Seconds after which nothing of a front end that ended is left on any host."""
+"""Seconds after which nothing of a client that ended is left on any host."""
 
 FRONT_END = """
 import json, sys
@@ -109,7 +109,7 @@ class FrontEnd:
     def _answer(self) -> Any:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "the front end has ended"
+        assert line, "the client has ended"
         return json.loads(line)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class FrontEnd:
 
 
 @contextlib.contextmanager
-def front_end(hosts: Network, **options: float) -> Iterator[FrontEnd]:
+def client(hosts: Network, **options: float) -> Iterator[FrontEnd]:
     made = FrontEnd(hosts, **options)
     try:
         yield made
@@ -140,7 +140,7 @@ def after(seconds: float) -> None:
 @pytest.mark.parametrize("victim", ["n1", "head"])
 def test_a_short_cut_costs_time_only(hosts: Network, victim: str) -> None:
     """The link is down for less than the silence that counts as an end; the processes stay."""
-    with front_end(hosts) as front:
+    with client(hosts) as front:
         hosts.cut(victim)
         front.begin_wave(2)
         after(2)
@@ -150,7 +150,7 @@ def test_a_short_cut_costs_time_only(hosts: Network, victim: str) -> None:
 
 
 def test_what_was_silent_for_too_long_is_replaced_when_its_host_is_back(hosts: Network) -> None:
-    with front_end(hosts, loss_timeout=60.0) as front:
+    with client(hosts, loss_timeout=60.0) as front:
         hosts.cut("n1")
         until(lambda: set(front.states()) != {"ready"})
         front.begin_wave(2)
@@ -164,7 +164,7 @@ def test_what_was_silent_for_too_long_is_replaced_when_its_host_is_back(hosts: N
 
 def test_the_head_may_be_unreachable_for_ten_seconds(hosts: Network) -> None:
     """With all settings about time as they are by default, but for how soon silence counts."""
-    with front_end(hosts) as front:
+    with client(hosts) as front:
         hosts.cut("head")
         front.begin_wave(2)
         after(10)
@@ -173,7 +173,7 @@ def test_the_head_may_be_unreachable_for_ten_seconds(hosts: Network) -> None:
 
 
 def test_agents_of_a_host_that_stays_away_move_and_nothing_is_left_there(hosts: Network) -> None:
-    with front_end(hosts, loss_timeout=4.0, node_patience=4.0) as front:
+    with client(hosts, loss_timeout=4.0, node_patience=4.0) as front:
         begun = time.monotonic()
         hosts.cut("n1")
         assert front.wave(2) == 8  # n1 is still away
@@ -341,12 +341,10 @@ def test_a_port_that_is_taken_is_named(hosts: Network) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_the_neighbour_is_untouched_when_a_front_end_ends(
-    hosts: Network, how: signal.Signals
-) -> None:
+def test_the_neighbour_is_untouched_when_a_client_ends(hosts: Network, how: signal.Signals) -> None:
     """Two clusters are on the same hosts; one is ended."""
     names = ("head", *hosts.names)
-    with front_end(hosts) as neighbour:
+    with client(hosts) as neighbour:
         before = {name: set(hosts.processes(name)) for name in names}
         other = FrontEnd(hosts)
         try:
@@ -364,7 +362,7 @@ def test_the_neighbour_is_untouched_when_a_front_end_ends(
 
 @pytest.mark.parametrize("what", ["agent", "junction", "zygote"])
 def test_what_is_stopped_on_a_host_is_replaced(hosts: Network, what: str) -> None:
-    with front_end(hosts) as front:
+    with client(hosts) as front:
         agent, junction = front.places[0][0], front.places[4][0]
         zygote = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
         stopped = {"agent": agent, "junction": junction, "zygote": zygote}[what]

@@ -71,7 +71,7 @@ with sapwood.ssh(["n1", "n2"], 4, settings=Settings(nodes=nodes)) as cluster:
 
 
 def begun(hosts: Network) -> subprocess.Popen[str]:
-    """Return a front end that has a cluster on two hosts."""
+    """Return a client that has a cluster on two hosts."""
     return subprocess.Popen(
         hosts.command("head", sys.executable, "-c", WAYS, *hosts.ssh_options),
         stdin=subprocess.PIPE,
@@ -143,7 +143,7 @@ def test_the_direct_way_is_taken_where_there_is_one(clean: Network) -> None:
     "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)]
 )
 @pytest.mark.nightly
-def test_nothing_is_left_when_the_front_end_is_ended(clean: Network, how: signal.Signals) -> None:
+def test_nothing_is_left_when_the_client_is_ended(clean: Network, how: signal.Signals) -> None:
     with clean.refusing("head"):
         process = begun(clean)
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Hosts with Python 3.12 and 3.13 beside a front end with another one, and one with 3.10."""
+"""Hosts with Python 3.12 and 3.13 beside a client with another one, and one with 3.10."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ with sapwood.ray(2, 4) as cluster:
 
 @pytest.mark.nightly  # a Ray cluster is slow, and takes the memory of the tests beside it
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_is_left_when_the_front_end_is_ended(ray: RayCluster, how: signal.Signals) -> None:
+def test_nothing_is_left_when_the_client_is_ended(ray: RayCluster, how: signal.Signals) -> None:
     with ray.popen(sys.executable, "-c", ENDLESS, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -1,4 +1,4 @@
-"""Sessions over hosts: front ends on other machines come, are killed, and come back elsewhere."""
+"""Sessions over hosts: clients on other machines come, are killed, and come back elsewhere."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.row("C3-SESS-1")
 @pytest.mark.row("C3-SESS-3")
-def test_front_ends_on_other_hosts_come_and_go(cluster: Cluster) -> None:
+def test_clients_on_other_hosts_come_and_go(cluster: Cluster) -> None:
     cluster.sapwood("head", "session", "create", "night", "--agents", "4")
     text = cluster.sapwood("head", "session", "credential", "night").strip()
     begun: list[FrontEnd] = []
@@ -151,12 +151,12 @@ def test_a_session_brings_hosts_along_by_ssh(hosts: Network) -> None:
         assert "is ready: 4 agents" in cluster.sapwood("head", *created)
         assert cluster.session()["nodes"] == list(NODES)
         line = cluster.sapwood("head", "session", "credential", "two").strip()
-        front_end = FrontEnd(cluster, "n3", line, "begin")
+        client = FrontEnd(cluster, "n3", line, "begin")
         try:
-            assert front_end.wave(-7) == [28, [1, 2, 3, 4]]
-            front_end.leave()
+            assert client.wave(-7) == [28, [1, 2, 3, 4]]
+            client.leave()
         finally:
-            front_end.kill()
+            client.kill()
         cluster.sapwood("head", "session", "delete", "two")
         until(lambda: not any(hosts.processes(name) for name in NODES))
     finally:

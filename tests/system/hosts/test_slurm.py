@@ -177,7 +177,7 @@ with sapwood.slurm(2, 4) as cluster:
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
-def test_nothing_is_left_when_the_front_end_is_ended(slurm: Slurm, how: signal.Signals) -> None:
+def test_nothing_is_left_when_the_client_is_ended(slurm: Slurm, how: signal.Signals) -> None:
     with slurm.taken(1):
         (other,) = slurm.jobs()
         with slurm.popen(sys.executable, "-c", ENDLESS, stderr=subprocess.DEVNULL) as process:

@@ -143,7 +143,7 @@ with sapwood.ssh(["n1", "n2"], 4, settings=Settings(nodes=nodes)) as cluster:
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
-def test_nothing_is_left_when_the_front_end_is_ended(hosts: Network, how: signal.Signals) -> None:
+def test_nothing_is_left_when_the_client_is_ended(hosts: Network, how: signal.Signals) -> None:
     command = hosts.command("head", sys.executable, "-c", ENDLESS, *hosts.ssh_options)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True

@@ -141,7 +141,7 @@ def write_program(folder: Path, size: int, seed: int) -> Path:
 
 
 class Front:
-    """A front end on the head, with a cluster over four machines of which two are below others."""
+    """A client on the head, with a cluster over four machines of which two are below others."""
 
     def __init__(self, hosts: Network) -> None:
         command = hosts.command("head", sys.executable, "-c", CLUSTER, *hosts.ssh_options)
@@ -204,7 +204,7 @@ def sent(hosts: Network, name: str) -> int:
 
 @pytest.fixture
 def front(hosts: Network) -> Iterator[Front]:
-    """A front end with its cluster."""
+    """A client with its cluster."""
     made = Front(hosts)
     yield made
     made.kill()

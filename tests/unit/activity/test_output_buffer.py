@@ -1,4 +1,4 @@
-"""Output on its way to the front end: bounded, in order, and nothing is lost silently."""
+"""Output on its way to the client: bounded, in order, and nothing is lost silently."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Plain(Program):
         return 2 * sum(found)
 
     def update(self, state: dict[str, Any], total: dict[str, Any]) -> dict[str, Any]:
-        self.updated = True  # in the process of the front end
+        self.updated = True  # in the process of the client
         return total
 
 

@@ -55,7 +55,7 @@ def add(network: Network, parent: int) -> int:
 
 
 def end(network: Network, rank: int) -> None:
-    """Say that the process of a removed place is gone, as the front end does."""
+    """Say that the process of a removed place is gone, as the client does."""
     network.post(ROOT, mev.AnnounceMembership(((rank, 1),), (), "it was removed"))
     network.run()
 

@@ -70,7 +70,7 @@ class Turns:
 
 
 class Root:
-    """A front end that offers some content, and the loop that its answers come by."""
+    """A client that offers some content, and the loop that its answers come by."""
 
     def __init__(self, folder: Path) -> None:
         self.loop: Any = Turns()

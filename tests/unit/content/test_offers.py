@@ -1,4 +1,4 @@
-"""What a front end offers by hash: counted, held open, sent in chunks."""
+"""What a client offers by hash: counted, held open, sent in chunks."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Zygote:
         )
 
     def ranks(self) -> list[int]:
-        """Read all orders, as the front end sends them; return the processes."""
+        """Read all orders, as the client sends them; return the processes."""
         found: list[int] = []
         self.end.settimeout(0)
         while True:

@@ -225,7 +225,7 @@ def test_a_k_nomial_tree_has_each_agent_once_below_few_children(agents: int, k: 
 @pytest.mark.parametrize("k", [2, 3, 4])
 def test_a_whole_k_nomial_tree_is_made_of_k_smaller_ones(level: int, k: int) -> None:
     whole, smaller = knomial(k**level, k), knomial(k ** (level - 1), k)
-    below = whole.children(ROOT)[1 - k :]  # the front end stands for the first of them
+    below = whole.children(ROOT)[1 - k :]  # the client stands for the first of them
     assert [len(whole.leaves(child)) for child in below] == [k ** (level - 1)] * (k - 1)
     assert len(whole.children(ROOT)) - (k - 1) == len(smaller.children(ROOT))
 

@@ -51,7 +51,7 @@ def test_a_reference_travels_as_msgpack() -> None:
 
 @pytest.mark.row("A-DATA-2")
 @pytest.mark.parametrize("dtype", [">f8", ">i2", ">u4", ">c8"])
-def test_a_slice_of_a_front_end_with_the_other_byte_order_is_native(
+def test_a_slice_of_a_client_with_the_other_byte_order_is_native(
     dtype: str, tmp_path: Path
 ) -> None:
     held = np.arange(6).reshape(3, 2).astype(dtype)

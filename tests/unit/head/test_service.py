@@ -1,4 +1,4 @@
-"""Front ends that are slow, silent, hostile or many, and heads that do not answer."""
+"""Clients that are slow, silent, hostile or many, and heads that do not answer."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_call_that_the_head_ends_is_over(client: ServiceClient, served: Served
         answer.result(PATIENCE)
 
 
-def test_a_front_end_that_does_not_read_is_cut_off(
+def test_a_client_that_does_not_read_is_cut_off(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(caller, "MAX_UNSENT", 2**20)
@@ -180,7 +180,7 @@ def test_a_front_end_that_does_not_read_is_cut_off(
     ],
     ids=["long", "garbage", "deep", "an answer", "another framing"],
 )
-def test_a_front_end_that_breaks_the_protocol_is_cut_off(served: Served, said: bytes) -> None:
+def test_a_client_that_breaks_the_protocol_is_cut_off(served: Served, said: bytes) -> None:
     with served.raw() as raw:
         raw.sendall(said)
         assert raw.recv(1) == b""
@@ -197,7 +197,7 @@ def test_open_calls_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch)
     assert len(served.waiting) == 10
 
 
-def test_front_ends_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_are_bounded(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_CLIENTS", 1)
     with served.raw() as first:
         first.sendall(message("echo", {"value": 1}))

@@ -9,7 +9,7 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError, SecurityError
 from sapwood.environment.settings import ClusterSettings, LimitSettings, NodeSettings, Settings
-from sapwood.head.session_settings import ALLOWED, OF_FRONT_ENDS, allowed_settings
+from sapwood.head.session_settings import ALLOWED, OF_CLIENTS, allowed_settings
 
 DEFAULT: dict[str, Any] = msgspec.to_builtins(Settings())
 OWN = Settings(
@@ -70,7 +70,7 @@ def test_every_setting_is_allowed_or_refused_by_name_or_has_no_effect(key: str) 
     wanted = with_one(key, value)
     if key in ALLOWED:
         assert allowed_settings(wanted, OWN)[section][name] == value
-    elif key.startswith(OF_FRONT_ENDS):
+    elif key.startswith(OF_CLIENTS):
         assert allowed_settings(wanted, OWN)[section][name] == before
     else:
         with pytest.raises(SecurityError, match=f"{key}: only the user of the head"):

@@ -1,4 +1,4 @@
-"""A command on several nodes, as the front end sees it, without nodes."""
+"""A command on several nodes, as the client sees it, without nodes."""
 
 from __future__ import annotations
 

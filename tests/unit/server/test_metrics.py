@@ -45,7 +45,7 @@ def figures(nodes: int, **of_first: object) -> ClusterFigures:
         for number in range(nodes)
     ]
     head = HeadFacts(
-        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], front_ends=3
+        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], clients=3
     )
     return ClusterFigures(
         head=head,

@@ -19,7 +19,7 @@ from sapwood.session.requests import PendingRequests, RequestFuture
 
 
 class Requests:
-    """The requests of a front end, all on one thread, and what they posted."""
+    """The requests of a client, all on one thread, and what they posted."""
 
     def __init__(self) -> None:
         thread: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Spans of a front end: the queue is bounded, and whoever makes spans never waits."""
+"""Spans of a client: the queue is bounded, and whoever makes spans never waits."""
 
 from __future__ import annotations
 

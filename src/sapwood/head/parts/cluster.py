@@ -31,10 +31,10 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         pid: Its process.
         started: When it began, seconds since 1970.
         places: Where nodes reach it, ``host:port`` each.
-        front_ends: How many front ends are there.
+        clients: How many clients are there.
         issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
             verifies credentials of this cluster.
-        heads: Where front ends find the next head, where several share a store: the places of
+        heads: Where clients find the next head, where several share a store: the places of
             all of them, this one first. Empty where there is only one.
         urls: Where browsers reach its HTTP server, those on its machine without TLS first.
     """
@@ -45,7 +45,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     started: float
     places: list[str]
-    front_ends: int
+    clients: int
     issuer: bytes = b""
     heads: list[str] = []
     urls: list[str] = []
@@ -103,7 +103,7 @@ class WholeCluster(HeadPart):
             started=self._started,
             places=list(self._control.places),
             heads=self.places() if self._leadership is not None else [],
-            front_ends=len(self._server.callers),
+            clients=len(self._server.callers),
             issuer=self._issuer,
             urls=self._urls(),
         )

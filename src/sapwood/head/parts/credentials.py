@@ -37,7 +37,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
         known: Whether the head issued it; else a holder narrowed another one to it.
         nodes: Nodes that know by now.
         missing: Nodes that have not confirmed it yet; they receive it as soon as possible.
-        front_ends: Front ends that were cut off.
+        clients: Clients that were cut off.
         epoch: Of the list.
     """
 
@@ -45,7 +45,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
     nodes: list[str]
     missing: list[str]
-    front_ends: int
+    clients: int
     epoch: int
 
 
@@ -156,6 +156,6 @@ class IssuedCredentials(HeadPart):
             missing=[
                 one.name for one in self._nodes() if not one.is_gone and one.name not in knowing
             ],
-            front_ends=cut_off,
+            clients=cut_off,
             epoch=update.epoch,
         )

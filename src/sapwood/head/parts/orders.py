@@ -140,7 +140,7 @@ class Orders(HeadPart):
             order: The order.
         """
         if order.handler not in RIGHT_OF_ORDER:
-            raise ProtocolError(f"a front end may not ask a node for '{order.handler}'")
+            raise ProtocolError(f"a client may not ask a node for '{order.handler}'")
         self._check(caller, order)
         self._check_reserved(caller, order)
         begins = order.handler in {messages.OPEN, messages.COMMAND_START}
@@ -162,7 +162,7 @@ class Orders(HeadPart):
                 self._on_nodes.callers_of(name) or not caller.is_local
             ):
                 return _done(None)  # it is closed, was never open, or belongs to another client
-            # A front end of the head's user clears what a killed one has left.
+            # A client of the head's user clears what a killed one has left.
         elif order.handler == messages.COMMAND_START:
             starting = messages.from_value(order.value, messages.StartCommand)
             user = rights.user
@@ -200,7 +200,7 @@ class Orders(HeadPart):
 
         Raises:
             SecurityError: It has no right for it on that node, or for that session.
-            ProtocolError: It is another front end's.
+            ProtocolError: It is another client's.
         """
         if order.handler == messages.COMMAND_START and order.session:
             self._check_command_of_session(caller, order)
@@ -212,11 +212,11 @@ class Orders(HeadPart):
         if order.handler in OF_OPEN_SESSION:
             known = self._on_nodes.of(begun, order.host)
             if known is None or known.caller is not caller:
-                raise ProtocolError(f"the session {begun} is not this front end's on that node")
+                raise ProtocolError(f"the session {begun} is not this client's on that node")
         elif order.handler in COMMAND_ORDERS:
             command = messages.from_value(order.value, COMMAND_ORDERS[order.handler]).command
             if not self._commands.may(caller, command, order.host):
-                raise ProtocolError(f"the command {command} is another front end's")
+                raise ProtocolError(f"the command {command} is another client's")
         if order.handler == messages.SPAWN:
             spawning = messages.from_value(order.value, messages.SpawnProcesses)
             self._on_nodes.spawned(caller, order.host, spawning)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sapwood.head.sessions import HeadSessions
 
 MAX_RUNS: Final = 64
-"""Runs in progress of a front end that are shown, the newest."""
+"""Runs in progress of a client that are shown, the newest."""
 
 MAX_RUN_NAME: Final = 200
 """Characters of the name of such a run."""
@@ -149,7 +149,7 @@ class Runs(HeadPart):
         """Refuse a report on a run in a session that the caller may not use.
 
         Raises:
-            SecurityError: The session is another front end's.
+            SecurityError: The session is another client's.
         """
         what = Runs.report.name
         if not session or caller in self._callers_of(session):

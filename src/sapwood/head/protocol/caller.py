@@ -15,7 +15,7 @@ from sapwood.head.protocol.framing import MAX_MESSAGE, packed, reader_of_calls
 from sapwood.security.rights import ALL_RIGHTS, Rights
 
 MAX_UNSENT = 2 * MAX_MESSAGE
-"""Bytes that may wait for a front end that does not read; with more it is cut off."""
+"""Bytes that may wait for a client that does not read; with more it is cut off."""
 
 MAX_STRANGE_MESSAGE = 64 * 1024
 """Bytes of a message of a peer that has shown no credential yet."""
@@ -26,7 +26,7 @@ _log = logger("head")
 
 
 class ServiceCaller:
-    """A front end, as the head sees it.
+    """A client, as the head sees it.
 
     Attributes:
         number: Which one it is; no other has it.
@@ -63,7 +63,7 @@ class ServiceCaller:
             return
         self.connection.write(packed(message))
         if self.connection.unsent > MAX_UNSENT:
-            _log.warning("front end cut off", number=self.number, reason="it does not read")
+            _log.warning("client cut off", number=self.number, reason="it does not read")
             self.connection.abort()
 
     def when_gone(self, function: Callable[[], None]) -> Callable[[], None]:
@@ -100,4 +100,4 @@ class ServiceCaller:
         return not self.address
 
     def __repr__(self) -> str:
-        return f"<front end {self.number}>"
+        return f"<client {self.number}>"

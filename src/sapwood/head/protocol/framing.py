@@ -34,7 +34,7 @@ NOTHING: Final = msgspec.Raw(msgspec.msgpack.encode(None))
 
 
 class ServiceCall(msgspec.Struct, frozen=True):
-    """A front end wants something."""
+    """A client wants something."""
 
     number: int
     name: str
@@ -50,7 +50,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What a front end should know."""
+    """What a client should know."""
 
     name: str
     value: Any = None

@@ -8,7 +8,7 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.security.rights import Rights
 
 SERVICE_PROTOCOL = "sapwood-service/2"
-"""The name under which the port of a head tells front ends from anything else (ALPN)."""
+"""The name under which the port of a head tells clients from anything else (ALPN)."""
 
 GREET = "greet"
 """Call, without credential: who are you, what shall I sign? Answer: a :class:`Greeting`."""
@@ -41,7 +41,7 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RightsFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a front end may do, as the head tells it.
+    """What a client may do, as the head tells it.
 
     Attributes:
         names: Its rights.

@@ -421,13 +421,13 @@ function sessions(main) {
 function oneSession(main, id) {
   const list = h("dl", { class: "figures" });
   const note = h("p", {});
-  const fronts = h("p", {});
+  const attached = h("p", {});
   const there = runTable("Runs on it");
   const noted = eventTable("What happened to it");
   const home = h("div");
   const places = card(h("h3", {}, "Its tree"), treeLegend(), home);
   places.hidden = true;
-  main.append(card(list, note, fronts), places, card(there.element), card(noted.element));
+  main.append(card(list, note, attached), places, card(there.element), card(noted.element));
   const drawing = new TreeDrawing(home, "Tree of the session");
   const trees = new Trees();
   let name = null;
@@ -465,7 +465,7 @@ function oneSession(main, id) {
           ["Process", String(session.pid || "none")],
         ]);
         note.textContent = noteOf(session);
-        fronts.textContent = report?.front_ends?.length ? `Attached: ${report.front_ends.join(", ")}` : "Nobody is attached.";
+        attached.textContent = report?.clients?.length ? `Attached: ${report.clients.join(", ")}` : "Nobody is attached.";
         showRuns();
         showEvents();
       },

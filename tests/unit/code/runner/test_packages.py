@@ -30,6 +30,6 @@ def test_a_name_that_no_node_has_replaced_means_nothing(
     assert sys.path == ["/own"]
 
 
-def test_the_front_end_names_it_by_a_variable() -> None:
+def test_the_client_names_it_by_a_variable() -> None:
     assert packages_variables("grove") == {VARIABLE: "grove"}
     assert packages_variables("") == {}

@@ -102,7 +102,7 @@ def test_a_message_for_another_process_of_this_place_is_not_taken() -> None:
 
 
 def from_process(network: Network, incarnation: int, number: int = 1) -> list[ev.Effect]:
-    """Have the front end get a message that a process of agent 1 has sent."""
+    """Have the client get a message that a process of agent 1 has sent."""
     root = network.nodes[ROOT]
     link = next(one.number for one in root.links.values() if one.rank == 1)
     epoch = incarnation << 32
@@ -163,7 +163,7 @@ def test_a_new_process_ends_what_was_with_the_old_one() -> None:
 
 
 def test_silence_ends_nothing() -> None:
-    """A place that says nothing for long is waited for; only the front end says that it is gone."""
+    """A place that says nothing for long is waited for; only the client says that it is gone."""
     timing = LinkTiming(heartbeat=1.0, failure_after=1e9)
     network = started(Network(flat(2), timing=timing))
     network.pause(2)

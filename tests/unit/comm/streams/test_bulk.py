@@ -57,8 +57,8 @@ def test_large_values_go_down_and_up(reduce: str, *, counted: bool) -> None:
 
 
 @pytest.mark.parametrize("reduce", ["sum", "concat"])
-def test_junctions_put_large_arrays_together_that_the_front_end_can_map(reduce: str) -> None:
-    """Agents share no memory with their junctions, which share it with the front end."""
+def test_junctions_put_large_arrays_together_that_the_client_can_map(reduce: str) -> None:
+    """Agents share no memory with their junctions, which share it with the client."""
     network = Network(plan(4, 2), 1, lambda rank, value: value * rank, LinkTiming(piece=PIECE))
     network.apart = range(1, 5)
     network.start()

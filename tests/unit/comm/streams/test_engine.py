@@ -188,7 +188,7 @@ def test_a_wave_that_is_asked_for_by_name_has_a_time_out_at_every_place(late: st
     network.kill(1)
     network.run()
     network.pause(2)
-    network.broadcast(1, None)  # the front end misses agent 1, and asks for agents 2 and 3
+    network.broadcast(1, None)  # the client misses agent 1, and asks for agents 2 and 3
     network.run()
     let_pass(network, 0.5)
     (wave,) = network.observed(ev.WaveCompleted)

@@ -25,7 +25,7 @@ REDUCE = {"x": "sum"}
 
 TREE: Tree = kary(8, 2)
 UPPER, LOWER, AGENT = 13, 9, 1
-"""An agent, and the two junctions above it; the front end is above these."""
+"""An agent, and the two junctions above it; the client is above these."""
 
 
 def opening_with(stream: NodeStream) -> Opening:
@@ -134,7 +134,7 @@ def test_what_a_draining_place_waited_for_came_by_elsewhere_if_its_parent_is_qui
 
 @pytest.mark.parametrize("follows", [True, False])
 def test_a_stream_does_not_wait_for_who_had_left_before_it_was_opened(*, follows: bool) -> None:
-    """A front end elsewhere may not have heard of that yet when it opens the stream."""
+    """A client elsewhere may not have heard of that yet when it opens the stream."""
     network = Network(TREE, answer=lambda _rank, value: value)
     network.start()
     network.change(TREE.without([AGENT]))
