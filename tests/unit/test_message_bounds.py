@@ -26,6 +26,7 @@ from sapwood.comm.messages.groups import MAX_NAME as GROUP_NAME
 from sapwood.comm.streams.control import MAX_PROBLEM
 from sapwood.content import messages as stage_messages
 from sapwood.content.file_trees import MAX_ENTRIES
+from sapwood.content.messages import MAX_SOURCES
 from sapwood.content.refs import CHUNK
 from sapwood.contexts import orders, runner_factory, spawner
 from sapwood.core import errors
@@ -161,6 +162,7 @@ NODE_REQUESTS: dict[str, int] = {
     "pieces": CHUNK + 64 * (2 * WORD + 3 * NUMBER),
     "parts": MAX_ENTRIES * (WORD + 5 * NUMBER),
     "address": PATH,
+    "others": MAX_SOURCES * PATH,
     "name": NAME,
     "path": PATH,
     "inner": PATH,

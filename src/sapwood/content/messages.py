@@ -51,6 +51,9 @@ READ = "stage.read"
 """Request to a node: bytes of a file: :class:`ReadPiece`. Answer: the bytes."""
 
 
+MAX_SOURCES: Final = 8
+"""Nodes that a node asks for the same content."""
+
 StagedKind = Literal["file", "folder", "environment"]
 """The kinds of staged content: a file, a folder, or packages that Python imports."""
 
@@ -104,11 +107,13 @@ class FetchContent(msgspec.Struct, frozen=True):
         digest: Of the tree that it is for; a later request for the same ends this one.
         address: ``tls://NODE@host:port,host:port``.
         parts: What to fetch, in this order.
+        others: The addresses of nodes to ask when that one has ended, in this order.
     """
 
     digest: str
     address: str
     parts: list[MissingPart]
+    others: list[str] = []
 
 
 class ContentFetched(msgspec.Struct, frozen=True):

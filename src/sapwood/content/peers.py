@@ -2,13 +2,14 @@
 
 ::
 
-    node that fetches              node that has
-      ---- SHA-256, size, offset ---->
-      <--- all bytes from there ------      as they come in, if they are not all there yet
-      ---- the next ----------------->
+    node that fetches                       node that has
+      ---- SHA-256, size, offset, bytes ---->
+      <--- these bytes ----------------------     as they come in, if they are not all there yet
+      ---- the next ------------------------>     before the answer to the last, as Pull says
 
 So content goes down a chain or a tree of nodes while it arrives. A connection that ends before its
-time means that the other node has it not, or no more.
+time means that the other node has it not, or no more: then the next source is asked, from the same
+byte. Each node that is served has a thread here, so a node that stops reading delays itself only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from sapwood.comm.transport.tls_identity import (
@@ -29,6 +31,7 @@ from sapwood.comm.transport.tls_identity import (
     parse_address,
 )
 from sapwood.content.messages import MissingPart, StagePiece
+from sapwood.content.pull import ChunkRequest, Pull
 from sapwood.content.refs import CHUNK, checked_sha256
 from sapwood.content.staged import StageStore
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
@@ -36,7 +39,7 @@ from sapwood.core.failures import as_error, new_thread
 from sapwood.environment.logs import logger
 from sapwood.security.credentials import Credentials
 
-STAGE_PROTOCOL: Final = "sapwood-stage/1"
+STAGE_PROTOCOL: Final = "sapwood-stage/2"
 """The name under which the port of a node tells this from anything else (ALPN)."""
 
 MAX_SERVED: Final = 32
@@ -51,7 +54,7 @@ SILENCE: Final = 30.0
 LOOK: Final = 0.5
 """Seconds between two looks whether a node still wants what is awaited here."""
 
-_WANTED = struct.Struct("<64sQQ")
+_WANTED = struct.Struct("<64sQQQ")
 
 _log = logger("stage")
 
@@ -116,51 +119,56 @@ class StageServer:
             way.settimeout(None)
             while len(asked := _received(way, _WANTED.size)) == _WANTED.size:
                 way.settimeout(SILENCE)
-                sha256, nbytes, offset = _WANTED.unpack(asked)
-                if not self._send(way, checked_sha256(sha256.decode()), nbytes, offset):
+                if not self._send(way, *_WANTED.unpack(asked)):
                     return
                 way.settimeout(None)
 
-    def _send(self, way: ssl.SSLSocket, sha256: str, nbytes: int, offset: int) -> bool:
-        """Send content; return whether all of it was there, or came in time."""
-        while offset < nbytes:
-            data = self._store.wait_for(sha256, offset, LOOK)
+    def _send(
+        self, way: ssl.SSLSocket, digits: bytes, nbytes: int, offset: int, count: int
+    ) -> bool:
+        """Send a chunk; return whether all of it was there, or came in time."""
+        sha256, end = checked_sha256(digits.decode()), offset + count
+        if not 0 < count <= CHUNK or end > nbytes:
+            raise ProtocolError(f"bytes {offset} to {end} of content of {nbytes} bytes")
+        while offset < end:
+            data = self._store.wait_for(sha256, nbytes, offset, LOOK)
             if data is None:
                 return False
             if data:
-                way.sendall(data)
+                way.sendall(data[: end - offset])
                 offset += len(data)
-            elif _has_said(way):
-                return False  # it says something, or has gone: it waits no more
+            elif _has_gone(way):
+                return False
         return True
 
 
 class StageFetch:
-    """Content that is fetched from another node, on a separate thread.
+    """Content that is fetched from other nodes, on a separate thread.
 
     Args:
         store: Where it goes.
-        address: Of the other node.
+        sources: The addresses of the nodes that may have it, the nearest first.
         parts: What to fetch, in this order.
         credentials: What this node shows.
-        ended: Told how many bytes came, and what went wrong; on that thread.
+        ended: Called with how many bytes came, and what went wrong; on that thread.
     """
 
     def __init__(
         self,
         store: StageStore,
-        address: str,
+        sources: Sequence[str],
         parts: Sequence[MissingPart],
         credentials: Credentials,
         ended: Callable[[int, SapwoodError | None], None],
     ) -> None:
         self._store = store
-        self._address = address
+        self._sources = list(sources)
         self._parts = parts
         self._credentials = credentials
         self._ended = ended
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._way: tuple[str, ssl.SSLSocket] | None = None
         self._cancelled = False
         self._came = 0
         self._thread = new_thread("sapwood-stage-fetch", self._work)
@@ -181,31 +189,73 @@ class StageFetch:
     def _work(self) -> None:
         problem: SapwoodError | None = None
         try:
-            with self._connected() as way:
-                for part in self._parts:
-                    self._fetch(way, part)
+            for part in self._parts:
+                self._fetch(part)
         except SapwoodError as error:
             problem = error
-        except (OSError, ValueError) as error:
-            problem = self._lost(getattr(error, "strerror", None) or str(error))
-        except Exception as error:  # noqa: BLE001 - the agent waits for its end
+        except Exception as error:  # noqa: BLE001 - the node waits for its end
             problem = as_error(error, "fetching content of a node")
-        self._forget_socket()
+        self._disconnect()
         self._ended(self._came, problem)
 
-    def _fetch(self, way: ssl.SSLSocket, part: MissingPart) -> None:
-        sha256, offset = checked_sha256(part.sha256), part.offset
-        way.sendall(_WANTED.pack(sha256.encode(), part.nbytes, offset))
-        while offset < part.nbytes:
-            data = _received(way, min(CHUNK, part.nbytes - offset))
-            if not data:
-                raise self._lost("it sends no more")
-            self._store.write(StagePiece(sha256, part.nbytes, offset, data))
-            offset += len(data)
-            self._came += len(data)
+    def _fetch(self, part: MissingPart) -> None:
+        sha256 = checked_sha256(part.sha256)
+        pull = Pull(part.nbytes, part.offset, self._sources)
+        waiting: deque[ChunkRequest[str]] = deque()
+        while not pull.done:
+            requests = pull.requests()
+            waiting.extend(requests)
+            try:
+                for one in requests:
+                    self._ask(sha256, part.nbytes, one)
+                data = self._received(waiting[0])
+            except SapwoodError:
+                self._disconnect()
+                if self._cancelled or not all(map(pull.failed, waiting)):
+                    raise
+                waiting.clear()
+                continue
+            offset = pull.offset
+            for chunk in pull.received(waiting.popleft(), data):
+                self._store.write(StagePiece(sha256, part.nbytes, offset, chunk))
+                offset += len(chunk)
+                self._came += len(chunk)
+        self._sources = pull.sources
 
-    def _connected(self) -> ssl.SSLSocket:
-        node, places = parse_address(self._address)
+    def _ask(self, sha256: str, nbytes: int, request: ChunkRequest[str]) -> None:
+        """Request a chunk, if need be on a new connection.
+
+        Raises:
+            CommunicationError: The other node cannot be reached.
+            ProtocolError: It serves no staged files.
+        """
+        if self._way is None:
+            self._way = request.source, self._connected(request.source)
+        wanted = _WANTED.pack(sha256.encode(), nbytes, request.offset, request.nbytes)
+        with _losses(request.source):
+            self._way[1].sendall(wanted)
+
+    def _received(self, request: ChunkRequest[str]) -> bytes:
+        """Return the chunk of the first request that was not answered.
+
+        Raises:
+            CommunicationError: It does not come.
+        """
+        assert self._way is not None  # noqa: S101 - it was requested
+        with _losses(request.source):
+            data = _received(self._way[1], request.nbytes)
+        if len(data) < request.nbytes:
+            raise _lost(request.source, "it sends no more")
+        return data
+
+    def _disconnect(self) -> None:
+        if self._way is not None:
+            self._way[1].close()
+            self._way = None
+        self._forget_socket()
+
+    def _connected(self, address: str) -> ssl.SSLSocket:
+        node, places = parse_address(address)
         context = connecting_context(self._credentials)
         context.set_alpn_protocols([STAGE_PROTOCOL])
         reasons: list[str] = []
@@ -216,7 +266,7 @@ class StageFetch:
                     self._socket = raw.dup()
                     if self._cancelled:
                         raw.close()
-                        raise self._lost("it was cancelled")
+                        raise _lost(address, "it was cancelled")
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 way = context.wrap_socket(raw, server_hostname=node)
             except OSError as error:
@@ -225,13 +275,13 @@ class StageFetch:
                 continue
             if node_of(way) != node:  # the certificate of a server may name several
                 way.close()
-                raise self._lost("its certificate does not name one node")
+                raise _lost(address, "its certificate does not name one node")
             if way.selected_alpn_protocol() != STAGE_PROTOCOL:
                 way.close()
-                raise ProtocolError("the node does not serve staged files", where=self._address)
+                raise ProtocolError("the node does not serve staged files", where=address)
             way.settimeout(SILENCE)
             return way
-        raise self._lost("; ".join(reasons))
+        raise _lost(address, "; ".join(reasons))
 
     def _forget_socket(self) -> None:
         with self._lock:
@@ -239,17 +289,26 @@ class StageFetch:
                 self._socket.close()
                 self._socket = None
 
-    def _lost(self, reason: str) -> CommunicationError:
-        return CommunicationError(
-            f"the node that has what is to be staged cannot be reached: {reason}",
-            where=self._address,
-        )
+
+def _lost(address: str, reason: str) -> CommunicationError:
+    return CommunicationError(
+        f"the node that has what is to be staged cannot be reached: {reason}", where=address
+    )
 
 
-def _has_said(way: ssl.SSLSocket) -> bool:
-    """Whether the other side has sent something, or has gone."""
+@contextlib.contextmanager
+def _losses(address: str) -> Iterator[None]:
+    """Raise what goes wrong with a connection as the loss of the other node."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise _lost(address, getattr(error, "strerror", None) or str(error)) from error
+
+
+def _has_gone(way: ssl.SSLSocket) -> bool:
+    """Whether the other side has ended the connection."""
     poll = select.poll()
-    poll.register(way, select.POLLIN)
+    poll.register(way, select.POLLRDHUP)
     return bool(poll.poll(0))
 
 

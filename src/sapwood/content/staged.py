@@ -1,19 +1,16 @@
-"""The folder in which a node keeps what is staged there: content by its hash, and names for it.
+"""The files that are staged on a node: content by its hash, and names for it.
 
 ::
 
-    objects/SHA256       a whole file, hashed; SHA256.x if it can be executed
-    parts/SHA256         a file of which only the beginning is here
+    objects/             content, as :mod:`sapwood.content.store` has it
     trees/DIGEST/NAME    a staged file or folder; its files are hard links to objects
     trees/DIGEST.list    what it has
     names/NAME           a link to ../trees/DIGEST/NAME
 
-A file with more than one hard link has a name, and stays. All others may go when room is needed:
-the one that was used longest ago goes first. A name is replaced in one step, by ``rename``.
+A file with more than one hard link has a name, and stays. All others may go when room is needed. A
+name is replaced in one step, by ``rename``.
 
-Content is written from its beginning on, so the size of a partial file says how much of it is here,
-also after the daemon was killed. Nothing is flushed to the disk: whoever finds a file that this
-process has not hashed hashes it.
+Nothing is flushed to the disk: a process hashes each file that it has not written itself.
 
 All methods may be called from any thread.
 """
@@ -29,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -42,6 +39,15 @@ from sapwood.content.messages import (
     StagePiece,
 )
 from sapwood.content.refs import CHUNK, checked_sha256
+from sapwood.content.room import Pins
+from sapwood.content.store import (
+    EXECUTABLE,
+    PART,
+    ContentStore,
+    PartialContent,
+    StoreTexts,
+    progress,
+)
 from sapwood.core import typed
 from sapwood.core.errors import (
     ClosedError,
@@ -53,32 +59,26 @@ from sapwood.core.errors import (
 )
 from sapwood.environment.folders import make_private
 
-PINNED: Final = 600.0
-"""Seconds for which content stays without a name, because it may get one soon."""
-
 MAX_OPEN: Final = 64
 """Partial files that are open at a time."""
 
+STAGE_TEXTS: Final = StoreTexts(
+    what="the folder for staged files",
+    limit="`sapwood stage delete NAME` makes room, or raise nodes.stage_limit",
+    folder="nodes.stage_folder",
+)
+
+_NEW = ".new"
 _EMPTY = hashlib.sha256().hexdigest()
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_LINK = {errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV}
-
-
-class _PartialFile:
-    """Content of which the beginning is here."""
-
-    def __init__(self, fd: int, size: int, hasher: Any) -> None:
-        self.fd = fd
-        self.size = size
-        self.hasher = hasher
 
 
 class StageStore:
     """The staged files of a node.
 
     Args:
-        folder: Where it lies; it is made when something is staged.
-        limit: Bytes that it may have; 0: no limit.
+        folder: Where they are; it is made when something is staged. One process has it.
+        limit: Bytes that it may hold; 0: no limit.
         clock: The time, seconds since 1970.
 
     Example:
@@ -93,13 +93,13 @@ class StageStore:
     ) -> None:
         self.folder = folder
         self.limit = limit
-        self._clock = clock
-        self._objects, self._parts = folder / "objects", folder / "parts"
+        self._pins = Pins(clock)
+        self._objects = ContentStore(
+            folder / "objects", limit, STAGE_TEXTS, wait=True, pins=self._pins
+        )
         self._trees, self._names = folder / "trees", folder / "names"
         self._changed = threading.Condition(threading.RLock())
-        self._open: dict[str, _PartialFile] = {}
-        self._hashed: set[tuple[int, int, int]] = set()
-        self._pins: dict[str, float] = {}
+        self._open: dict[str, PartialContent] = {}
         self._cleaned = False
         self._closed = False
 
@@ -118,17 +118,22 @@ class StageStore:
             ProtocolError: It is not a tree.
         """
         tree.check()
+        contents = {one.sha256: one.nbytes for one in tree.files}
         with self._explained():
             self._make()
             self._check_executable(tree)
-            self._pin({one.sha256 for one in tree.files})
-            missing = [
-                MissingPart(sha256, nbytes, self._offset(sha256, nbytes))
-                for sha256, nbytes in {one.sha256: one.nbytes for one in tree.files}.items()
-                if not self._is_here(sha256, nbytes)
-            ]
-            needed = sum(one.nbytes - one.offset for one in missing)
-            self._make_room(needed, {one.sha256 for one in tree.files})
+            with self._changed:
+                self._pins.pin(contents)
+            missing = []
+            needed = 0
+            for sha256, nbytes in contents.items():
+                offset = nbytes if self._is_here(sha256, nbytes) else self._offset(sha256, nbytes)
+                if offset < nbytes:
+                    missing.append(MissingPart(sha256, nbytes, offset))
+                    needed += 0 if offset else nbytes  # a partial file has its room
+            with self._changed:
+                self._close_unpinned()
+                self._objects.make_room(needed)
         return missing
 
     def write(self, piece: StagePiece) -> None:
@@ -146,15 +151,15 @@ class StageStore:
             if self._object(sha256) is not None:
                 return
             part = self._part(sha256, piece.nbytes)
-            data = memoryview(piece.data)[max(part.size - piece.offset, 0) :]
-            if piece.offset > part.size or part.size + len(data) > piece.nbytes:
+            data = memoryview(piece.data)[max(part.written - piece.offset, 0) :]
+            if piece.offset > part.written or part.written + len(data) > piece.nbytes:
                 raise ProtocolError(
-                    f"bytes from {piece.offset} on came, of {piece.nbytes}; {part.size} are here"
+                    f"bytes from {piece.offset} on came, of {piece.nbytes}; {part.written} are here"
                 )
-            self._pin({sha256})
-            self._append(part, data)
-            if part.size == piece.nbytes:
-                self._finish(sha256, part)
+            self._pins.pin({sha256})
+            part.append(data)
+            if part.written == piece.nbytes:
+                self._finish(part)
             self._changed.notify_all()
 
     def keep(self, tree: FileTree) -> StagedName:
@@ -165,8 +170,10 @@ class StageStore:
             ResourceError: The disk is full, or the folder cannot be used.
         """
         tree.check()
+        contents = {one.sha256 for one in tree.files}
         with self._changed, self._explained():
             self._make()
+            self._pins.pin(contents)
             if not self._is_whole(tree):
                 self._build(tree)
             link = self._names / tree.name
@@ -177,8 +184,7 @@ class StageStore:
             made.rename(link)
             if former not in {"", tree.digest}:
                 self._forget(former)
-            for one in tree.files:
-                self._pins.pop(one.sha256, None)
+            self._pins.unpin(contents)
             return self._view(tree, link)
 
     def remove(self, name: str) -> bool:
@@ -205,25 +211,28 @@ class StageStore:
 
     @property
     def held(self) -> int:
-        """Bytes that lie here."""
-        return sum(size for _, size, _ in self._files())
+        """Bytes of all content, partial and unnamed content as well."""
+        return sum(file.nbytes for file in self._objects.files())
 
     def close(self) -> None:
         """Close all files, once no transfer needs them."""
         with self._changed:
             self._closed = True
             while self._open:
-                os.close(self._open.popitem()[1].fd)
+                self._open.popitem()[1].close()
             self._changed.notify_all()
 
     # --- for other nodes -----------------------------------------------------------------------
 
-    def wait_for(self, sha256: str, offset: int, timeout: float) -> bytes | None:
+    def wait_for(self, sha256: str, nbytes: int, offset: int, timeout: float) -> bytes | None:
         """Return bytes of content from an offset on, at most a chunk.
 
+        Content that is served stays for a while.
+
         Args:
-            sha256: Which.
-            offset: Where they begin.
+            sha256: The content.
+            nbytes: Its size.
+            offset: Where the bytes begin.
             timeout: Seconds to wait until there are any.
 
         Returns:
@@ -232,21 +241,34 @@ class StageStore:
         checked_sha256(sha256)
         end = time.monotonic() + timeout
         with self._changed:
-            while True:
-                path = self._object(sha256) or self._parts / sha256
-                data = _bytes_of(path, offset)
-                pinned = sha256 in self._pins
-                if data or self._closed or (data is None and not pinned):
-                    return None if self._closed else data
+            while not self._closed:
+                data = self._bytes_here(sha256, nbytes, offset)
+                if data is None and sha256 not in self._pins:
+                    return None
+                if data:
+                    self._pins.pin({sha256})
+                    return data
                 left = end - time.monotonic()
                 if left <= 0:
                     return b""
                 self._changed.wait(left)
+        return None
+
+    def _bytes_here(self, sha256: str, nbytes: int, offset: int) -> bytes | None:
+        fd = self._objects.open(sha256, nbytes)
+        if fd < 0:
+            return None
+        try:
+            count = min(CHUNK, progress(fd, nbytes) - offset)
+            return os.pread(fd, count, offset) if count > 0 else b""
+        finally:
+            os.close(fd)
 
     # --- content -------------------------------------------------------------------------------
 
     def _make(self) -> None:
-        for one in (self.folder, self._objects, self._parts, self._trees, self._names):
+        self._objects.make()
+        for one in (self.folder, self._trees, self._names):
             make_private(one)
         if not self._cleaned:
             self._cleaned = True
@@ -259,11 +281,12 @@ class StageStore:
         unnamed = [
             one for one in self._trees.iterdir() if one.name.removesuffix(".list") not in named
         ]
-        for left in (*self._parts.glob(".*"), *unnamed):
+        former = self.folder / "parts"  # of former versions
+        for left in (former, *self._objects.folder.glob(f"*{_NEW}"), *unnamed):
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left)
             else:
-                left.unlink()
+                left.unlink(missing_ok=True)
 
     def _check_executable(self, tree: FileTree) -> None:
         no_programs = os.statvfs(self.folder).f_flag & os.ST_NOEXEC
@@ -276,8 +299,8 @@ class StageStore:
 
     def _object(self, sha256: str) -> Path | None:
         """Return the file of content that is here, whichever its mode is."""
-        for ending in ("", ".x"):
-            path = self._objects / (sha256 + ending)
+        for ending in ("", EXECUTABLE):
+            path = self._objects.path_of(sha256, ending)
             if path.exists():
                 return path
         return None
@@ -285,164 +308,68 @@ class StageStore:
     def _is_here(self, sha256: str, nbytes: int) -> bool:
         """Whether content is here and is what its hash says; remove it if it is not."""
         if not nbytes and sha256 == _EMPTY:
-            (self._objects / sha256).touch(0o444)
+            self._objects.path_of(sha256).touch(0o444)
             return True
-        found = False
-        for ending in ("", ".x"):
-            path = self._objects / (sha256 + ending)
-            if not path.exists():
-                continue
-            if self._is_sound(path, sha256):
-                os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
-                found = True
-            else:
-                path.unlink(missing_ok=True)
-        return found
-
-    def _is_sound(self, path: Path, sha256: str) -> bool:
-        with path.open("rb", buffering=0) as file:
-            seen = _identity(file.fileno())
-            if seen in self._hashed:
-                return True
-            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
-                return False
-        self._hashed.add(seen)
-        return True
+        paths = [self._objects.path_of(sha256, ending) for ending in ("", EXECUTABLE)]
+        sound = [self._objects.verify(path, sha256) for path in paths]
+        return any(sound)
 
     def _offset(self, sha256: str, nbytes: int) -> int:
-        """Return how much of content is here."""
+        """Return how much of content is here that is not whole."""
         with self._changed:
-            try:
-                size = (self._parts / sha256).stat().st_size
-            except FileNotFoundError:
+            if not self._objects.path_of(sha256, PART).exists():
                 return 0
-            if size > nbytes:
-                self._drop_part(sha256)
-                return 0
-            if size == nbytes:  # it was killed before it could look whether that is right
-                self._finish(sha256, self._part(sha256, nbytes))
-            return size
+            part = self._part(sha256, nbytes)
+            if part.written == nbytes:  # it was killed before it could look whether that is right
+                try:
+                    self._finish(part)
+                except DataValueError:
+                    return 0
+            return part.written
 
-    def _part(self, sha256: str, nbytes: int) -> _PartialFile:
+    def _part(self, sha256: str, nbytes: int) -> PartialContent:
         """Open the partial file of content, and hash its bytes."""
         part = self._open.pop(sha256, None)
+        if part is not None and part.nbytes != nbytes:
+            part.close()
+            part = None
         if part is None:
-            fd = os.open(self._parts / sha256, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            part = self._objects.lead(sha256, nbytes)
+            if part is None:
+                raise BlockingIOError(errno.EAGAIN, "another process writes to it")
             try:
-                if os.fstat(fd).st_size > nbytes:
-                    os.ftruncate(fd, 0)
-                hasher, size = hashlib.sha256(), 0
-                while data := os.pread(fd, CHUNK, size):
-                    hasher.update(data)
-                    size += len(data)
+                while part.resume():
+                    pass
+                if not self._objects.reserve(part):
+                    raise BlockingIOError(errno.EAGAIN, "another process makes room in it")
             except BaseException:
-                os.close(fd)
+                part.close()
                 raise
-            part = _PartialFile(fd, size, hasher)
         self._open[sha256] = part  # the last one now
         while len(self._open) > MAX_OPEN:
-            os.close(self._open.pop(next(iter(self._open))).fd)
+            self._open.pop(next(iter(self._open))).close()
         return part
 
-    def _append(self, part: _PartialFile, data: memoryview) -> None:
-        while data:
-            try:
-                count = os.pwrite(part.fd, data, part.size)
-            except OSError as error:
-                if error.errno in _FULL and self._evict(set()):
-                    continue
-                raise
-            part.hasher.update(data[:count])
-            part.size += count
-            data = data[count:]
-
-    def _finish(self, sha256: str, part: _PartialFile) -> None:
+    def _finish(self, part: PartialContent) -> None:
         """Make a partial file a whole one, if it is what its hash says."""
-        del self._open[sha256]
-        path = self._parts / sha256
+        self._open.pop(part.sha256, None)
         try:
-            if part.hasher.hexdigest() != sha256:
-                path.unlink()
-                raise DataValueError(
-                    "the received bytes differ from the announced ones",
-                    where=f"{sha256[:16]} of {part.size} bytes",
-                    hint="do not write to a file while it is being staged",
-                )
-            os.fchmod(part.fd, 0o444)
-            self._hashed.add(_identity(part.fd))
-            path.rename(self._objects / sha256)
+            os.close(part.finish())
         finally:
-            os.close(part.fd)
+            part.close()
 
-    def _drop_part(self, sha256: str) -> None:
-        part = self._open.pop(sha256, None)
-        if part is not None:
-            os.close(part.fd)
-        (self._parts / sha256).unlink(missing_ok=True)
-
-    # --- room ----------------------------------------------------------------------------------
-
-    def _pin(self, contents: set[str]) -> None:
-        """Let content stay for a while though it has no name."""
-        now = self._clock()
-        with self._changed:
-            self._pins = {one: end for one, end in self._pins.items() if end > now}
-            self._pins |= dict.fromkeys(contents, now + PINNED)
-
-    def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """Return time of last use, size and path of each file that has content."""
-        for folder in (self._objects, self._parts):
-            with contextlib.suppress(FileNotFoundError):
-                for one in folder.iterdir():
-                    with contextlib.suppress(FileNotFoundError):
-                        status = one.stat()
-                        yield status.st_atime, status.st_size, one
-
-    def _make_room(self, needed: int, own: set[str]) -> None:
-        with self._changed:
-            while self.limit and self.held + needed > self.limit:
-                if not self._evict(own):
-                    raise ResourceError(
-                        f"there is no room for {needed} bytes more: {self.held} of the "
-                        f"{self.limit} bytes for staged files are in use",
-                        where=str(self.folder),
-                        hint="`sapwood stage delete NAME` makes room, or raise nodes.stage_limit",
-                    )
-            while _free(self.folder) < needed:
-                if not self._evict(own):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def _evict(self, own: set[str]) -> bool:
-        """Remove the least recently used content that is not needed; False if there is none."""
-        now = self._clock()
-        for _, size, path in sorted(self._files()):
-            sha256 = path.name.removesuffix(".x")
-            needed = sha256 in own or self._pins.get(sha256, 0.0) > now
-            if size and not needed and path.stat().st_nlink == 1:
-                if path.parent == self._parts:
-                    self._drop_part(sha256)
-                else:
-                    path.unlink()
-                return True
-        return False
+    def _close_unpinned(self) -> None:
+        """Close partial files that nothing was written to for long: they may be removed then."""
+        for sha256 in [one for one in self._open if one not in self._pins]:
+            self._open.pop(sha256).close()
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say what an error of the folder means."""
+        """Replace an error of the folder by one that says what to do."""
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
-                raise ResourceError(
-                    "the disk for staged files is full",
-                    where=str(self.folder),
-                    hint="free space, or choose another folder by nodes.stage_folder",
-                ) from error
-            raise ResourceError(
-                f"the folder for staged files cannot be used: {error.strerror or error}",
-                where=str(error.filename or self.folder),
-                hint="choose another folder by nodes.stage_folder",
-            ) from error
+            raise self._objects.explained(error) from error
 
     # --- trees ---------------------------------------------------------------------------------
 
@@ -465,7 +392,7 @@ class StageStore:
         try:
             return all(
                 os.path.samestat(
-                    (self._objects / _object_name(one)).stat(),
+                    self._with_ending(one).stat(),
                     os.lstat(os.path.join(folder, one.path)),  # noqa: PTH118 - bytes
                 )
                 for one in tree.files
@@ -498,7 +425,7 @@ class StageStore:
 
     def _with_mode(self, entry: FileEntry) -> Path:
         """Return the object of a file with the mode that it is to have."""
-        wanted = self._objects / _object_name(entry)
+        wanted = self._with_ending(entry)
         if wanted.exists():
             return wanted
         other = self._object(entry.sha256)
@@ -511,10 +438,14 @@ class StageStore:
         if other.stat().st_nlink == 1:  # it does not exist with the other mode
             other.chmod(_mode(entry))
             return other.rename(wanted)
-        made = self._parts / f".{wanted.name}"
+        self._objects.make_room(entry.nbytes)
+        made = self._objects.path_of(entry.sha256, _NEW)
         shutil.copyfile(other, made)
         made.chmod(_mode(entry))
         return made.rename(wanted)
+
+    def _with_ending(self, entry: FileEntry) -> Path:
+        return self._objects.path_of(entry.sha256, EXECUTABLE if entry.executable else "")
 
     def _forget(self, digest: str) -> None:
         """Remove a tree that has no name any more; its files may go when room is needed."""
@@ -541,10 +472,6 @@ def _kind_of(tree: FileTree) -> StagedKind:
     return "folder" if tree.entries[0].kind == "folder" else "file"
 
 
-def _object_name(entry: FileEntry) -> str:
-    return entry.sha256 + (".x" if entry.executable else "")
-
-
 def _mode(entry: FileEntry) -> int:
     return 0o555 if entry.executable else 0o444
 
@@ -557,26 +484,3 @@ def _link(source: Path, path: bytes) -> None:
         if error.errno not in _NO_LINK:
             raise
         shutil.copy2(os.fsencode(source), path)
-
-
-def _identity(fd: int) -> tuple[int, int, int]:
-    status = os.fstat(fd)
-    return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _free(folder: Path) -> int:
-    """Return how many bytes this user may still write."""
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize
-
-
-def _bytes_of(path: Path, offset: int) -> bytes | None:
-    """Return a chunk of a file; None if there is no such file."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        return os.pread(fd, CHUNK, offset)
-    finally:
-        os.close(fd)

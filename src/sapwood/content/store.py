@@ -43,6 +43,12 @@ COUNT: Final = struct.Struct("<Q")
 MAX_VERIFIED: Final = 100_000
 """Files of which a process remembers that it has hashed them."""
 
+PATIENCE: Final = 2.0
+"""Seconds for which a thread waits for a lock."""
+
+LOCK_PAUSE: Final = 0.01
+"""Seconds between two attempts to lock a file."""
+
 PART: Final = ".part"
 EXECUTABLE: Final = ".x"
 _ROOM = ".room"
@@ -72,7 +78,8 @@ class ContentStore:
         limit: Bytes that it may hold; 0: no limit. The least recently used content that is not in
             use is removed first.
         texts: What its errors say.
-        wait: Whether to wait for the locks of other processes: not on an event loop.
+        wait: Whether to wait for locks: not on an event loop. A process that is just being started
+            has inherited them for a moment.
         pins: Content that must stay, whether it is in use or not.
     """
 
@@ -88,7 +95,7 @@ class ContentStore:
         self.folder = folder
         self.limit = limit
         self.texts = texts
-        self._lock_flag = 0 if wait else fcntl.LOCK_NB
+        self._patience = PATIENCE if wait else 0.0
         self._pins = pins or Pins(time.time)
         self._verified: set[tuple[int, int, int]] = set()
 
@@ -179,7 +186,7 @@ class ContentStore:
         path = self.path_of(sha256, PART)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | self._lock_flag)
+            self._lock(fd)
             if path.stat().st_ino != os.fstat(fd).st_ino:
                 raise BlockingIOError  # it became whole, or was removed, before it was locked
             if os.fstat(fd).st_size != nbytes + COUNT.size:
@@ -205,7 +212,7 @@ class ContentStore:
             return True
         lock = os.open(self.folder / _ROOM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | self._lock_flag)
+            self._lock(lock)
             self.make_room(part.nbytes, f"{part.sha256[:16]} in ")
             # From here on it counts, though nothing is written yet.
             os.ftruncate(part.fd, part.nbytes + COUNT.size)
@@ -257,6 +264,23 @@ class ContentStore:
                             )
                         )
         return found
+
+    def _lock(self, fd: int) -> None:
+        """Lock a file exclusively.
+
+        Raises:
+            BlockingIOError: Another process has it.
+        """
+        end = time.monotonic() + self._patience
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(LOCK_PAUSE)
+            else:
+                return
 
     def _free(self) -> int:
         """Return how many bytes this user may still write to the disk."""

@@ -62,7 +62,7 @@ SMALL: Final = 64 * 1024
 """Bytes up to which all nodes get their content from here: it arrives before others are asked."""
 
 MAX_ATTEMPTS: Final = 8
-"""Sources that a node tries."""
+"""How often a node is supplied anew, because a source has ended."""
 
 HOP: Final = 0.01
 """Seconds after which the first piece is at the next node; used to choose a shape."""
@@ -496,39 +496,43 @@ class _Delivery:
         if not state.missing:
             self._ask(state, sm.KEEP, messages.to_value(self._tree), self._kept)
             return
-        source = self._states.get(state.source or 0)
-        if source is None:
+        chain = self._chain(state)
+        if not chain:
             state.source = 0
             state.pieces = self._pieces(state.missing)
             self._feed(state)
             return
-        places = ",".join(source.places)
-        wanted = sm.FetchContent(
-            self._tree.digest, f"tls://{self._node_id(source.host)}@{places}", state.missing
-        )
+        nearest, *others = [
+            f"tls://{self._node_id(one.host)}@{','.join(one.places)}" for one in chain
+        ]
+        wanted = sm.FetchContent(self._tree.digest, nearest, state.missing, others)
         self._ask(state, sm.FETCH, messages.to_value(wanted), self._fetched, self._source_lost)
+
+    def _chain(self, state: _NodeState) -> list[_NodeState]:
+        """Return the nodes from which one can fetch, the nearest first."""
+        found: list[_NodeState] = []
+        above = self._states.get(state.source or 0)
+        while above is not None and len(found) < sm.MAX_SOURCES:
+            if self._nodes[above.host] not in self.failed and above.places:
+                found.append(above)
+            above = self._states.get(above.source or 0)
+        return found
 
     def _node_id(self, host: int) -> str:
         return next(one.node for one in self._head.known.records if one.host == host)
 
     def _source_lost(self, state: _NodeState, error: SapwoodError) -> None:
-        """A node could not fetch: another source is to be found, unless it is its own fault."""
+        """A node could not fetch: the client is its source now, unless it is its own fault."""
         if type(error) not in {CommunicationError, ProtocolError}:
             self._fail(state, error)
         else:
             state.trouble = error
-            self._move(state)
+            state.source = 0
+            self._begin_anew(state)
 
-    def _move(self, state: _NodeState) -> None:
-        """Continue a node with another source: its source's source, or the client."""
-        former = self._states.get(state.source or 0)
+    def _begin_anew(self, state: _NodeState) -> None:
+        """Ask a node again what it has not, and supply that from its source of now."""
         state.begin_anew()
-        above = former.source if former is not None else 0
-        while (one := self._states.get(above or 0)) is not None and (
-            self._nodes[one.host] in self.failed or not one.places
-        ):
-            above = one.source
-        state.source = above if state.attempt < MAX_ATTEMPTS else 0
         if state.attempt > MAX_ATTEMPTS:
             self._fail(state, state.trouble or CommunicationError("its sources have ended"))
         else:
@@ -543,7 +547,7 @@ class _Delivery:
         state.begin_anew()
         for one in self._living():
             if one.source == state.host and not one.done:
-                self._move(one)
+                self._begin_anew(one)
 
     # --- pieces from here ------------------------------------------------------------------------
 
@@ -633,7 +637,7 @@ class _Delivery:
     def _not_written(self, state: _NodeState, error: SapwoodError) -> None:
         if type(error) is ProtocolError:  # another one has continued it meanwhile
             state.trouble = error
-            self._move(state)
+            self._begin_anew(state)
         else:
             self._fail(state, error)
 

@@ -277,7 +277,8 @@ class NodeStage:
             else:
                 request.reply(messages.to_value(sm.ContentFetched(nbytes)))
 
-        fetch = StageFetch(self._store, wanted.address, wanted.parts, self._link.credentials, ended)
+        sources = [wanted.address, *wanted.others][: sm.MAX_SOURCES]
+        fetch = StageFetch(self._store, sources, wanted.parts, self._link.credentials, ended)
         self._fetches[wanted.digest] = fetch
 
 

@@ -226,7 +226,7 @@ def fetches_files(up: UpHead, place: str, folder: Path) -> tuple[SapwoodError, s
     part = MissingPart("0" * 64, 10)
     fetch = StageFetch(
         StageStore(folder, 0),
-        address,
+        [address],
         [part],
         node_of_the_cluster(up),
         lambda _nbytes, problem: ended.put(problem),

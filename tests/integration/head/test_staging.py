@@ -19,6 +19,7 @@ from tests.wheels import make_wheel, write_lock
 
 import sapwood
 from sapwood.code import locked_packages
+from sapwood.content.store import progress
 from sapwood.environment.settings import EnvironmentSettings, Settings
 
 from .conftest import Cli, Until
@@ -297,7 +298,7 @@ def test_a_full_disk_is_named_and_the_other_node_has_the_file(
     try:
         large = random_file(tmp_path / "large", 5_000_000, seed=4)
         error = two.run("stage", "put", str(large), status=5)
-        assert "the disk for staged files is full" in error
+        assert "the disk of the folder for staged files is full" in error
         assert "n2" in error
         assert [one["nodes"] for one in two.json("stage", "list")["staged"]] == [["n1"]]
         small = random_file(tmp_path / "small", 100_000, seed=5)
@@ -313,10 +314,14 @@ def test_when_a_daemon_is_killed_the_others_go_on_and_it_does_so_later(
     size = 100_000_000
     path = random_file(tmp_path / "large", size, seed=3)
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    part = folders["n1"] / "parts" / sha256
+    part = folders["n1"] / "objects" / f"{sha256}.part"
+
+    def here() -> int:
+        with part.open("rb") as file:
+            return progress(file.fileno(), size)
 
     def kill() -> None:
-        until(lambda: part.exists() and part.stat().st_size > size // 10)
+        until(lambda: part.exists() and here() > size // 10)
         two.nodes[0].kill()
 
     killing = threading.Thread(target=kill)
@@ -326,7 +331,7 @@ def test_when_a_daemon_is_killed_the_others_go_on_and_it_does_so_later(
     assert "the node is gone" in error
     assert "where: n1" in error
     assert hashlib.sha256((folders["n2"] / "names/large").read_bytes()).hexdigest() == sha256
-    had = part.stat().st_size
+    had = here()
     assert size // 10 < had < size
 
     killed = two.nodes.pop(0)

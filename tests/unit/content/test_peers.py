@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import socket
+import ssl
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +16,11 @@ from queue import SimpleQueue
 import pytest
 from tests.unit.nodes.conftest import credentials_of
 
+from sapwood.comm.transport.tls_identity import connecting_context
 from sapwood.content.file_trees import FileEntry, FileTree
 from sapwood.content.messages import MissingPart, StagePiece
 from sapwood.content.peers import STAGE_PROTOCOL, StageFetch, StageServer
+from sapwood.content.refs import CHUNK
 from sapwood.content.staged import StageStore
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.nodes.port import NodePort
@@ -39,10 +45,12 @@ class Node:
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
-    def fetch(self, source: Node, parts: list[MissingPart], ended: Ended) -> StageFetch:
+    def fetch(
+        self, source: Node, parts: list[MissingPart], ended: Ended, *others: Node
+    ) -> StageFetch:
         return StageFetch(
             self.store,
-            source.address,
+            [source.address, *(one.address for one in others)],
             parts,
             self.credentials,
             lambda nbytes, problem: ended.put((nbytes, problem)),
@@ -72,6 +80,19 @@ def three(tmp_path: Path, authority: Authority) -> Iterator[list[Node]]:
         node.close()
 
 
+@contextlib.contextmanager
+def connected(node: Node, source: Node) -> Iterator[ssl.SSLSocket]:
+    """Connect one node with another, as a fetch does."""
+    host, _, port = source.address.rpartition("@")[2].partition(":")
+    context = connecting_context(node.credentials)
+    context.set_alpn_protocols([STAGE_PROTOCOL])
+    with (
+        socket.create_connection((host, int(port)), PATIENCE) as raw,
+        context.wrap_socket(raw, server_hostname=source.credentials.node) as way,
+    ):
+        yield way
+
+
 def announced(node: Node, data: bytes) -> list[MissingPart]:
     name = hashlib.sha256(data).hexdigest()
     return node.store.look(FileTree("f", [FileEntry(b"f", "file", len(data), name)]))
@@ -90,7 +111,9 @@ def test_content_goes_down_a_chain_while_it_comes(three: list[Node]) -> None:
     second.fetch(first, parts[1], ended)
     give(first, data, 0, 2_000_000)
     name = hashlib.sha256(data).hexdigest()
-    assert third.store.wait_for(name, 0, PATIENCE) == data[: 2**20]  # the first has not all yet
+    assert (
+        third.store.wait_for(name, len(data), 0, PATIENCE) == data[: 2**20]
+    )  # the first has not all yet
     give(first, data, 2_000_000, 3_000_000)
     for _ in range(2):
         assert ended.get(timeout=PATIENCE) == (3_000_000, None)
@@ -104,13 +127,54 @@ def test_a_source_that_ends_is_told_of_and_what_came_stays(three: list[Node]) ->
     second.fetch(first, announced(second, data), ended)
     give(first, data, 0, 2_000_000)
     name = hashlib.sha256(data).hexdigest()
-    assert second.store.wait_for(name, 0, PATIENCE)
+    assert second.store.wait_for(name, len(data), 0, PATIENCE)
     first.store.close()
     first.server.close()
     came, problem = ended.get(timeout=PATIENCE)
     assert type(problem) is CommunicationError
     (left,) = announced(second, data)
     assert came == left.offset > 0
+
+
+def test_a_node_continues_at_the_next_source_from_the_same_byte(three: list[Node]) -> None:
+    first, second, third = three
+    data, ended = os.urandom(5_000_000), Ended()
+    for node in (first, second):
+        announced(node, data)
+    give(first, data, 0, len(data))
+    give(second, data, 0, 2_000_000)
+    third.fetch(second, announced(third, data), ended, first)
+    name = hashlib.sha256(data).hexdigest()
+    assert third.store.wait_for(name, len(data), 0, PATIENCE)
+    second.store.close()
+    second.server.close()
+    assert ended.get(timeout=PATIENCE) == (len(data), None)  # no byte came twice
+    assert announced(third, data) == []
+
+
+def test_a_node_that_stops_reading_delays_no_other_node(three: list[Node]) -> None:
+    first, second, third = three
+    data, ended = os.urandom(8 * CHUNK), Ended()
+    announced(first, data)
+    give(first, data, 0, len(data))
+    name = hashlib.sha256(data).hexdigest().encode()
+    with connected(second, first) as way:
+        for offset in range(0, len(data), CHUNK):
+            way.sendall(struct.pack("<64sQQQ", name, len(data), offset, CHUNK))
+        third.fetch(first, announced(third, data), ended)
+        assert ended.get(timeout=PATIENCE) == (len(data), None)
+
+
+@pytest.mark.parametrize(("offset", "count"), [(0, CHUNK + 1), (0, 0), (1, 10), (2**63, 1)])
+def test_chunks_that_cannot_be_are_refused(three: list[Node], offset: int, count: int) -> None:
+    first, second, _ = three
+    data = b"0123456789"
+    announced(first, data)
+    give(first, data, 0, len(data))
+    name = hashlib.sha256(data).hexdigest().encode()
+    with connected(second, first) as way:
+        way.sendall(struct.pack("<64sQQQ", name, len(data), offset, count))
+        assert way.recv(1) == b""
 
 
 def test_what_is_not_there_and_who_does_not_serve_are_told(three: list[Node]) -> None:

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.content import staged
+from sapwood.content import store as content_store
 from sapwood.content.file_trees import MARK, FileEntry, FileTree, read_tree
 from sapwood.content.messages import StagePiece
 from sapwood.content.refs import CHUNK
-from sapwood.content.staged import PINNED, StageStore
+from sapwood.content.room import PINNED
+from sapwood.content.staged import StageStore
+from sapwood.content.store import COUNT, ContentStore
 from sapwood.core.errors import (
     ClosedError,
     DataMissingError,
@@ -141,14 +143,31 @@ def test_a_second_time_nothing_is_missing_and_the_rest_after_a_kill(
 ) -> None:
     data = os.urandom(500)
     tree = file_tree("a", data)
-    assert [one.offset for one in store.look(tree)] == [0]
-    give(store, data, 0, 200)
-    after = StageStore(tmp_path / "stage", 1000)  # the former one was not closed
+    child = os.fork()
+    if not child:
+        store.look(tree)
+        give(store, data, 0, 200)
+        os._exit(0)  # it closes nothing
+    os.waitpid(child, 0)
+    after = StageStore(tmp_path / "stage", 1000)
     assert [one.offset for one in after.look(tree)] == [200]
     give(after, data, 200)
     after.keep(tree)
     assert after.look(file_tree("other", data)) == []
     after.close()
+
+
+def test_a_folder_in_which_another_process_writes_is_an_error(
+    store: StageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content_store, "PATIENCE", 0.05)
+    data = os.urandom(500)
+    store.look(file_tree("a", data))
+    give(store, data, 0, 200)
+    other = StageStore(store.folder, 1000)
+    with pytest.raises(ResourceError, match="cannot be used") as caught:
+        other.look(file_tree("a", data))
+    assert "nodes.stage_folder" in caught.value.hint
     store.close()
 
 
@@ -158,9 +177,21 @@ def test_content_that_is_whole_but_was_not_looked_at_is_taken(
     data = b"whole"
     tree = file_tree("a", data)
     store.look(tree)
-    (tmp_path / "stage/parts" / sha256(data)).write_bytes(data)
-    assert [one.offset for one in store.look(tree)] in ([], [len(data)])
+    part = tmp_path / "stage/objects" / f"{sha256(data)}.part"
+    part.write_bytes(data + COUNT.pack(len(data)))
     assert store.look(tree) == []
+    assert Path(store.keep(tree).path).read_bytes() == data
+
+
+def test_content_that_is_whole_but_damaged_comes_again(store: StageStore, tmp_path: Path) -> None:
+    data = b"whole"
+    tree = file_tree("a", data)
+    store.look(tree)
+    part = tmp_path / "stage/objects" / f"{sha256(data)}.part"
+    part.write_bytes(b"hole?" + COUNT.pack(len(data)))
+    assert [one.offset for one in store.look(tree)] == [0]
+    give(store, data)
+    assert Path(store.keep(tree).path).read_bytes() == data
 
 
 def test_damaged_content_is_found_and_comes_again(store: StageStore, tmp_path: Path) -> None:
@@ -179,7 +210,7 @@ def test_other_bytes_than_announced_are_refused_and_leave_nothing(
     store.look(file_tree("a", b"right"))
     with pytest.raises(DataValueError, match="differ from the announced"):
         store.write(StagePiece(sha256(b"right"), 5, 0, b"wrong"))
-    assert list((tmp_path / "stage/parts").iterdir()) == []
+    assert list((tmp_path / "stage/objects").glob("*.part")) == []
     with pytest.raises(DataMissingError, match="is not here"):
         store.keep(file_tree("a", b"right"))
 
@@ -229,8 +260,8 @@ def test_lists_that_lead_elsewhere_are_refused(store: StageStore) -> None:
 
 
 def test_a_full_disk_is_named(store: StageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "_free", lambda _: 10)
-    with pytest.raises(ResourceError, match="disk for staged files is full"):
+    monkeypatch.setattr(ContentStore, "_free", lambda _: 10)
+    with pytest.raises(ResourceError, match="disk of the folder for staged files is full"):
         store.look(file_tree("a", b"x" * 11))
 
 
@@ -238,15 +269,15 @@ def test_others_get_what_is_here_while_it_comes(store: StageStore) -> None:
     data = os.urandom(CHUNK + 100)
     roomy = StageStore(store.folder)
     tree = file_tree("a", data)
-    assert roomy.wait_for(sha256(data), 0, 0.0) is None  # no node brings it
+    assert roomy.wait_for(sha256(data), len(data), 0, 0.0) is None  # no node brings it
     roomy.look(tree)
-    assert roomy.wait_for(sha256(data), 0, 0.0) == b""
+    assert roomy.wait_for(sha256(data), len(data), 0, 0.0) == b""
     give(roomy, data, 0, 50)
-    assert roomy.wait_for(sha256(data), 10, 0.0) == data[10:50]
+    assert roomy.wait_for(sha256(data), len(data), 10, 0.0) == data[10:50]
     give(roomy, data, 50)
-    assert roomy.wait_for(sha256(data), 0, 0.0) == data[:CHUNK]
+    assert roomy.wait_for(sha256(data), len(data), 0, 0.0) == data[:CHUNK]
     roomy.close()
-    assert roomy.wait_for(sha256(data), 0, 0.0) is None
+    assert roomy.wait_for(sha256(data), len(data), 0, 0.0) is None
     with pytest.raises(ClosedError):
         give(roomy, data)
 

@@ -136,7 +136,7 @@ class MadeUpHead:
         for part in wanted.parts:
             offset = part.offset
             while offset < part.nbytes:
-                data = source.wait_for(part.sha256, offset, 0.0)
+                data = source.wait_for(part.sha256, part.nbytes, offset, 0.0)
                 if not data:
                     raise CommunicationError("it sends no more")
                 self.stores[host].write(sm.StagePiece(part.sha256, part.nbytes, offset, data))
