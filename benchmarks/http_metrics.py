@@ -10,7 +10,7 @@ import time
 from sapwood.head import calls
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.nodes import messages
-from sapwood.server.metrics import ClusterFigures, as_text, series
+from sapwood.server.metrics import ClusterMetrics, as_text, series
 
 NODES = (10, 100, 1000, 2000)
 TIMES = 20
@@ -50,7 +50,7 @@ def main() -> None:
         began = time.process_time()
         for _ in range(TIMES):
             found = messages.from_value(sent, calls.ClusterSnapshot)
-            text = as_text(series(ClusterFigures(head=head, snapshot=found)))
+            text = as_text(series(ClusterMetrics(head=head, snapshot=found)))
         spent = (time.process_time() - began) / TIMES
         assert count != 1000 or len(text) < 1_000_000
         print(f"{count:6} {len(text):9} {spent * 1e3:21.1f}")

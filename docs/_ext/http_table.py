@@ -8,13 +8,13 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
 from sapwood.server.api import endpoints
-from sapwood.server.metrics import ServerFigures
+from sapwood.server.metrics import ServerMetrics
 from sapwood.server.openapi import document
 
 
 def page() -> str:
     """Return the endpoints as Markdown, each with its parameters."""
-    found = document(endpoints(None, ServerFigures), "")
+    found = document(endpoints(None, ServerMetrics), "")
     lines: list[str] = []
     for path, operations in found["paths"].items():
         for method, one in operations.items():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sapwood.activity import agent_requests
-from sapwood.activity.agent_figures import AgentFigures
+from sapwood.activity.agent_metrics import AgentMetrics
 from sapwood.activity.delegation import FirstContribution
 from sapwood.activity.measure import FunctionMeter, PassedCall
 from sapwood.activity.needed_content import NeededContent
@@ -245,7 +245,7 @@ class OpenedRun:
         pending: The contributions of waves that have no answer yet.
     """
 
-    def __init__(self, order: agent_requests.OpenRun, figures: AgentFigures) -> None:
+    def __init__(self, order: agent_requests.OpenRun, metrics: AgentMetrics) -> None:
         self.order = order
         self.wave = 0
         self.asked_at = 0.0
@@ -253,7 +253,7 @@ class OpenedRun:
         self.pending: dict[int, Contribution] = {}
         self._waited = 0.0
         self._recent: deque[agent_requests.RecentCall] = deque(maxlen=RECENT_CALLS)
-        self.meter = FunctionMeter(order.function, figures)
+        self.meter = FunctionMeter(order.function, metrics)
         self.repeated = 0
         self.wait_seconds = 0.0
         self.answered_at = 0.0
@@ -315,7 +315,7 @@ class AgentCalls:
         tree: Goes before the names of tasks and streams, as the runner may know several trees.
 
     Attributes:
-        figures: Counts the calls of this agent for that tree.
+        metrics: Counts the calls of this agent for that tree.
         relayed: Returns how many waves of a run passed without this process, and forgets it.
     """
 
@@ -338,7 +338,7 @@ class AgentCalls:
         self._streams: dict[int, str] = {}
         self._tasks: set[str] = set()
         self._meters: dict[str, FunctionMeter] = {}
-        self.figures = AgentFigures()
+        self.metrics = AgentMetrics()
         self._content = NeededContent(agent, settings)
         self._fetching_tasks: dict[str, Callable[[SapwoodError], None]] = {}
         self._stream_calls = StreamCalls(agent, runner, self._content, tree)
@@ -403,7 +403,7 @@ class AgentCalls:
         fetched: list[tuple[bytes, int, str]],
     ) -> None:
         body = _opening(order, fetched)
-        self._runs[order.run] = OpenedRun(order, self.figures)
+        self._runs[order.run] = OpenedRun(order, self.metrics)
         self._affinity.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
         opened = self._runs[order.run]
@@ -687,7 +687,7 @@ class AgentCalls:
     def _meter_of(self, function: str) -> FunctionMeter:
         if function not in self._meters and len(self._meters) >= MAX_METERS:
             function = OTHERS
-        return self._meters.setdefault(function, FunctionMeter(function, self.figures))
+        return self._meters.setdefault(function, FunctionMeter(function, self.metrics))
 
     def _task_statistics(self, request: IncomingRequest) -> None:
         node = os.uname().nodename

@@ -70,7 +70,7 @@ class AgentProcess:
         AgentMessaging(agent, self.rpc_handlers)
         agent.requests[JOIN] = self._first_join
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
-        agent.waves[agent_requests.FIGURES] = self._tell_figures
+        agent.waves[agent_requests.METRICS] = self._report_metrics
         self._has_shortcut = False
 
     def _first_join(self, request: IncomingRequest) -> None:
@@ -83,11 +83,11 @@ class AgentProcess:
         tree = f"{place.tree} "
         return AgentCalls(place, self._runner, self._affinity, self._settings, tree).close
 
-    def _tell_figures(self, contribution: Contribution) -> None:
+    def _report_metrics(self, contribution: Contribution) -> None:
         """Contribute what this agent has done since it was asked last."""
         runner = self._runner
         memory = resident_memory(os.getpid()) + (resident_memory(runner.pid) if runner.pid else 0)
-        told = self._worker.figures.take(busy=runner.state is RunnerState.BUSY, memory=memory)
+        told = self._worker.metrics.take(busy=runner.state is RunnerState.BUSY, memory=memory)
         contribution.give(plain.encode(told), None)
 
     def _use_shortcuts(self, contribution: Contribution) -> None:

@@ -19,8 +19,8 @@ from sapwood.core import typed
 FASTPATH = "fastpath"
 """Handler of the stream that tells agents to use shortcuts from now on."""
 
-FIGURES = "figures"
-"""Handler of the stream by which a root asks what its agents have done: `agent_figures.py`."""
+METRICS = "metrics"
+"""Handler of the stream by which a root asks what its agents have done: `agent_metrics.py`."""
 
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sapwood.activity.agent_figures import AgentFigures
+from sapwood.activity.agent_metrics import AgentMetrics
 from sapwood.activity.durations import Durations
 from sapwood.activity.statistics import FunctionStatistics, summed_up
 from sapwood.code.transfers import DeviceTransfers
@@ -26,9 +26,9 @@ class FunctionMeter:
         all_calls: Counts the calls of all functions.
     """
 
-    def __init__(self, name: str, all_calls: AgentFigures | None = None) -> None:
+    def __init__(self, name: str, all_calls: AgentMetrics | None = None) -> None:
         self.name = name
-        self._all = all_calls or AgentFigures()
+        self._all = all_calls or AgentMetrics()
         self.calls = 0
         self.errors = 0
         self.total = 0.0
@@ -63,7 +63,7 @@ class FunctionMeter:
         self._all.failed()
 
     def statistics(self) -> FunctionStatistics:
-        """Return the figures so far."""
+        """Return the metrics so far."""
         return summed_up(
             FunctionStatistics(
                 name=self.name,

@@ -286,7 +286,7 @@ class Run(StaysHere):
     def _repr_html_(self) -> str:
         progress = self.progress
         planned = f"/{progress.iterations}" if progress.iterations else ""
-        figures = {
+        metrics = {
             "state": progress.state.value,
             "iteration": f"{progress.iteration}{planned}",
             **{name: f"{value:g}" for name, value in progress.metrics.items()},
@@ -296,10 +296,10 @@ class Run(StaysHere):
             "seconds": f"{progress.seconds:.2f}",
         }
         if self._future.done() and (error := self._future.exception()) is not None:
-            figures["why"] = str(error)
+            metrics["why"] = str(error)
         head = f"<b>{escaped(self.name)}</b> {progress.bar()}{self.page.html()}"
         sums = self.statistics._repr_html_() if self.statistics.agents else ""
-        return f"{head}{html_table([*figures.items()], named=True)}{sums}"
+        return f"{head}{html_table([*metrics.items()], named=True)}{sums}"
 
 
 def _taken(program: Program, data: Dataset) -> Dataset:

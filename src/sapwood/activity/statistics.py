@@ -57,7 +57,7 @@ class FunctionStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summed_up(function: FunctionStatistics) -> FunctionStatistics:
-    """Return figures with the mean and the percentiles that follow from the others."""
+    """Return statistics with the mean and the percentiles that follow from the others."""
     counted = Durations(function.durations)
     good = function.calls - function.errors
     return msgspec.structs.replace(
@@ -71,10 +71,10 @@ def summed_up(function: FunctionStatistics) -> FunctionStatistics:
 def together(
     one: FunctionStatistics, other: FunctionStatistics, *, same_agent: bool = False
 ) -> FunctionStatistics:
-    """Return the figures of two parts of the calls of one function.
+    """Return the statistics of two parts of the calls of one function.
 
     Args:
-        one: The figures of some calls.
+        one: The statistics of some calls.
         other: Those of others.
         same_agent: Whether the same agent made both.
 
@@ -101,7 +101,7 @@ def together(
 
 
 def by_function_and_node(found: Iterable[FunctionStatistics]) -> tuple[FunctionStatistics, ...]:
-    """Return the figures of each function on each machine, in the order of their names."""
+    """Return the statistics of each function on each machine, in the order of their names."""
     sums: dict[tuple[str, str], FunctionStatistics] = {}
     for one in found:
         key = one.name, one.node
@@ -221,7 +221,7 @@ class RunStatistics(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def functions(self) -> tuple[FunctionStatistics, ...]:
-        """The figures of each function on each machine."""
+        """The statistics of each function on each machine."""
         return by_function_and_node(one for agent in self.agents for one in agent.functions)
 
     @property

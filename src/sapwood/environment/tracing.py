@@ -1,6 +1,6 @@
 """The hook for OpenTelemetry: code that can be traced asks :data:`seam` for a tracer.
 
-Mostly there is none. The room ``telemetry`` has the rest, and is imported only if the standard
+Mostly there is none. The package ``telemetry`` has the rest, and is imported only if the standard
 variables (``OTEL_…``) ask for it. Delete it, and everything works without traces.
 """
 
@@ -29,7 +29,7 @@ CALL_SPAN: Final = "sapwood-call"
 FLUSH_SECONDS: Final = 2.0
 """Seconds that a session which ends waits for its spans to be sent."""
 
-_ROOM: Final = "sapwood.telemetry"
+_PACKAGE: Final = "sapwood.telemetry"
 
 
 class TraceSpan(Protocol):
@@ -75,7 +75,7 @@ class Tracer(Protocol):
         """Send what has ended, and wait a little for that."""
 
 
-class FigureSink(Protocol):
+class MetricSink(Protocol):
     """Exports metrics.
 
     Attributes:
@@ -131,18 +131,18 @@ def wanted(signal: Literal["TRACES", "METRICS"], variables: Mapping[str, str]) -
     return any(variables.get(name) for name in names)
 
 
-def room(part: str, *, quiet: bool = False) -> ModuleType | None:
-    """Return a module of the room ``telemetry``; None if it, or what it needs, is not there.
+def optional_module(part: str, *, quiet: bool = False) -> ModuleType | None:
+    """Return a module of the package ``telemetry``; None if it, or what it needs, is not there.
 
     Args:
         part: Name of the module in it.
         quiet: Whether to say nothing of what is missing.
     """
     try:
-        return importlib.import_module(f"{_ROOM}.{part}")
+        return importlib.import_module(f"{_PACKAGE}.{part}")
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.startswith(_ROOM):
+        if missing.startswith(_PACKAGE):
             return None
         if not missing.startswith("opentelemetry"):
             raise
@@ -162,15 +162,15 @@ def warn(what: str, **facts: str) -> None:
     logger("telemetry").warning(what, **facts)
 
 
-def figure_exporter() -> FigureSink | None:
+def metric_exporter() -> MetricSink | None:
     """Return what exports metrics, if the variables ask for it and it can be done."""
     if not wanted("METRICS", os.environ):
         return None
-    figures = room("figures")
-    if figures is None:
+    module = optional_module("metrics")
+    if module is None:
         return None
     try:
-        made: FigureSink = figures.FigureExporter()
+        made: MetricSink = module.MetricExporter()
     except SapwoodError as error:
         warn("no metrics are sent", reason=error.what, hint=error.hint)
         return None
@@ -184,7 +184,7 @@ def look() -> None:
     seam.looked = True
     if not wanted("TRACES", os.environ):
         return
-    spans = room("spans")
+    spans = optional_module("spans")
     if spans is None:
         return
     try:
@@ -227,7 +227,7 @@ def continued(carrier: Carrier, function: str) -> Iterator[None]:
         carrier: Trace headers of the call.
         function: Name of the called function.
     """
-    spans = room("spans", quiet=True) if seam.runner is None else seam.runner
+    spans = optional_module("spans", quiet=True) if seam.runner is None else seam.runner
     seam.runner = spans or False
     if not spans:
         yield
@@ -238,6 +238,6 @@ def continued(carrier: Carrier, function: str) -> Iterator[None]:
 
 def flush_runner() -> None:
     """Send what user code here has traced, as the session is about to end."""
-    spans = sys.modules.get(f"{_ROOM}.spans")
+    spans = sys.modules.get(f"{_PACKAGE}.spans")
     if spans is not None:
         spans.flush_global()

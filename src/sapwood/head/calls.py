@@ -13,7 +13,7 @@ import msgspec
 from sapwood.code.run_spec import RunSpec
 from sapwood.comm.link_figures import LinkFigures
 from sapwood.environment.component import ComponentView
-from sapwood.head.session_records import WorkFigures
+from sapwood.head.session_records import WorkMetrics
 from sapwood.nodes.messages import NodeActivity, NodeComponents
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.refusals import RefusedMachine
@@ -332,7 +332,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     refusals: list[RefusedMachine] = []
     trouble: list[str] = []
     ready_seconds: float | None = None
-    work: WorkFigures = WorkFigures()
+    work: WorkMetrics = WorkMetrics()
     connected: list[ConnectedUser] = []
 
 

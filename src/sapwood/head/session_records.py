@@ -11,7 +11,7 @@ from sapwood.security.rights import Rights
 from sapwood.session.invited import AgentEvent, InvitationView
 
 
-class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
+class WorkMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What agents have done and do, all of them together.
 
     Attributes:
@@ -24,7 +24,7 @@ class WorkFigures(msgspec.Struct, frozen=True, kw_only=True):
         bytes_in: Bytes of what they were called with.
         bytes_out: Bytes of what they returned.
         buckets: How many of them took up to each of the bounds of
-            ``activity/agent_figures.py``, and longer; empty before the first report.
+            ``activity/agent_metrics.py``, and longer; empty before the first report.
     """
 
     agents: int = 0
@@ -195,16 +195,16 @@ class SessionTree(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
 
 
-class SessionFigures(msgspec.Struct, frozen=True):
+class SessionMetrics(msgspec.Struct, frozen=True):
     """What the agents of a session have done.
 
     Attributes:
         id: Of the session.
-        figures: What they have done since it began.
+        metrics: What they have done since it began.
     """
 
     id: str
-    figures: WorkFigures
+    metrics: WorkMetrics
 
 
 class KnownTrees(msgspec.Struct, frozen=True, kw_only=True):

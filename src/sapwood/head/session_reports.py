@@ -17,12 +17,12 @@ class SessionReports:
 
     Attributes:
         trees: The trees of the sessions.
-        figures: What their agents have done.
+        metrics: What their agents have done.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.trees = TreeRegistry()
-        self.figures = WorkTotals()
+        self.metrics = WorkTotals()
         self._ledger = ledger
 
     def note_process(self, session: SessionRecord, process: SessionProcess) -> None:

@@ -114,10 +114,10 @@ def node_snapshot(
     trouble: list[str] = []
     if view is not None and view.components is not None:
         trouble = troubles(view.components.components)
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     if link is not None:
         trip = link.round_trip
-        figures = {
+        metrics = {
             "link": link.state,
             "round_trip": None if trip is None else float(f"{trip:.{ROUNDED}g}"),
             "queued": link.queued + (link.connection.unsent if link.connection else 0),
@@ -125,7 +125,7 @@ def node_snapshot(
             "received": link.bytes_received,
         }
     if said is not None:
-        figures |= {
+        metrics |= {
             "load": round(said.load, 2),
             "free_memory": said.free_memory,
             "sessions": [one.session for one in said.sessions],
@@ -142,7 +142,7 @@ def node_snapshot(
         skew=round(record.skew, 3),
         certificate_end=view.certificate_end if view else 0.0,
         trouble=trouble,
-        **figures,
+        **metrics,
     )
 
 

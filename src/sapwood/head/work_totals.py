@@ -17,9 +17,9 @@ class WorkTotals:
 
     Example:
         >>> totals = WorkTotals()
-        >>> totals.note(session_records.SessionFigures("a", session_records.WorkFigures()))
-        >>> done = session_records.WorkFigures(calls=3, agents=2)
-        >>> totals.note(session_records.SessionFigures("a", done))
+        >>> totals.note(session_records.SessionMetrics("a", session_records.WorkMetrics()))
+        >>> done = session_records.WorkMetrics(calls=3, agents=2)
+        >>> totals.note(session_records.SessionMetrics("a", done))
         >>> totals.total(["a"]).calls, totals.total(["a"]).agents
         (3, 2)
         >>> totals.total([]).calls, totals.total([]).agents
@@ -27,15 +27,15 @@ class WorkTotals:
     """
 
     def __init__(self) -> None:
-        self._last: dict[str, session_records.WorkFigures] = {}
-        self._sum = session_records.WorkFigures()
+        self._last: dict[str, session_records.WorkMetrics] = {}
+        self._sum = session_records.WorkMetrics()
 
-    def note(self, told: session_records.SessionFigures) -> None:
+    def note(self, told: session_records.SessionMetrics) -> None:
         """Note what a root says.
 
         Work that a session did before this head started does not count.
         """
-        new, old = told.figures, self._last.get(told.id, told.figures)
+        new, old = told.metrics, self._last.get(told.id, told.metrics)
         self._last[told.id] = new
         grown = {
             name: getattr(self._sum, name) + max(getattr(new, name) - getattr(old, name), 0)
@@ -47,7 +47,7 @@ class WorkTotals:
             known = [at + max(one - was, 0) for at, (one, was) in zip(known, more, strict=True)]
         self._sum = msgspec.structs.replace(self._sum, buckets=known, **grown)
 
-    def total(self, live: Iterable[str]) -> session_records.WorkFigures:
+    def total(self, live: Iterable[str]) -> session_records.WorkMetrics:
         """Return what all have done, and what those do that are there.
 
         Args:

@@ -38,9 +38,9 @@ from sapwood.server.metrics import (
     MEDIA_TYPE as METRICS,
 )
 from sapwood.server.metrics import (
-    ClusterFigures,
+    ClusterMetrics,
     MetricList,
-    ServerFigures,
+    ServerMetrics,
     as_list,
     as_text,
     series,
@@ -458,7 +458,7 @@ async def events(asked: ApiRequest) -> EventList:
 # --- metrics -------------------------------------------------------------------------------------
 
 
-async def figures(connection: HeadConnection, server: ServerFigures) -> ClusterFigures:
+async def collect_metrics(connection: HeadConnection, server: ServerMetrics) -> ClusterMetrics:
     """Return all that metrics are made of; this asks a bounded number of nodes."""
     head, snapshot, sessions, runs, events = await asyncio.gather(
         connection.call(WholeCluster.facts),
@@ -467,7 +467,7 @@ async def figures(connection: HeadConnection, server: ServerFigures) -> ClusterF
         connection.call(Runs.every),
         connection.call(Events.find, EventQuery(limit=1)),
     )
-    return ClusterFigures(
+    return ClusterMetrics(
         head=head,
         snapshot=snapshot,
         sessions=sessions,
@@ -489,7 +489,7 @@ async def whoami(asked: ApiRequest) -> greeting.RightsFacts:
     )
 
 
-def endpoints(live: Live | None, server: Callable[[], ServerFigures]) -> list[Endpoint]:
+def endpoints(live: Live | None, server: Callable[[], ServerMetrics]) -> list[Endpoint]:
     """Return the endpoints of the API.
 
     Args:
@@ -499,11 +499,11 @@ def endpoints(live: Live | None, server: Callable[[], ServerFigures]) -> list[En
 
     async def metrics(asked: ApiRequest) -> MetricList:
         """Metrics as JSON."""
-        return as_list(series(await figures(asked.connection, server())))
+        return as_list(series(await collect_metrics(asked.connection, server())))
 
     async def prometheus(asked: ApiRequest) -> Any:
         """Metrics as Prometheus reads them."""
-        found = as_text(series(await figures(asked.connection, server())))
+        found = as_text(series(await collect_metrics(asked.connection, server())))
         return Response(found, media_type=METRICS)
 
     return [

@@ -42,7 +42,7 @@ from sapwood.server.endpoints import (
     refuse_body,
 )
 from sapwood.server.head_connections import ConnectionPool, HeadConnection, UnauthorizedError
-from sapwood.server.metrics import ServerFigures
+from sapwood.server.metrics import ServerMetrics
 from sapwood.server.openapi import document
 from sapwood.server.origins import SAFE, check_origin
 from sapwood.server.problems import MEDIA_TYPE, HttpError, Problem, problem_of, title_of
@@ -111,7 +111,7 @@ class WebApplication:
         self.dashboard = DashboardApi(pool.own, version("sapwood"), pool.cluster)
         self.live = Live(self.dashboard.ask, version("sapwood"), pool.cluster)
         self._front_page = FrontPage(pool.cluster)
-        table = endpoints(self.live, self.figures)
+        table = endpoints(self.live, self.metrics)
         self._table = [*table, *self.dashboard.endpoints(PREFIX)]
         self.application = Starlette(
             routes=[*self._routes()],
@@ -139,9 +139,9 @@ class WebApplication:
 
         await self.application(scope, receive, with_headers)
 
-    def figures(self) -> ServerFigures:
+    def metrics(self) -> ServerMetrics:
         """Return how the server is."""
-        return ServerFigures(
+        return ServerMetrics(
             requests=self._statuses,
             connections=self.connections(),
             streams=self.live.viewers,

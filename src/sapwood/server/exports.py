@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.logs import logger
-from sapwood.environment.tracing import FigureSink
-from sapwood.server.api import figures
+from sapwood.environment.tracing import MetricSink
+from sapwood.server.api import collect_metrics
 from sapwood.server.head_connections import HeadConnection
-from sapwood.server.metrics import ServerFigures, series
+from sapwood.server.metrics import ServerMetrics, series
 
 _log = logger("http")
 
 
 async def export(
-    sink: FigureSink, own: HeadConnection, server: Callable[[], ServerFigures]
+    sink: MetricSink, own: HeadConnection, server: Callable[[], ServerMetrics]
 ) -> None:
     """Export the metrics of the cluster until this is cancelled.
 
@@ -30,7 +30,7 @@ async def export(
     try:
         while True:
             try:
-                found = series(await figures(own, server()))
+                found = series(await collect_metrics(own, server()))
                 await asyncio.to_thread(sink.send, found)
             except SapwoodError as error:
                 _log.warning("no metrics exported", reason=error.what)

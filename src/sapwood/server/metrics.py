@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood.activity.agent_figures import BOUNDS, BUCKETS
+from sapwood.activity.agent_metrics import BOUNDS, BUCKETS
 from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 
@@ -79,7 +79,7 @@ class MetricList(msgspec.Struct, frozen=True):
     metrics: list[Metric]
 
 
-class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
+class ServerMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """How the HTTP server is.
 
     Attributes:
@@ -93,7 +93,7 @@ class ServerFigures(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
 
 
-class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """All that metrics are made of.
 
     Attributes:
@@ -112,7 +112,7 @@ class ClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     runs: Sequence[calls.RunRecord] = ()
     events: int = 0
     lost: int = 0
-    server: ServerFigures = ServerFigures()
+    server: ServerMetrics = ServerMetrics()
 
 
 Series = tuple[str, str, str, list[tuple[Labels, float]]]
@@ -153,9 +153,9 @@ _OF_NODE: Final[Sequence[tuple[str, str, str, Callable[[calls.NodeSnapshot], flo
 )  # fmt: skip
 
 
-def series(figures: ClusterFigures) -> list[Series]:
+def series(metrics: ClusterMetrics) -> list[Series]:
     """Return the metrics of a cluster."""
-    head, nodes = figures.head, figures.snapshot.nodes
+    head, nodes = metrics.head, metrics.snapshot.nodes
     info = (("cluster", head.cluster), ("name", head.name), ("version", head.version))
     found: list[Series] = [
         _one("build_info", "gauge", "The cluster and the version of its head.", 1, info),
@@ -165,7 +165,7 @@ def series(figures: ClusterFigures) -> list[Series]:
             "head_components_in_trouble",
             "gauge",
             "Components of the head that do not do what they are for.",
-            len(figures.snapshot.trouble),
+            len(metrics.snapshot.trouble),
         ),
         _counted("nodes", "Nodes by state.", (one.state for one in nodes), NODE_STATES),
         _one(
@@ -179,39 +179,39 @@ def series(figures: ClusterFigures) -> list[Series]:
         _counted(
             "sessions",
             "Sessions by state; those that ended lately, too.",
-            (one.state for one in figures.sessions),
+            (one.state for one in metrics.sessions),
             SESSION_STATES,
         ),
         _one(
             "agents",
             "gauge",
             "Agents of sessions.",
-            sum(one.report.agents for one in figures.sessions if one.report is not None),
+            sum(one.report.agents for one in metrics.sessions if one.report is not None),
         ),
         _counted(
             "runs",
             "Detached runs by state; the last of those that are over, too.",
-            (one.state for one in figures.runs),
+            (one.state for one in metrics.runs),
             RUN_STATES,
         ),
-        *_of_agents(figures.snapshot.work),
-        _one("ledger_events_total", "counter", "Events of the ledger.", figures.events),
+        *_of_agents(metrics.snapshot.work),
+        _one("ledger_events_total", "counter", "Events of the ledger.", metrics.events),
         _one(
             "ledger_lost_events_total",
             "counter",
             "Events that the ledger has lost since the head began.",
-            figures.lost,
+            metrics.lost,
         ),
         (
             "sapwood_http_responses_total",
             "counter",
             "Answers of the HTTP server by status.",
-            [((("status", str(one)),), n) for one, n in sorted(figures.server.requests.items())],
+            [((("status", str(one)),), n) for one, n in sorted(metrics.server.requests.items())],
         ),
         _one(
-            "http_connections", "gauge", "Clients of the HTTP server.", figures.server.connections
+            "http_connections", "gauge", "Clients of the HTTP server.", metrics.server.connections
         ),
-        _one("http_streams", "gauge", "Open streams of events.", figures.server.streams),
+        _one("http_streams", "gauge", "Open streams of events.", metrics.server.streams),
     ]
     if len(nodes) <= MAX_NODES:
         labels: list[Labels] = [(("node", one.name),) for one in nodes]
@@ -274,7 +274,7 @@ def as_list(found: Iterable[Series]) -> MetricList:
     )
 
 
-def _of_agents(work: session_records.WorkFigures) -> list[Series]:
+def _of_agents(work: session_records.WorkMetrics) -> list[Series]:
     """Return what agents of sessions do: sums that the trees of the sessions have made."""
     results = [(("result", "ok"),), (("result", "error"),)]
     ways = [(("direction", "in"),), (("direction", "out"),)]

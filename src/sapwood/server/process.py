@@ -21,7 +21,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.core_dumps import leave_no_core_dump
 from sapwood.environment.logs import configure_logging, logger
-from sapwood.environment.tracing import figure_exporter
+from sapwood.environment.tracing import metric_exporter
 from sapwood.head.parts.cluster import HeadFacts, WholeCluster
 from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HTTP, MAX_WAITING, HttpPlan
@@ -92,9 +92,9 @@ class HttpProcess:
             await self._listen(self._server)
             left = await self._serve(own)
             renewal = asyncio.create_task(self._renew(own, left))
-            sink = figure_exporter()
+            sink = metric_exporter()
             if sink is not None:
-                exports = asyncio.create_task(export(sink, own, application.figures))
+                exports = asyncio.create_task(export(sink, own, application.metrics))
             _log.info("http server ready", listens=self._listens)
             await self._over.wait()
             application.live.close()

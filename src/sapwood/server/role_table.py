@@ -8,12 +8,12 @@ from sapwood.head.role_table import Permission, table_of_roles
 from sapwood.security.rights import ADMIN, DELETE, OBSERVE, ROLES
 from sapwood.server.api import endpoints
 from sapwood.server.endpoints import Endpoint
-from sapwood.server.metrics import ServerFigures
+from sapwood.server.metrics import ServerMetrics
 
 
 def all_endpoints() -> list[Endpoint]:
     """Return the endpoints of the API."""
-    return endpoints(None, ServerFigures)
+    return endpoints(None, ServerMetrics)
 
 
 def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Permission:

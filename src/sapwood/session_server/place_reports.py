@@ -11,7 +11,7 @@ from sapwood.head.process_events import event_of
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes.control import ControlTree
 from sapwood.session.options import PlacesChanged
-from sapwood.session_server.figure_rounds import FigureRounds
+from sapwood.session_server.metric_rounds import MetricRounds
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.served_session import ServedSession
 from sapwood.session_server.told_tree import tree_of
@@ -47,7 +47,7 @@ class PlaceReports:
         self._changed = changed
         self._told_nodes: list[str] = []
         self._tree_timer: Timer | None = None
-        self._rounds = FigureRounds(session, self._tell_figures)
+        self._rounds = MetricRounds(session, self._report_metrics)
         session.host.watch_processes(self._process_reported)
 
     def start(self) -> None:
@@ -85,9 +85,9 @@ class PlaceReports:
         self._tree_timer = None
         self._reports.tell_tree(tree_of(self._session, self._id, self._name_of))
 
-    def _tell_figures(self, figures: session_records.WorkFigures) -> None:
+    def _report_metrics(self, metrics: session_records.WorkMetrics) -> None:
         """Tell the head what the agents have done."""
-        self._reports.tell_figures(session_records.SessionFigures(self._id, figures))
+        self._reports.tell_metrics(session_records.SessionMetrics(self._id, metrics))
 
     def _process_reported(self, report: ProcessReport) -> None:
         """Report what happened to a process, unless it is on a node of the head."""

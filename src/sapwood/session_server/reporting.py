@@ -38,7 +38,7 @@ MAX_NOTED = 100
 ORDER: Sequence[HeadCall[..., Any]] = (
     Sessions.report,
     Sessions.report_tree,
-    Sessions.report_figures,
+    Sessions.report_metrics,
 )
 """The order of reports to a head."""
 
@@ -93,9 +93,9 @@ class HeadReports:
         """Tell which places the session has; from any thread, it does not wait."""
         self._tell(Sessions.report_tree, tree)
 
-    def tell_figures(self, figures: session_records.SessionFigures) -> None:
+    def tell_metrics(self, metrics: session_records.SessionMetrics) -> None:
         """Tell what the agents have done; from any thread, it does not wait."""
-        self._tell(Sessions.report_figures, figures)
+        self._tell(Sessions.report_metrics, metrics)
 
     def _tell(self, call: HeadCall[..., Any], what: msgspec.Struct) -> None:
         with self._changed:

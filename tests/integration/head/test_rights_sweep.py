@@ -204,7 +204,7 @@ def valid(call: str, owner: str) -> Any:
         Sessions.act_for: session,
         Sessions.report: {"report": {"id": "x", "state": "ready"}},
         Sessions.report_tree: {"tree": {"id": "x", "places": []}},
-        Sessions.report_figures: {"figures": {"id": "x", "figures": {}}},
+        Sessions.report_metrics: {"metrics": {"id": "x", "metrics": {}}},
         Sessions.changed_trees: {"known": {}},
         Sessions.report_refused: {"refused": {**session, "reason": "x"}},
         Runs.create: {"wanted": {"spec": {"program": "x"}}},

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.server.conftest import until, web_head
 from tests.integration.telemetry.conftest import PATIENCE, Collector
 
-from sapwood.telemetry.figures import named
+from sapwood.telemetry.metrics import named
 
 
 @pytest.mark.row("D-7")

@@ -58,6 +58,6 @@ def test_what_is_missing_is_said_once(
 
 def test_without_its_room_everything_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp")
-    monkeypatch.setattr(tracing, "_ROOM", "sapwood.there_is_no_such_room")
+    monkeypatch.setattr(tracing, "_PACKAGE", "sapwood.there_is_no_such_package")
     tracing.look()
     assert tracing.seam.tracer is None

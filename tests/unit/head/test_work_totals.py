@@ -6,8 +6,8 @@ from sapwood.head import session_records
 from sapwood.head.work_totals import WorkTotals
 
 
-def told(session: str, **figures: object) -> session_records.SessionFigures:
-    return session_records.SessionFigures(session, session_records.WorkFigures(**figures))  # type: ignore[arg-type]
+def told(session: str, **figures: object) -> session_records.SessionMetrics:
+    return session_records.SessionMetrics(session, session_records.WorkMetrics(**figures))  # type: ignore[arg-type]
 
 
 def test_sums_stay_when_sessions_go() -> None:

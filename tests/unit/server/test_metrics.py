@@ -13,8 +13,8 @@ from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.server.metrics import (
     MAX_NODES,
-    ClusterFigures,
-    ServerFigures,
+    ClusterMetrics,
+    ServerMetrics,
     as_list,
     as_text,
     series,
@@ -23,7 +23,7 @@ from sapwood.server.metrics import (
 NAME = re.compile(r"sapwood_[a-z0-9_]+")
 
 
-def figures(nodes: int, **of_first: object) -> ClusterFigures:
+def figures(nodes: int, **of_first: object) -> ClusterMetrics:
     snapshots = [
         calls.NodeSnapshot(
             host=number,
@@ -47,12 +47,12 @@ def figures(nodes: int, **of_first: object) -> ClusterFigures:
     head = HeadFacts(
         name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], clients=3
     )
-    return ClusterFigures(
+    return ClusterMetrics(
         head=head,
         snapshot=calls.ClusterSnapshot(time=1.0, nodes=snapshots),
         runs=[calls.RunRecord(id="a", program="p", session="", state="done", created=1.0)],
         events=17,
-        server=ServerFigures(requests={200: 5, 401: 1}, connections=2),
+        server=ServerMetrics(requests={200: 5, 401: 1}, connections=2),
     )
 
 
@@ -82,7 +82,7 @@ def test_says_how_the_cluster_is() -> None:
 @pytest.mark.row("D-7")
 def test_says_what_agents_have_done() -> None:
     made = figures(1)
-    work = session_records.WorkFigures(
+    work = session_records.WorkMetrics(
         agents=64, busy=3, memory=2**30, calls=10, errors=1, seconds=4.5, bytes_in=5, bytes_out=6,
         buckets=[0, 2, 0, 6, 0, 0, 1],
     )  # fmt: skip
@@ -122,7 +122,7 @@ def test_what_is_not_known_has_no_value() -> None:
     made = figures(1)
     unknown = calls.NodeSnapshot(host=1, name='a"\\\n', state="lost")
     snapshot = calls.ClusterSnapshot(time=1.0, nodes=[unknown])
-    text = as_text(series(ClusterFigures(head=made.head, snapshot=snapshot)))
+    text = as_text(series(ClusterMetrics(head=made.head, snapshot=snapshot)))
     assert b'sapwood_node_up{node="a\\"\\\\\\n"} 0\n' in text
     assert b"load1" not in text
     assert b"round_trip" not in text

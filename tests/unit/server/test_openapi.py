@@ -11,10 +11,10 @@ import msgspec
 from sapwood.head.role_table import CALLS
 from sapwood.security.rights import RIGHTS
 from sapwood.server.api import endpoints
-from sapwood.server.metrics import ServerFigures
+from sapwood.server.metrics import ServerMetrics
 from sapwood.server.openapi import document
 
-TABLE = endpoints(None, ServerFigures)
+TABLE = endpoints(None, ServerMetrics)
 
 
 def made() -> Any:

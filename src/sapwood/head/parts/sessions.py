@@ -20,13 +20,13 @@ from sapwood.head.session_records import (
     KnownTrees,
     SessionCreator,
     SessionCredential,
-    SessionFigures,
+    SessionMetrics,
     SessionProcess,
     SessionRecord,
     SessionReport,
     SessionTree,
     SessionTrees,
-    WorkFigures,
+    WorkMetrics,
 )
 from sapwood.security.rights import (
     ADMIN,
@@ -90,8 +90,8 @@ class Sessions(HeadPart):
         self._denials = denials
         self._nodes = nodes
         self._hosts_of = hosts_of
-        self._lock = threading.Lock()  # of the figures
-        self._figures = reports.figures
+        self._lock = threading.Lock()  # of the metrics
+        self._metrics = reports.metrics
         self.trees = reports.trees
 
     # --- for clients -----------------------------------------------------------------------------
@@ -208,12 +208,12 @@ class Sessions(HeadPart):
         """
         return self.trees.changed(known, self._registry.records())
 
-    def work(self) -> WorkFigures:
+    def work(self) -> WorkMetrics:
         """Return what the agents of all sessions have done."""
         records = self._registry.records()
         live = [one.id for one in records if not SessionState(one.state).is_over]
         with self._lock:
-            return self._figures.total(live)
+            return self._metrics.total(live)
 
     def _shown_at_root(self, record: SessionRecord, secret: str) -> SessionCredential:
         """Return what the holder of a session's secret needs to reach its server."""
@@ -311,15 +311,15 @@ class Sessions(HeadPart):
         """
         self.trees.note(tree)
 
-    @call("session.figures", right=ADMIN)
-    def report_figures(self, figures: SessionFigures) -> None:
+    @call("session.metrics", right=ADMIN)
+    def report_metrics(self, metrics: SessionMetrics) -> None:
         """Record what the agents of a session have done.
 
         Args:
-            figures: What the server says.
+            metrics: What the server says.
         """
         with self._lock:
-            self._figures.note(figures)
+            self._metrics.note(metrics)
 
     @call("session.refused", right=ADMIN)
     def report_refused(self, refused: ClientRefused) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sapwood.environment.settings import Settings
-from sapwood.head.session_records import WorkFigures
-from sapwood.session_server.figure_rounds import FigureRounds
+from sapwood.head.session_records import WorkMetrics
+from sapwood.session_server.metric_rounds import MetricRounds
 from sapwood.session_server.served_session import ServedSession
 from sapwood_simulation.local_session_server import attach_here, local_session_server, root_of
 
@@ -24,15 +24,15 @@ def fail(number: float) -> float:
 @pytest.mark.row("D-7")
 def test_a_root_hears_what_its_agents_have_done() -> None:
     settings = Settings()
-    told: list[WorkFigures] = []
+    told: list[WorkMetrics] = []
     came = threading.Condition()
 
-    def tell(figures: WorkFigures) -> None:
+    def tell(figures: WorkMetrics) -> None:
         with came:
             told.append(figures)
             came.notify_all()
 
-    def until(calls: int, agents: int) -> WorkFigures:
+    def until(calls: int, agents: int) -> WorkMetrics:
         with came:
             assert came.wait_for(
                 lambda: (told[-1].calls, told[-1].agents) == (calls, agents), PATIENCE
@@ -42,7 +42,7 @@ def test_a_root_hears_what_its_agents_have_done() -> None:
     with local_session_server(settings, 3, 2) as address, attach_here(address, settings) as cluster:
         session = root_of(cluster)
         assert isinstance(session, ServedSession)
-        rounds = FigureRounds(session, tell, 0.02)
+        rounds = MetricRounds(session, tell, 0.02)
         session.call(rounds.start)
         assert told[0].calls == 0
         list(cluster.map(math.sqrt, range(10)))

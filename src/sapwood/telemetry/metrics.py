@@ -1,4 +1,4 @@
-"""Metrics of a cluster by OTLP: the same figures as `/metrics`."""
+"""Metrics of a cluster by OTLP: the same metrics as `/metrics`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Samples = Sequence[tuple[tuple[tuple[str, str], ...], float]]
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 
 
-class FigureExporter:
+class MetricExporter:
     """Exports metrics that are counted elsewhere. All work happens in the caller of :meth:`send`.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sapwood.activity.agent_figures import BUCKETS, REDUCE, AgentFigures
+from sapwood.activity.agent_metrics import BUCKETS, REDUCE, AgentMetrics
 from sapwood.comm import events as ev
 from sapwood.core.topology import ROOT, kary
-from sapwood.head.session_records import WorkFigures
-from sapwood.session_server.figure_rounds import added
+from sapwood.head.session_records import WorkMetrics
+from sapwood.session_server.metric_rounds import added
 from sapwood_simulation.network import Network
 
 FANOUT = 4
@@ -16,7 +16,7 @@ FANOUT = 4
 
 def figures_of(rank: int) -> dict[str, int | float]:
     """What one agent tells: it has made as many calls as its rank says."""
-    counted = AgentFigures()
+    counted = AgentMetrics()
     for _ in range(rank):
         counted.succeeded(0.05, 10, 1)
     return counted.take(busy=rank % 2 == 1, memory=1000)
@@ -36,13 +36,13 @@ class Rounds:
         """Messages that have come to the root."""
         return sum(one.messages_received for one in self.network.places[ROOT].figures())
 
-    def ask(self) -> tuple[int, WorkFigures]:
+    def ask(self) -> tuple[int, WorkMetrics]:
         """Run a round; return the number of messages to the root, and the result."""
         before = self.received
         self.network.broadcast(1, {})
         self.network.run()
         total = self.network.observed(ev.WaveCompleted)[-1].total
-        return self.received - before, added(WorkFigures(buckets=[0] * len(BUCKETS)), total)
+        return self.received - before, added(WorkMetrics(buckets=[0] * len(BUCKETS)), total)
 
 
 @pytest.mark.row("D-7")
@@ -65,7 +65,7 @@ def test_a_root_gets_as_many_messages_from_64_agents_as_from_4() -> None:
 
 def test_counters_grow_and_gauges_are_those_of_the_last_round() -> None:
     came = figures_of(3)
-    once = added(WorkFigures(buckets=[0] * len(BUCKETS)), came)
+    once = added(WorkMetrics(buckets=[0] * len(BUCKETS)), came)
     twice = added(once, came)
     assert (twice.calls, twice.buckets[2], twice.bytes_out) == (6, 6, 6)
     assert (twice.agents, twice.busy, twice.memory) == (1, 1, 1000)

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from typing import Final
 
 from sapwood.activity import agent_requests
-from sapwood.activity.agent_figures import BUCKETS, REDUCE
+from sapwood.activity.agent_metrics import BUCKETS, REDUCE
 from sapwood.comm.loop import Timer
 from sapwood.comm.messages import PARTIAL, TIME_OUT, Synchronisation
 from sapwood.core.errors import SapwoodError
 from sapwood.core.futures import when_done
-from sapwood.head.session_records import WorkFigures
+from sapwood.head.session_records import WorkMetrics
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.port import StreamPort
 from sapwood.session.streams import StreamOptions
@@ -25,7 +25,7 @@ PATIENCE: Final = 5.0
 """Seconds that agents have to answer; late answers count in the next round."""
 
 
-class FigureRounds:
+class MetricRounds:
     """Asks by waves of a separate stream; all on the loop's thread.
 
     Args:
@@ -37,7 +37,7 @@ class FigureRounds:
     def __init__(
         self,
         session: EmbeddedSession,
-        tell: Callable[[WorkFigures], object],
+        tell: Callable[[WorkMetrics], object],
         interval: float = INTERVAL,
     ) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class FigureRounds:
         self._interval = interval
         self._stream: StreamPort | None = None
         self._timer: Timer | None = None
-        self._sum = WorkFigures(buckets=[0] * len(BUCKETS))
+        self._sum = WorkMetrics(buckets=[0] * len(BUCKETS))
 
     def start(self) -> None:
         """Begin: nothing was done yet."""
@@ -76,7 +76,7 @@ class FigureRounds:
             sync = Synchronisation(TIME_OUT, PATIENCE, "next")
             options = StreamOptions(sync=sync, on_loss=PARTIAL, follows=True)
             self._stream = self._session.open_stream(
-                agent_requests.FIGURES, REDUCE, options=options
+                agent_requests.METRICS, REDUCE, options=options
             )
         return self._stream
 
@@ -89,9 +89,9 @@ class FigureRounds:
             self._tell(self._sum)
 
 
-def added(before: WorkFigures, came: Mapping[str, float]) -> WorkFigures:
+def added(before: WorkMetrics, came: Mapping[str, float]) -> WorkMetrics:
     """Return the sums so far, with the gauges of the last round."""
-    return WorkFigures(
+    return WorkMetrics(
         agents=int(came["agents"]),
         busy=int(came["busy"]),
         memory=int(came["memory"]),

@@ -22,13 +22,13 @@ REDUCE: Final = dict.fromkeys(
 """The fields of a contribution, and how each is reduced."""
 
 
-class AgentFigures:
+class AgentMetrics:
     """Counts the calls of an agent since it was asked last: maps of runs, and tasks.
 
     Each agent reports only increments, so the sum at the root never falls when agents leave.
 
     Example:
-        >>> counted = AgentFigures()
+        >>> counted = AgentMetrics()
         >>> counted.succeeded(0.5, 10, 20)
         >>> counted.failed()
         >>> told = counted.take(busy=False, memory=4096)
