@@ -108,7 +108,7 @@ def test_parameters_that_are_forgotten_too_early_are_found(monkeypatch: pytest.M
     original = NodeStream.configure
 
     def forgetful(stream: NodeStream, message: Configure) -> list[str]:
-        used = [wave.version for wave in stream.waves.values()]
+        used = [wave.value.version for wave in stream.waves.values()]
         oldest = min([*used, message.version])
         return original(stream, msgspec.structs.replace(message, oldest=oldest))
 

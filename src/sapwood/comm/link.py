@@ -376,6 +376,109 @@ class Hold:
         self.waiting = 0
 
 
+class ReceiveCredit:
+    """What a link has received, and the credit for it that is due.
+
+    Args:
+        window: Cost of messages that this side takes before it has consumed them.
+
+    Attributes:
+        received: Messages that arrived, counted by the caller.
+        unpaid: Cost of what arrived since credit was last given.
+        control: Cost of the messages of the link itself that arrived.
+        credit_at: Unpaid cost at which credit is given at once.
+        overdrawn: Whether the peer has sent more than it had credit for.
+
+    Example:
+        >>> incoming = ReceiveCredit(1000)
+        >>> incoming.received = 3
+        >>> incoming.owed(), incoming.owed()
+        (3, 0)
+    """
+
+    __slots__ = (
+        "_held",
+        "_holds",
+        "_paid",
+        "_told",
+        "_window",
+        "control",
+        "credit_at",
+        "overdrawn",
+        "received",
+        "unpaid",
+    )
+
+    def __init__(self, window: int) -> None:
+        self.received = 0
+        self.unpaid = 0
+        self.control = 0
+        self.credit_at = max(1, window // CREDIT_SHARE)
+        self.overdrawn = False
+        self._window = window
+        self._paid = 0  # as unpaid, for what credit was given for
+        self._holds: deque[Hold] = deque()
+        self._held = 0
+        self._told = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the messages that arrived."""
+        return self._paid + self.unpaid - self.control - self.received * MESSAGE_COST
+
+    @property
+    def consumed(self) -> int:
+        """Messages that are dealt with: all before the first that is held."""
+        return self._holds[0].number - 1 if self._holds else self.received
+
+    def passed(self, count: int, nbytes: int) -> None:
+        """Count messages that another reader has consumed.
+
+        Args:
+            count: How many.
+            nbytes: Their bytes.
+        """
+        self.received += count
+        self.unpaid += nbytes + count * MESSAGE_COST
+
+    def hold(self, channel: Channel, cost: int) -> Hold:
+        """Keep back the credit of the message that was received last, of this channel."""
+        if self._held >= self._window:
+            self.overdrawn = True
+        hold = Hold(channel, self.received, cost)
+        self._held += cost
+        self._holds.append(hold)
+        return hold
+
+    def release(self, hold: Hold) -> bool:
+        """One link has taken what a hold stands for; return whether credit is due."""
+        hold.waiting -= 1
+        holds = self._holds
+        due = False
+        while holds and not holds[0].waiting:
+            self._held -= holds.popleft().cost
+            due = True
+        return due
+
+    def owed(self) -> int:
+        """Return the number for a ``Credit`` that is due, and count it as said; 0 if none is."""
+        consumed = self.consumed
+        if consumed == self._told:
+            return 0
+        self._told = consumed
+        self._paid += self.unpaid
+        self.unpaid = 0
+        return consumed
+
+    def say_again(self) -> None:
+        """Owe the last ``Credit`` once more: it may be lost."""
+        self._told = 0
+
+    def forget(self) -> None:
+        """Drop all holds: the link is over."""
+        self._holds.clear()
+
+
 class Channel:
     """Flow control and retransmission of one link: counts, keeps and queues its messages.
 
@@ -388,11 +491,8 @@ class Channel:
         ready: Whether a message may be written at once.
         room: Cost that may still be sent; below zero after a message that was larger.
         queued: Cost of what waits for credit.
-        received: Messages that arrived, counted by whoever drives the channel.
-        unpaid: Cost of what arrived since credit was last given.
-        control: Cost of the messages of the link itself that arrived.
+        incoming: What it has received, and the credit for it.
         resumptions: How often it continued over a new connection.
-        overdrawn: Whether the peer has sent more than it had credit for.
 
     Example:
         >>> channel, written = Channel(Link(1, initiator=True, now=0.0), 1000), []
@@ -409,31 +509,22 @@ class Channel:
 
     __slots__ = (
         "_acknowledged",
-        "_held",
-        "_holds",
         "_kept",
-        "_paid",
         "_peer_window",
         "_queue",
         "_returned",
-        "_told",
-        "_window",
         "attempts",
         "broken_at",
-        "control",
-        "credit_at",
+        "incoming",
         "link",
         "number",
-        "overdrawn",
         "peer_link",
         "queued",
         "ready",
         "reason",
-        "received",
         "resumptions",
         "room",
         "state",
-        "unpaid",
         "write",
     )
 
@@ -446,25 +537,16 @@ class Channel:
         self.ready = False
         self.room = 0
         self.queued = 0
-        self.received = 0
-        self.unpaid = 0
-        self.control = 0
+        self.incoming = ReceiveCredit(window)
         self.resumptions = 0
-        self.credit_at = max(1, window // CREDIT_SHARE)
         self.broken_at = 0.0
         self.attempts = 0
         self.reason = ""
-        self.overdrawn = False
-        self._window = window
         self._peer_window = 0
-        self._paid = 0  # as unpaid, for what credit was given for
         self._returned = 0  # the cost of what the peer has acknowledged
         self._acknowledged = 0
         self._kept: deque[tuple[Buffers, int]] = deque()
         self._queue: deque[tuple[Buffers, int, Hold | None]] = deque()
-        self._holds: deque[Hold] = deque()
-        self._held = 0
-        self._told = 0
 
     def advance(self, event: ChannelEvent) -> None:
         """Go to the next state.
@@ -485,11 +567,6 @@ class Channel:
     def bytes_sent(self) -> int:
         """Bytes of the messages that were sent."""
         return self._returned + self._peer_window - self.room - self.sent * MESSAGE_COST
-
-    @property
-    def bytes_received(self) -> int:
-        """Bytes of the messages that arrived."""
-        return self._paid + self.unpaid - self.control - self.received * MESSAGE_COST
 
     @property
     def waiting(self) -> int:
@@ -544,9 +621,7 @@ class Channel:
             sent: Frames, each with its cost.
             arrived: Bytes of what arrived.
         """
-        count = len(sent)
-        self.received += count
-        self.unpaid += arrived + count * MESSAGE_COST
+        self.incoming.passed(len(sent), arrived)
         self.room -= sum(cost for _, cost in sent)
         self._kept.extend(sent)
 
@@ -583,42 +658,6 @@ class Channel:
                 holds.append(hold)
         self.ready = self.room > 0
         return holds
-
-    # --- receiving -------------------------------------------------------------------------------
-
-    @property
-    def consumed(self) -> int:
-        """Messages that are dealt with: all before the first that is held."""
-        return self._holds[0].number - 1 if self._holds else self.received
-
-    def hold(self, cost: int) -> Hold:
-        """Keep back the credit of the message that was received last."""
-        if self._held >= self._window:
-            self.overdrawn = True
-        hold = Hold(self, self.received, cost)
-        self._held += cost
-        self._holds.append(hold)
-        return hold
-
-    def release(self, hold: Hold) -> bool:
-        """One link has taken what a hold stands for; return whether credit is due."""
-        hold.waiting -= 1
-        holds = self._holds
-        due = False
-        while holds and not holds[0].waiting:
-            self._held -= holds.popleft().cost
-            due = True
-        return due
-
-    def owed(self) -> int:
-        """Return the number for a ``Credit`` that is due, and count it as said; 0 if none is."""
-        consumed = self.consumed
-        if consumed == self._told:
-            return 0
-        self._told = consumed
-        self._paid += self.unpaid
-        self.unpaid = 0
-        return consumed
 
     # --- connections -----------------------------------------------------------------------------
 
@@ -667,7 +706,7 @@ class Channel:
         self.attempts = 0
         self.resumptions += 1
         self.write = write
-        self._told = 0  # the last notice of credit may be lost
+        self.incoming.say_again()
         for buffers, _ in islice(self._kept, received - self._acknowledged, None):
             write(buffers)
         return self._flush()
@@ -680,14 +719,14 @@ class Channel:
         holds = [hold for _, _, hold in self._queue if hold is not None]
         self._queue.clear()
         self._kept.clear()
-        self._holds.clear()
+        self.incoming.forget()
         self.queued = 0
         return holds
 
     def __repr__(self) -> str:
         return (
             f"Channel({self.number}, {self.state.value}, sent {self.sent}, kept {self.kept}, "
-            f"received {self.received}, queued {self.queued})"
+            f"received {self.incoming.received}, queued {self.queued})"
         )
 
 

@@ -239,8 +239,8 @@ class LinkTable:
                     round_trip_least=trip.least if trip else None,
                     messages_sent=channel.sent,
                     bytes_sent=channel.bytes_sent,
-                    messages_received=channel.received,
-                    bytes_received=channel.bytes_received,
+                    messages_received=channel.incoming.received,
+                    bytes_received=channel.incoming.nbytes,
                     unacknowledged=channel.kept,
                     waiting=channel.waiting,
                     queued=max(0, channel.queued - channel.waiting * MESSAGE_COST),
@@ -408,10 +408,10 @@ class LinkTable:
             return
         finally:
             self._source = None
-        channel = carrier.channel
-        unpaid = channel.unpaid = channel.unpaid + len(data) + len(arrived) * MESSAGE_COST
-        if unpaid >= channel.credit_at:
-            self._give_credit(channel, now)
+        incoming = carrier.channel.incoming
+        unpaid = incoming.unpaid = incoming.unpaid + len(data) + len(arrived) * MESSAGE_COST
+        if unpaid >= incoming.credit_at:
+            self._give_credit(carrier.channel, now)
 
     def _take(self, carrier: LinkConnection, arrived: list[frames.Frame], now: float) -> None:
         """Take frames in, in order."""
@@ -422,11 +422,11 @@ class LinkTable:
                 self._source = None
                 self._control(carrier, message, now)
                 channel = carrier.channel
-                channel.control += frame.nbytes + MESSAGE_COST
+                channel.incoming.control += frame.nbytes + MESSAGE_COST
                 continue
             self._source = channel
             self._source_frame = frame
-            channel.received += 1
+            channel.incoming.received += 1
             if frame.payload is not None or frame.shared is not None:
                 effects = receive(now, channel.number, message, self._payload(frame))
             else:
@@ -434,7 +434,7 @@ class LinkTable:
             if effects:
                 self._perform(now, effects)
                 self._hold = None
-        if channel.overdrawn:
+        if channel.incoming.overdrawn:
             raise ProtocolError("it sends more than it has credit for")
 
     def _payload(self, frame: frames.Frame) -> Payload | None:
@@ -522,14 +522,14 @@ class LinkTable:
         if source is not None and frame is not None and holds_back(source, channel):
             hold = self._hold
             if hold is None:
-                hold = self._hold = source.hold(frame.nbytes + MESSAGE_COST)
+                hold = self._hold = source.incoming.hold(source, frame.nbytes + MESSAGE_COST)
         channel.send(buffers, cost, hold)
         if channel.queued > MAX_QUEUED and hold is None:
             self.cut(now, channel.number, f"{channel.queued} bytes wait and are not read")
 
     def _give_credit(self, channel: Channel, now: float) -> None:
         """Tell a peer what has been consumed, if that is news."""
-        consumed = channel.owed()
+        consumed = channel.incoming.owed()
         if consumed:
             channel.link.last_sent = now
             channel.write(frames.encode(msg.Credit(consumed), None, share=False))
@@ -538,7 +538,7 @@ class LinkTable:
         """Give credit to the links from which messages came that were held and are sent now."""
         for hold in holds:
             source = hold.channel
-            if source.release(hold) and source.state is ChannelState.OPEN:
+            if source.incoming.release(hold) and source.state is ChannelState.OPEN:
                 self._give_credit(source, now)
 
     # --- reconnect and resume --------------------------------------------------------------------
@@ -556,7 +556,7 @@ class LinkTable:
         channel, number = self.channels[link], self._new_number()
         self.connections[number] = LinkConnection(number, connection, channel, self._decoder())
         channel.reconnected()
-        message = self._node.identity.resume(link, channel.received, channel.link.rank)
+        message = self._node.identity.resume(link, channel.incoming.received, channel.link.rank)
         connection.write(frames.encode(message, None, share=False))
         return number
 
@@ -581,7 +581,7 @@ class LinkTable:
         self._hang_up(channel, politely=False)  # this side may not have noticed the break yet
         carrier.channel = channel
         carrier.decoder.trust(self._node.timing.max_payload)
-        answer = msg.Resumed(channel.received)
+        answer = msg.Resumed(channel.incoming.received)
         carrier.connection.write(frames.encode(answer, None, share=False))
         self._goes_on(carrier, message.received, now)
 

@@ -156,7 +156,7 @@ def arm(
         return None
     channels = [carrier.channel for carrier in carriers]
     room = min(channel.room for channel in channels)
-    budget = min(channel.credit_at - channel.unpaid for channel in channels)
+    budget = min(one.credit_at - one.unpaid for one in (channel.incoming for channel in channels))
     ranges = tuple(shares.asks[child][0].ranges for child in shares.whole)
     before = (last.handle, last.carriers, last.answers.ranges) if last is not None else None
     if last is not None and before == (handle, carriers, ranges):

@@ -212,42 +212,42 @@ def test_credit_that_cannot_be_is_a_breach(consumed: int) -> None:
 
 def test_credit_is_said_once_and_only_for_what_is_dealt_with() -> None:
     channel, _ = channel_opened()
-    assert channel.owed() == 0
-    channel.received = 1
-    first = channel.hold(MESSAGE_COST)
+    assert channel.incoming.owed() == 0
+    channel.incoming.received = 1
+    first = channel.incoming.hold(channel, MESSAGE_COST)
     first.waiting = 2
-    channel.received = 3
-    assert channel.owed() == 0
-    assert not channel.release(first)
-    assert channel.owed() == 0
-    assert channel.release(first)
-    assert channel.owed() == 3
-    assert channel.owed() == 0
+    channel.incoming.received = 3
+    assert channel.incoming.owed() == 0
+    assert not channel.incoming.release(first)
+    assert channel.incoming.owed() == 0
+    assert channel.incoming.release(first)
+    assert channel.incoming.owed() == 3
+    assert channel.incoming.owed() == 0
 
 
 def test_a_later_message_waits_for_an_earlier_one_that_is_held() -> None:
     channel, _ = channel_opened()
     holds = []
     for _ in range(3):
-        channel.received += 1
-        holds.append(channel.hold(1))
+        channel.incoming.received += 1
+        holds.append(channel.incoming.hold(channel, 1))
         holds[-1].waiting = 1
-    assert not channel.release(holds[1])
-    assert not channel.release(holds[2])
-    assert channel.consumed == 0
-    assert channel.release(holds[0])
-    assert channel.consumed == 3
+    assert not channel.incoming.release(holds[1])
+    assert not channel.incoming.release(holds[2])
+    assert channel.incoming.consumed == 0
+    assert channel.incoming.release(holds[0])
+    assert channel.incoming.consumed == 3
 
 
 def test_a_neighbour_that_sends_without_credit_is_found() -> None:
     channel, _ = channel_opened()
     for _ in range(WINDOW // MESSAGE_COST):
-        channel.received += 1
-        channel.hold(MESSAGE_COST)
-    assert not channel.overdrawn
-    channel.received += 1
-    channel.hold(MESSAGE_COST)
-    assert channel.overdrawn
+        channel.incoming.received += 1
+        channel.incoming.hold(channel, MESSAGE_COST)
+    assert not channel.incoming.overdrawn
+    channel.incoming.received += 1
+    channel.incoming.hold(channel, MESSAGE_COST)
+    assert channel.incoming.overdrawn
 
 
 def test_only_answers_upwards_are_not_held_back() -> None:
@@ -275,11 +275,11 @@ class Pair:
         """Let one message arrive."""
         if self.under_way:
             self.arrived.append(self.under_way.popleft())
-            self.receiver.received += 1
+            self.receiver.incoming.received += 1
 
     def give_credit(self) -> None:
         """Let credit arrive; it is lost while the connection is broken."""
-        consumed = self.receiver.owed()
+        consumed = self.receiver.incoming.owed()
         if consumed and self.sender.state is ChannelState.OPEN:
             self.sender.credited(consumed)
 
@@ -294,7 +294,7 @@ class Pair:
         if self.sender.state is ChannelState.BROKEN:
             self.sender.reconnected()
             self.receiver.resumed(0, lambda _buffers: None)
-            self.sender.resumed(self.receiver.received, self.under_way.append)
+            self.sender.resumed(self.receiver.incoming.received, self.under_way.append)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, WINDOW, 10**6]))
@@ -331,15 +331,15 @@ def test_a_number_of_received_messages_that_cannot_be_is_a_breach(received: int)
 
 def test_a_channel_that_is_gone_lets_go_of_everything() -> None:
     source, _ = channel_opened(initiator=False)
-    source.received = 1
-    hold = source.hold(MESSAGE_COST)
+    source.incoming.received = 1
+    hold = source.incoming.hold(source, MESSAGE_COST)
     channel, _ = channel_opened(window=1)
     for number in range(3):
         channel.send(text_of(number), MESSAGE_COST, hold if number else None)
     assert hold.waiting == 2
     assert channel.gone() == [hold, hold]
     assert channel.queued == channel.kept == 0
-    assert [source.release(hold), source.release(hold)] == [False, True]
+    assert [source.incoming.release(hold), source.incoming.release(hold)] == [False, True]
 
 
 def test_a_channel_whose_connection_broke_writes_nothing_and_says_why() -> None:
@@ -362,8 +362,8 @@ def test_what_somebody_else_sent_counts_and_is_kept() -> None:
     channel.greeted(window=1000, peer_link=1, write=written.append)
     channel.passed([([b"sent"], 4 + MESSAGE_COST)], len(b"arrived"))
     assert written == []
-    assert (channel.received, channel.sent, channel.kept) == (1, 1, 1)
-    assert channel.unpaid == len(b"arrived") + MESSAGE_COST
+    assert (channel.incoming.received, channel.sent, channel.kept) == (1, 1, 1)
+    assert channel.incoming.unpaid == len(b"arrived") + MESSAGE_COST
     assert channel.room == 1000 - len(b"sent") - MESSAGE_COST
     channel.broke(1.0, "cut")
     channel.reconnected()

@@ -568,7 +568,7 @@ class AdvertisedContributions:
         if current is not None:
             current.stop()
         key = (stream.spec.stream, wave.number)
-        reduction = wave.gathering.chunked(offers) if not wave.values else None
+        reduction = wave.gathering.chunked(offers) if not wave.added else None
         if reduction is None:
             return self._one_by_one(stream, wave, key)
         if self._near.rank != ROOT and not self._near.shares_with_parent:

@@ -330,7 +330,7 @@ class BaseWaves(WavePolicy):
         abandon = msg.Abandon(message.stream, message.wave, stream.confirmed())
         return [
             *stream.filters.outbox.put([ev.Transmit(links, abandon)]),
-            *_free(wave.payload),
+            *_free(wave.value.payload),
             failed,
         ]
 
@@ -488,9 +488,9 @@ class PlainWaves(BaseWaves):
                     return made
                 return self._send_result(stream, wave, made.body, None, made)
             if self._near.rank == ROOT and not stream.partial:
-                total = wave.gathering.total() if wave.values else None
+                total = wave.gathering.total() if wave.added else None
                 return self._wave_completed(stream, wave, total)
-            body, payload = wave.gathering.partial() if wave.values else (b"", None)
+            body, payload = wave.gathering.partial() if wave.added else (b"", None)
         except SapwoodError as error:
             return self._fail_for(stream, wave, self._near.rank, error)
         return self._send_result(stream, wave, body, payload)
@@ -542,11 +542,11 @@ class PlainWaves(BaseWaves):
         del stream.waves[wave.number]
         number, ranks, late = stream.spec.stream, wave.ranks, wave.late
         done = ev.WaveCompleted(
-            number, wave.number, total, ranks, wave.weight, late, body, payload, wave.version
+            number, wave.number, total, ranks, wave.weight, late, body, payload, wave.value.version
         )
-        if wave.payload is None or (stream.late.counts and wave.number in stream.late.waves):
+        if wave.value.payload is None or (stream.late.counts and wave.number in stream.late.waves):
             return [done]  # stragglers may have to be asked again
-        return [ev.Released(wave.payload), done]
+        return [ev.Released(wave.value.payload), done]
 
     # --- recovery: missing contributions are requested again -------------------------------------
 
@@ -554,7 +554,7 @@ class PlainWaves(BaseWaves):
         """Ask for missing ranks that are below this place at present."""
         effects: Effects = []
         for child, message in self._requests(stream, wave, ranks):
-            effects += self._downstream.to((child,), message, wave.payload)
+            effects += self._downstream.to((child,), message, wave.value.payload)
         return stream.filters.outbox.put(effects)
 
     def _requests(
@@ -570,9 +570,9 @@ class PlainWaves(BaseWaves):
             stream.spec.stream,
             wave.number,
             wave.attempt,
-            wave.body,
+            wave.value.body,
             stream.confirmed() if self._near.rank == ROOT else stream.confirmed_to,
-            version=wave.version,
+            version=wave.value.version,
         )
         children = split(self._near.router, ranks)
         return [(child, self._request(wave, message, child, some)) for child, some in children]
@@ -626,7 +626,7 @@ class PlainWaves(BaseWaves):
         self, stream: NodeStream, message: msg.Down, payload: Payload | None, ranks: set[int]
     ) -> Effects:
         wave = stream.begin_part(message.wave, message.attempt, message.body, payload, ranks)
-        wave.version = message.version
+        wave.value.version = message.version
         effects = self.request_missing(stream, wave, tuple(wave.missing))
         return effects + self._complete_if_ready(stream, wave)
 
@@ -636,8 +636,10 @@ class PlainWaves(BaseWaves):
             return []
         attempt, ranks = wave.later
         number = stream.spec.stream
-        message = msg.Down(number, wave.number, attempt, wave.body, version=wave.version)
-        return self._begin_part(stream, message, wave.payload, ranks)
+        message = msg.Down(
+            number, wave.number, attempt, wave.value.body, version=wave.value.version
+        )
+        return self._begin_part(stream, message, wave.value.payload, ranks)
 
     def child_left(self, stream: NodeStream, child: int, *, lost: bool) -> Effects:
         """Ask for what a child that will not answer was asked for, wherever that is by now."""
@@ -759,7 +761,7 @@ class GeneralWaves(PlainWaves):
             effects = _released(stream.release(message.confirmed))
         stream.counters.down(message.body, payload)
         wave = self._begin_wave(stream, message, payload)
-        wave.version = message.version
+        wave.value.version = message.version
         effects += self._send_down(stream, message, payload)
         effects += self._start_timeout(now, stream, wave.number)
         effects += self._leave_out_absent(stream, wave)
@@ -772,7 +774,7 @@ class GeneralWaves(PlainWaves):
         """Combine the contributions by the filter or the reduction, and pass the result on."""
         if stream.quiet:
             return []
-        filtered = stream.filters.up and wave.values
+        filtered = stream.filters.up and wave.added
         return self._filter_wave(stream, wave) if filtered else self._reduce(stream, wave)
 
     def _take_stray(
@@ -825,7 +827,7 @@ class GeneralWaves(PlainWaves):
         gathering = wave.gathering
         assert isinstance(gathering, Parts)  # noqa: S101 - Stream.begin() saw to it
         parts = tuple(sorted(gathering.parts, key=_rank_of))
-        return self._ask_filter(stream, wave, wave.number, wave.version, parts)
+        return self._ask_filter(stream, wave, wave.number, wave.value.version, parts)
 
     def _filter_one(
         self, stream: NodeStream, message: msg.Up, payload: Payload | None, version: int
@@ -851,11 +853,11 @@ class GeneralWaves(PlainWaves):
 
     def _filter_for(self, stream: NodeStream, wave: Wave, message: msg.Down, child: int) -> Effects:
         """Have the value made for a child, unless that is under way."""
-        whom = child if stream.filters.at(wave.version).at.per_child else ALL
+        whom = child if stream.filters.at(wave.value.version).at.per_child else ALL
         if whom in self._made_for(stream, wave.number):
             return []
         plain = msgspec.structs.replace(message, attempt=wave.attempt, ranks=())
-        return self._filter_down(stream, plain, wave.payload, whom)
+        return self._filter_down(stream, plain, wave.value.payload, whom)
 
     def _made_for(self, stream: NodeStream, wave: int) -> set[int]:
         jobs = [job for job in stream.filters.jobs.values() if isinstance(job, tuple)]
@@ -930,7 +932,7 @@ class GeneralWaves(PlainWaves):
         number = message.wave
         wave = stream.waves.get(number) or stream.late.waves.get(number)
         if wave is not None:
-            wave.sent[child] = (event.body, event.payload)
+            wave.value.sent[child] = (event.body, event.payload)
         made = msgspec.structs.replace(message, body=event.body)
         return self._send_made(stream, wave, made, event.payload, child)
 
@@ -1066,7 +1068,7 @@ class TimedWaves(GeneralWaves):
         if self._near.rank == ROOT:
             stream.late.for_next.append((passed, _copied(payload)))
         elif stream.filters.up and message.body:
-            effects += self._filter_one(stream, passed, payload, wave.version)
+            effects += self._filter_one(stream, passed, payload, wave.value.version)
         else:
             effects += stream.filters.outbox.put(self._hand_on(stream, passed, payload))
         return effects
@@ -1362,7 +1364,7 @@ class UnsynchronisedWaves(GeneralWaves):
         done = ev.WaveCompleted(
             stream.spec.stream, wave.number, None, wave.ranks, wave.weight, version=version
         )
-        return [*_free(wave.payload), done]
+        return [*_free(wave.value.payload), done]
 
     def _send_one_up(self, stream: NodeStream, message: msg.Up, payload: Payload | None) -> Effects:
         effects: Effects = []

@@ -104,5 +104,5 @@ class LateWaves:
                 del self.waves[number]
 
     def _forget(self, number: int) -> list[Payload]:
-        payload = self.waves.pop(number).payload
+        payload = self.waves.pop(number).value.payload
         return [payload] if payload is not None and self._owns_values else []

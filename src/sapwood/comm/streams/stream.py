@@ -46,7 +46,15 @@ from sapwood.comm.streams.contributors import AgentSide, Arrivals
 from sapwood.comm.streams.filters import ALL, Parts, Position, StreamFilters
 from sapwood.comm.streams.late import LateWaves
 from sapwood.comm.streams.roster import Roster
-from sapwood.comm.streams.wave import Gathering, Kept, NewGathering, ShiftedRanks, Wave, WaveRequest
+from sapwood.comm.streams.wave import (
+    Gathering,
+    Kept,
+    NewGathering,
+    ShiftedRanks,
+    Wave,
+    WaveRequest,
+    WaveValue,
+)
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.states import StateTable
 from sapwood.core.topology import ROOT
@@ -378,7 +386,7 @@ class NodeStream:
     def oldest_version(self) -> int:
         """Root: return the oldest version that a wave may still name."""
         waves = [*self.waves.values(), *self.late.waves.values()]
-        used = [wave.version for wave in waves]
+        used = [wave.value.version for wave in waves]
         return min([*used, *self.filters.wave_versions.values(), self.filters.version])
 
     def configure(self, message: Configure) -> list[str]:
@@ -405,8 +413,8 @@ class NodeStream:
     def forget_versions(self) -> list[int]:
         """Drop waves of versions that the root has no wave of; return their numbers."""
         first = min(self.spec.parameters, default=0)
-        over = [one.number for one in self.waves.values() if one.version < first]
-        late = [one.number for one in self.late.waves.values() if one.version < first]
+        over = [one.number for one in self.waves.values() if one.value.version < first]
+        late = [one.number for one in self.late.waves.values() if one.value.version < first]
         for number in (*over, *late):
             self.abandon(number)
         self.filters.forget_before(first)
@@ -431,7 +439,7 @@ class NodeStream:
             gathering = self.gather(self.spec.reduce)
             if first:
                 gathering = ShiftedRanks(gathering, first)
-        wave = Wave(number, 0, body, payload, waiting, missing, gathering, self._asks)
+        wave = Wave(number, 0, WaveValue(body, payload), waiting, missing, gathering, self._asks)
         self.waves[number] = wave
         self.last_wave = max(self.last_wave, number)
         return wave
@@ -499,13 +507,13 @@ class NodeStream:
         """Root: return the memory of the values of waves that may still be wanted."""
         late = self.late.waves if self.late.counts else {}
         waves = {**late, **self.waves}.values()
-        return [wave.payload for wave in waves if wave.payload is not None]
+        return [wave.value.payload for wave in waves if wave.value.payload is not None]
 
     def sent_to(self, wave: Wave, child: int) -> tuple[bytes, Payload | None] | None:
         """Return what a child was sent in a wave; None if its filter still works on it."""
         if not self.filters.down:
-            return wave.body, wave.payload
-        return wave.sent.get(child) or wave.sent.get(ALL)
+            return wave.value.body, wave.value.payload
+        return wave.value.sent.get(child) or wave.value.sent.get(ALL)
 
     def __repr__(self) -> str:
         return (

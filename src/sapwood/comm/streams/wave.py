@@ -187,14 +187,34 @@ class Kept(msgspec.Struct, frozen=True):
     pass_through: PassThrough | None = None
 
 
+class WaveValue:
+    """The value of a wave, on its way down.
+
+    Args:
+        body: The value.
+        payload: Its arrays.
+
+    Attributes:
+        version: Of the parameters of user-defined filters.
+        sent: What a filter made of it, by child, or by -1 for all of them.
+    """
+
+    __slots__ = ("body", "payload", "sent", "version")
+
+    def __init__(self, body: bytes, payload: Payload | None) -> None:
+        self.body = body
+        self.payload = payload
+        self.version = 0
+        self.sent: dict[int, tuple[bytes, Payload | None]] = {}
+
+
 class Wave:
     """A wave that waits for contributions.
 
     Args:
         number: Counts the waves of its stream from 1.
         attempt: Attempt in which this place was asked.
-        body: The value that went down.
-        payload: Its arrays.
+        value: The value that went down.
         waiting: What each child was asked for and has not answered, oldest first.
         missing: Ranks that are wanted, not in, and requested from no child.
         gathering: The contributions so far.
@@ -206,10 +226,8 @@ class Wave:
         later: What the present parent wants of this wave when this part of it is done.
         given_up: Root: agents that are lost, and not waited for any more.
         lacking: Missing ranks of the last answer that lacked some.
-        version: Of the parameters of user-defined filters.
         filtering: Whether it is full and in the hands of a user-defined filter.
-        sent: What a filter made of the value, by child, or by -1 for all of them.
-        values: Contributions with something to add.
+        added: Contributions with something to add.
         offers: Large contributions that children still hold.
         fetching: What fetches them, if something does.
         pushers: Root: the processes that have pushed values since it began and have not answered,
@@ -220,8 +238,8 @@ class Wave:
         "_asks",
         "_late",
         "_ranks",
+        "added",
         "attempt",
-        "body",
         "fetching",
         "filtering",
         "gathering",
@@ -231,11 +249,8 @@ class Wave:
         "missing",
         "number",
         "offers",
-        "payload",
         "pushers",
-        "sent",
-        "values",
-        "version",
+        "value",
         "waiting",
         "wanted",
         "weight",
@@ -245,8 +260,7 @@ class Wave:
         self,
         number: int,
         attempt: int,
-        body: bytes,
-        payload: Payload | None,
+        value: WaveValue,
         waiting: dict[int, tuple[WaveRequest, ...]],
         missing: set[int],
         gathering: Gathering,
@@ -254,8 +268,7 @@ class Wave:
     ) -> None:
         self.number = number
         self.attempt = attempt
-        self.body = body
-        self.payload = payload
+        self.value = value
         self.waiting = waiting
         self.missing = missing
         self.gathering = gathering
@@ -268,10 +281,8 @@ class Wave:
         self._ranks: list[tuple[int, int]] = []
         self._late: list[tuple[int, int]] = []
         self.weight = 0.0
-        self.values = 0
-        self.version = 0
+        self.added = 0
         self.filtering = False
-        self.sent: dict[int, tuple[bytes, Payload | None]] = {}
         self.offers: tuple[Advertised, ...] = ()
         self.fetching: ContributionFetch | None = None
 
@@ -309,7 +320,7 @@ class Wave:
 
     def _put(self, message: Up, payload: Payload | None) -> None:
         if message.body:
-            self.values += 1
+            self.added += 1
             first = message.ranks[0][0]
             self.gathering.add(message.body, payload, first, message.weight)
 
@@ -368,7 +379,7 @@ class Wave:
 
     def fetched(self, offer: Advertised, payload: Payload) -> None:
         """Take a large contribution in that has been fetched as a whole."""
-        self.values += 1
+        self.added += 1
         self.gathering.add(offer.body, payload, offer.rank, offer.weight)
         self.offers = tuple(one for one in self.offers if one is not offer)
         self._ranks += offer.ranks
@@ -384,7 +395,7 @@ class Wave:
     def take(self, kept: Kept) -> None:
         """Take in what this place brought together before; all of it must be missing."""
         if kept.body:
-            self.values += 1
+            self.added += 1
             self.gathering.add(kept.body, kept.payload, kept.ranges[0][0], kept.weight)
         self.missing -= kept.ranks
         self._ranks += kept.ranges

@@ -8,7 +8,7 @@ from sapwood.comm import events as ev
 from sapwood.comm.messages import StreamSpec, Synchronisation, Up
 from sapwood.comm.messages.pieces import Offer
 from sapwood.comm.reduction import gathering
-from sapwood.comm.streams.wave import Wave
+from sapwood.comm.streams.wave import Wave, WaveValue
 from sapwood.core.errors import ProtocolError
 from sapwood.core.rankset import from_ranges, to_ranges
 from sapwood.core.topology import ROOT, kary
@@ -18,7 +18,7 @@ CHILD, OTHER = 10, 11
 
 
 def wave(*missing: int) -> Wave:
-    return Wave(1, 0, b"", None, {}, set(missing), gathering()({"": "sum"}))
+    return Wave(1, 0, WaveValue(b"", None), {}, set(missing), gathering()({"": "sum"}))
 
 
 def up(attempt: int, *ranks: int) -> Up:
