@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,20 @@ from sapwood.session.agent import Agent, Contribution, IncomingRequest
 
 if TYPE_CHECKING:
     from sapwood.content.fetch import HeldContent
+
+
+class SteadyCall(NamedTuple):
+    """What the calls for the waves of a stream have in common, where nothing else is to be done.
+
+    Attributes:
+        procedure: The runner's procedure.
+        context: What the calls belong to, and need.
+        weight: Items that each result stands for.
+    """
+
+    procedure: str
+    context: str
+    weight: float
 
 
 class StreamCalls:
@@ -83,6 +97,13 @@ class StreamCalls:
         """Drop what is done for all streams: their tree is no longer there."""
         for stream in list(self._codes):
             self.stream_closed(stream)
+
+    def steady(self, stream: int) -> SteadyCall | None:
+        """Return what the calls of a stream have in common; None for a limit or a generator."""
+        code = self._codes.get(stream)
+        if code is None or code.steps or code.time_limit or stream in self._waiting:
+            return None
+        return SteadyCall(agent_requests.CALL_ONCE, self._name(stream), 1.0)
 
     def step(self, generating: Generating) -> None:
         """Continue a generator, or do so later if its stream is paused or full."""
@@ -224,6 +245,9 @@ class Generating:
         self._calls.emit(self.contribution.arrived.spec.stream, outcome)
         self._calls.step(self)
 
+
+MAP_PROCEDURE = "map"
+"""What a runner is asked to do for a wave of a run."""
 
 MAX_METERS = 256
 """Functions of tasks of which an agent has statistics."""
@@ -470,7 +494,7 @@ class AgentCalls:
             contribution.fail(error.located(f"{order.function}, items {order.start}:{order.stop}"))
 
         job = Job(
-            "map",
+            MAP_PROCEDURE,
             arrived.spec.context,
             arrived.body,
             arrived.payload,
@@ -532,7 +556,7 @@ class AgentCalls:
             )
             self._runner.submit(
                 Job(
-                    "map",
+                    MAP_PROCEDURE,
                     name,
                     wanted.state,
                     asked.payload,
@@ -628,10 +652,18 @@ class AgentCalls:
             run.asked(run.wave + 1, call.asked)
             run.answered(call.answered, call.seconds, call.bytes_in, call.bytes_out)
 
-    def order_of(self, context: str) -> agent_requests.OpenRun | None:
-        """Return how a run was opened; None if it is none of this tree."""
-        run = self._runs.get(context)
-        return run.order if run is not None else None
+    def steady(self, spec: StreamSpec) -> SteadyCall | None:
+        """Return what the calls for the waves of a stream have in common.
+
+        Returns:
+            None where the agent itself has to watch each call, or makes none.
+        """
+        if spec.handler == agent_requests.CALL:
+            return self._stream_calls.steady(spec.stream)
+        run = self._runs.get(spec.context)
+        if spec.handler != agent_requests.MAP or run is None or run.order.time_limit:
+            return None
+        return SteadyCall(MAP_PROCEDURE, spec.context, float(run.order.items))
 
     # --- tasks ---------------------------------------------------------------------------------
 

@@ -98,7 +98,7 @@ class AgentProcess:
             return
         worker = self._worker
         with contextlib.suppress(ResourceError):  # then everything goes the long way
-            relay = room.Relay(self._agent, self._runner, worker.order_of, worker.passed)
+            relay = room.Relay(self._agent, self._runner, worker)
             worker.relayed = lambda run: relay.passed.pop(run, 0)
             self._has_shortcut = True
 

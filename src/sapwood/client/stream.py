@@ -99,7 +99,8 @@ class StreamCounters(msgspec.Struct, frozen=True):
 
     def json(self) -> str:
         """Return the counters as JSON."""
-        rows = [{name: getattr(place, name) for name in HEADINGS} for place in self.places]
+        names = (*HEADINGS, "relayed")
+        rows = [{name: getattr(place, name) for name in names} for place in self.places]
         return msgspec.json.encode({"stream": self.what, "places": rows}).decode()
 
     def __str__(self) -> str:

@@ -23,8 +23,9 @@ from functools import partial
 import msgspec
 
 from sapwood.activity import agent_requests
+from sapwood.activity.agent_calls import AgentCalls
 from sapwood.activity.measure import PassedCall
-from sapwood.code.runner import calls
+from sapwood.code.runner import calls as runner_calls
 from sapwood.code.runner.leases import Lease
 from sapwood.code.runner.runner_host import RunnerHost
 from sapwood.comm import frames
@@ -52,14 +53,8 @@ FLOWING = 2
 PATIENCE = 8
 """Times that the library has nothing to relay before its stream no longer counts as flowing."""
 
-PROCEDURE = "map"
-"""What the runner is asked to do for a wave of a run."""
-
-Account = Callable[[str, PassedCall], None]
-
-Runs = Callable[[str], "agent_requests.OpenRun | None"]
-"""Returns the run that a context names."""
-
+ECHO = "echo"
+"""Handler of a stream whose agents answer what they get."""
 
 REPEATED = 2
 """Waves of a journal that are gone through again, all that they leave behind with them."""
@@ -93,7 +88,7 @@ class PassedWave:
 
     def free(self) -> tuple[int, ...]:
         """Return the memory that the runner may reuse."""
-        return calls.decode_call(self.call.data).free if self.call is not None else ()
+        return runner_calls.decode_call(self.call.data).free if self.call is not None else ()
 
 
 class JournalReplay:
@@ -190,8 +185,7 @@ class Relay:
     Args:
         agent: The agent; its loop waits here from now on.
         runner: Its runner.
-        run_of: Knows its runs.
-        account: Told the context and the times of a call that only counts.
+        calls: What it has its runner do.
 
     Attributes:
         passed: Waves that were relayed, by the context of their stream.
@@ -200,20 +194,19 @@ class Relay:
         ResourceError: The library is missing.
     """
 
-    def __init__(self, agent: Agent, runner: RunnerHost, run_of: Runs, account: Account) -> None:
+    def __init__(self, agent: Agent, runner: RunnerHost, calls: AgentCalls) -> None:
         self.passed: Counter[str] = Counter()
         self._library = RelayLibrary()
         self._agent = agent
         self._runner = runner
-        self._run_of = run_of
-        self._account = account
+        self._calls = calls
         self._stream = 0
         self._in_a_row = 0
         self._in_vain = 0
         memory = self._library.memory
         memory.epoll_fd = agent.loop.fileno()
         memory.rank, memory.pid = agent.rank, os.getpid()
-        for handler in ("echo", agent_requests.MAP):
+        for handler in (ECHO, agent_requests.MAP, agent_requests.CALL):
             agent.waves[handler] = self._noting(agent.waves[handler])
         agent.loop.idle_hook = self._wait
 
@@ -255,7 +248,8 @@ class Relay:
         stream = self._agent.place.node.streams[self._stream]
         context, counters = stream.spec.context, stream.counters
         self.passed[context] += self._library.memory.waves
-        account = partial(self._account, context)
+        counters.passed(self._library.memory.waves)
+        account = partial(self._calls.passed, context)
         journal = JournalReplay(self._agent, self._runner, carrier, account, counters)
         journal.replay(self._library.records())
 
@@ -274,7 +268,7 @@ class Relay:
         memory.confirmed = stream.confirmed_to
         memory.room = carrier.channel.room
         memory.n_kept = memory.n_free = memory.n_blocks = 0
-        if stream.spec.handler == agent_requests.MAP:
+        if stream.spec.handler != ECHO:
             return carrier if self._runner_is_known(stream) else None
         memory.runner_fd, memory.weight = -1, 1.0
         return carrier
@@ -297,12 +291,14 @@ class Relay:
         return None
 
     def _runner_is_known(self, stream: NodeStream) -> bool:
-        context = stream.spec.context
-        run, runner, memory = self._run_of(context), self._runner, self._library.memory
-        socket = runner.resting(context)
-        if run is None or run.time_limit or socket < 0:
+        call = self._calls.steady(stream.spec)
+        if call is None:
             return False
-        names = msgspec.msgpack.encode(PROCEDURE) + msgspec.msgpack.encode(context)
+        runner, memory = self._runner, self._library.memory
+        socket = runner.resting(call.context)
+        if socket < 0:
+            return False
+        names = msgspec.msgpack.encode(call.procedure) + msgspec.msgpack.encode(call.context)
         opened, returned = runner.leases.opened, runner.leases.returned
         kept = [
             (wave, one.payload.owner)
@@ -313,7 +309,7 @@ class Relay:
         foreign = any(lease.runner != runner.pid for _, lease in kept)
         if foreign or len(names) > MAX_NAMES or len(kept) + len(returned) > MAX_BLOCKS - 1:
             return False
-        memory.runner_fd, memory.weight = socket, float(run.items)
+        memory.runner_fd, memory.weight = socket, call.weight
         memory.number = runner.number
         memory.names_size = len(names)
         memory.names[: len(names)] = names

@@ -24,7 +24,12 @@ def report(rank: int) -> PlaceReport:
 
 def test_every_counter_has_a_heading() -> None:
     code = ("code", "staged", "problem")  # which stream.filters() tells
-    assert (*HEADINGS, *code) == PlaceReport.__struct_fields__
+    assert (*HEADINGS, *code, "relayed") == PlaceReport.__struct_fields__
+
+
+def test_shortcuts_are_in_the_json_for_which_a_table_has_no_room() -> None:
+    counters = StreamCounters("work", (PlaceReport(1, "open", relayed=7),))
+    assert '"relayed":7' in counters.json()
 
 
 def test_a_table_fits_eighty_characters_and_names_every_place() -> None:

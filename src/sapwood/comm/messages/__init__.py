@@ -163,6 +163,7 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
         code: Name of the own filters that new waves use there, made of their hash.
         staged: That of those that are staged there.
         problem: Why those that were to be staged cannot be loaded there.
+        relayed: Waves that passed an agent by a shortcut, without its interpreter.
     """
 
     rank: int
@@ -181,6 +182,7 @@ class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
     code: str = ""
     staged: str = ""
     problem: ErrorRecord | None = None
+    relayed: int = 0
 
 
 class Hello(WireMessage, tag=1, frozen=True):

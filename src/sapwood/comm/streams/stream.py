@@ -117,6 +117,7 @@ class Counters:
         "late",
         "messages_down",
         "messages_up",
+        "relayed",
         "repeated",
     )
 
@@ -125,7 +126,7 @@ class Counters:
         self.messages_up = self.bytes_up = 0
         self.filtered = 0
         self.filter_seconds = 0.0
-        self.late = self.repeated = 0
+        self.late = self.repeated = self.relayed = 0
 
     def down(self, body: bytes, payload: Payload | None) -> None:
         """Count a wave on its way to the agents."""
@@ -143,6 +144,10 @@ class Counters:
         self.bytes_down += nbytes_down
         self.messages_up += answers
         self.bytes_up += nbytes_up
+
+    def passed(self, waves: int) -> None:
+        """Count waves that an agent's shortcut has answered; they count as all others, too."""
+        self.relayed += waves
 
     def offered(self, body: bytes, size: int) -> None:
         """Count a contribution whose arrays are fetched."""
@@ -179,6 +184,9 @@ class NoCounters(Counters):
         """Count nothing."""
 
     def exchanged(self, nbytes_down: int, answers: int, nbytes_up: int) -> None:
+        """Count nothing."""
+
+    def passed(self, waves: int) -> None:
         """Count nothing."""
 
     def offered(self, body: bytes, size: int) -> None:
