@@ -724,8 +724,8 @@ class AgentCalls:
     def _task_statistics(self, request: IncomingRequest) -> None:
         node = os.uname().nodename
         found = (one.statistics() for one in self._meters.values())
-        told = [msgspec.structs.replace(one, node=node) for one in found]
-        request.reply(msgspec.to_builtins(told))
+        statistics = [msgspec.structs.replace(one, node=node) for one in found]
+        request.reply(msgspec.to_builtins(statistics))
 
     def _drop_fetch(self, name: str, reason: SapwoodError) -> bool:
         """End a task that has not begun as what it needs is being fetched."""

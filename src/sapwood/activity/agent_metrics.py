@@ -31,8 +31,8 @@ class AgentMetrics:
         >>> counted = AgentMetrics()
         >>> counted.succeeded(0.5, 10, 20)
         >>> counted.failed()
-        >>> told = counted.take(busy=False, memory=4096)
-        >>> told["calls"], told["errors"], told["bucket 3"], told["memory"]
+        >>> values = counted.take(busy=False, memory=4096)
+        >>> values["calls"], values["errors"], values["bucket 3"], values["memory"]
         (2, 1, 1, 4096)
         >>> counted.take(busy=True, memory=0)["calls"]
         0
@@ -66,7 +66,7 @@ class AgentMetrics:
             busy: Whether a call is under way.
             memory: Bytes that the agent and its runner hold.
         """
-        told: dict[str, int | float] = {
+        values: dict[str, int | float] = {
             "agents": 1,
             "busy": int(busy),
             "memory": memory,
@@ -78,4 +78,4 @@ class AgentMetrics:
             **dict(zip(BUCKETS, self._buckets, strict=True)),
         }
         self._forget()
-        return told
+        return values

@@ -87,8 +87,8 @@ class AgentProcess:
         """Contribute what this agent has done since it was asked last."""
         runner = self._runner
         memory = resident_memory(os.getpid()) + (resident_memory(runner.pid) if runner.pid else 0)
-        told = self._worker.metrics.take(busy=runner.state is RunnerState.BUSY, memory=memory)
-        contribution.give(plain.encode(told), None)
+        values = self._worker.metrics.take(busy=runner.state is RunnerState.BUSY, memory=memory)
+        contribution.give(plain.encode(values), None)
 
     def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""

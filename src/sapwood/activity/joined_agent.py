@@ -123,7 +123,7 @@ class JoinedAgentProcess:
             self._loop.close()
             raise
         self._agent = _Leaf(configuration, place.rank, 1, self._loop, self._ended)
-        self._agent.requests[END_AGENT] = self._told_to_end
+        self._agent.requests[END_AGENT] = self._end_requested
         self._factory = self._spawner.new_runner_factory()
         settings = decode_settings(configuration.extra)
         self._process = AgentProcess(self._agent, settings, self._factory)
@@ -132,12 +132,12 @@ class JoinedAgentProcess:
         """Have a function called when the session knows that the agent is there."""
         note = self._agent.waves[READY]
 
-        def told(contribution: Contribution) -> None:
+        def ready(contribution: Contribution) -> None:
             self._agent.waves[READY] = note
             note(contribution)
             function()
 
-        self._agent.waves[READY] = told
+        self._agent.waves[READY] = ready
 
     def run(self) -> str:
         """Be the agent until it is over; return why it is.
@@ -176,7 +176,7 @@ class JoinedAgentProcess:
         self._agent.ask(ROOT, LEAVE_SESSION, plain.encode(None))
         self._loop.call_later(LEAVE_TIMEOUT, self._end, "the session did not let it go in time")
 
-    def _told_to_end(self, request: IncomingRequest) -> None:
+    def _end_requested(self, request: IncomingRequest) -> None:
         self._reason = self._reason or str(request.value())
         request.reply(None)
         self._loop.call_later(END_TIMEOUT, self._end, self._reason)  # the root ends the link before
@@ -227,7 +227,7 @@ class _Leaf(Agent):
         ended: Callable[[str], None],
     ) -> None:
         super().__init__(configuration, rank, incarnation, loop)
-        self._told = ended
+        self._on_end = ended
         self._connections: set[Connection] = set()
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class _Leaf(Agent):
         super()._dial(rank, _Noting(handler, self._connections), failed)
 
     def _parent_lost(self, effect: ev.ParentLost) -> None:
-        self._told(effect.reason)
+        self._on_end(effect.reason)
 
 
 class _Noting:

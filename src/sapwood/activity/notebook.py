@@ -56,7 +56,7 @@ class LivePicture:
         self._cell = contextvars.copy_context()
         self._lock = threading.Lock()
         self._ended = False
-        self._told = False
+        self._shown = False
         _publish(pictured, self._id, update=False)
         if pictured.done():
             self.end()
@@ -72,9 +72,9 @@ class LivePicture:
         waited = threading.current_thread() is threading.main_thread()
         cell = contextvars.copy_context() if waited else self._cell.copy()
         with self._lock:
-            if self._told if waited else self._ended:
+            if self._shown if waited else self._ended:
                 return
-            self._ended, self._told = True, self._told or waited
+            self._ended, self._shown = True, self._shown or waited
             cell.run(_publish, self._pictured, self._id, update=True)
 
     def _follow(self) -> None:

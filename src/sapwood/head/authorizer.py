@@ -211,25 +211,25 @@ class Authorizer:
         """Return for how long rights are still valid."""
         return max(rights.not_after - self._clock(), 0.0)
 
-    def note_refused(self, session: str, told: session_records.ClientRefused) -> None:
+    def note_refused(self, session: str, refusal: session_records.ClientRefused) -> None:
         """Note whom the root of a session has not let in, or has cut off.
 
         Args:
             session: What users call the session.
-            told: What its root says.
+            refusal: What its root says.
         """
-        left_out = 0 if told.attached else self._note_stranger.count()
+        left_out = 0 if refusal.attached else self._note_stranger.count()
         if left_out is None:
             return
         facts = {
-            "address": told.address,
-            "client": told.label,
-            "credential": told.credential,
+            "address": refusal.address,
+            "client": refusal.label,
+            "credential": refusal.credential,
             "others": str(left_out or ""),
         }
         shown = {name: value for name, value in facts.items() if value}
-        kind = "credential.cut_off" if told.attached else "credential.refused"
-        self._note(kind, told.reason, session=session, facts=shown)
+        kind = "credential.cut_off" if refusal.attached else "credential.refused"
+        self._note(kind, refusal.reason, session=session, facts=shown)
 
     def note_cut_off(self, caller: ServiceCaller, rights: Rights, reason: str) -> None:
         """Note that a client of the head was cut off."""

@@ -1,4 +1,4 @@
-"""The credentials of a cluster at its head: issued, listed, revoked, and told to everybody.
+"""The credentials of a cluster at its head: issued, listed, revoked, and announced to all.
 
 The store of the head keeps the issuer's key, issued credentials (without keys), and
 revocations. A revocation is in the store before it is announced; then the clients that use
@@ -288,28 +288,28 @@ class DenialFeed:
 
     def tell(self, host: int, update: DenialUpdate | None = None) -> Future[bool]:
         """Tell a node what came, or the whole list; the future says whether it knows all."""
-        told: Future[bool] = CallerFuture()
-        told.set_running_or_notify_cancel()
-        self._send(host, update or self._whole(), told)
-        return told
+        confirmed: Future[bool] = CallerFuture()
+        confirmed.set_running_or_notify_cancel()
+        self._send(host, update or self._whole(), confirmed)
+        return confirmed
 
-    def _send(self, host: int, update: DenialUpdate, told: Future[bool]) -> None:
+    def _send(self, host: int, update: DenialUpdate, confirmed: Future[bool]) -> None:
         try:
             answer = self._ask(host, messages.DENY, messages.to_value(update))
         except SapwoodError:
-            told.set_result(False)
+            confirmed.set_result(False)
             return
-        when_done(answer, partial(self._answered, host, update, told))
+        when_done(answer, partial(self._answered, host, update, confirmed))
 
     def _answered(
-        self, host: int, update: DenialUpdate, told: Future[bool], answer: Future[Any]
+        self, host: int, update: DenialUpdate, confirmed: Future[bool], answer: Future[Any]
     ) -> None:
         if answer.cancelled() or answer.exception() is not None:
-            told.set_result(False)  # it gets the whole list when it is back
+            confirmed.set_result(False)  # it gets the whole list when it is back
         elif answer.result() is True or update.since == 0:
-            told.set_result(True)
+            confirmed.set_result(True)
         else:
-            self._send(host, self._whole(), told)  # it has missed something
+            self._send(host, self._whole(), confirmed)  # it has missed something
 
 
 def _how_to_allow(lifetime: float) -> str:

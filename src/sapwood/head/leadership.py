@@ -184,7 +184,7 @@ class Leadership:
             StoreError: The store refuses; that it is away for now is no reason.
         """
         self._leads = 0
-        begun, told, renewed = self._registered, False, self._clock()
+        begun, notified, renewed = self._registered, False, self._clock()
         has_lease = True
         while True:
             try:
@@ -200,8 +200,8 @@ class Leadership:
                 if self._wins(leader):
                     self._begin_renewals()
                     return Outcome.SERVES
-                if leader is not None and not told:
-                    told = True
+                if leader is not None and not notified:
+                    notified = True
                     waits(_described(leader))
             except LeaseLostError:
                 has_lease = False

@@ -225,7 +225,7 @@ class Ledger:
         self._listeners: list[Callable[[LedgerEvent], None]] = []
         self._outgoing: deque[LedgerEvent] = deque()
         self._telling = threading.Lock()  # held by the thread that notifies listeners
-        self._lost = self._untold = 0
+        self._lost = self._unreported = 0
         self._trouble = ""
         self._closed = False
         self._wake = threading.Event()
@@ -275,7 +275,7 @@ class Ledger:
             while len(self._unwritten) > MAX_UNWRITTEN:
                 self._unwritten.popleft()
                 self._lost += 1
-                self._untold += 1
+                self._unreported += 1
             self._outgoing.append(event)
         self._wake.set()
         self._tell_all()
@@ -321,7 +321,7 @@ class Ledger:
                 self._telling.release()
 
     def subscribe(self, listener: Callable[[LedgerEvent], None]) -> Callable[[], None]:
-        """Have a function told of each event in turn, on a thread that notes one.
+        """Call a function with each event in turn, on a thread that notes one.
 
         Returns:
             A function that ends that.
@@ -385,7 +385,7 @@ class Ledger:
             return
         with self._lock:
             events = list(self._unwritten)
-            untold = self._untold
+            unreported = self._unreported
         if not events:
             return
         rows = [
@@ -409,10 +409,10 @@ class Ledger:
             for _ in range(len(events)):  # those that came meanwhile stay
                 if self._unwritten and self._unwritten[0].number <= events[-1].number:
                     self._unwritten.popleft()
-            self._untold -= untold
+            self._unreported -= unreported
         self._note_trouble("")
-        if untold:
-            self.note("ledger.gap", f"{untold} events before this one could not be written")
+        if unreported:
+            self.note("ledger.gap", f"{unreported} events before this one could not be written")
 
     def _read(self, query: EventQuery, kinds: frozenset[str]) -> list[LedgerEvent]:
         try:

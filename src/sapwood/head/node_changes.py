@@ -191,34 +191,34 @@ class NodeChanges:
         """Nodes have changed."""
         self._table.causes.changed(change, time.time())
         nodes = [self._table.of(rank) for rank in change.ranks]
-        told = NodesChanged(
+        notice = NodesChanged(
             [one for one in nodes if one is not None],
             back=change.back,
             gone=not change.back and not change.disconnected,
             for_good=change.for_good or change.removed,
             reason=change.reason,
         )
-        if told.gone:
+        if notice.gone:
             self._commands.nodes_gone(change.ranks)
-        self._server.tell_all(NODES_CHANGED, told)
+        self._server.tell_all(NODES_CHANGED, notice)
         for rank in change.ranks:
             if change.back or change.added:
                 self._news.tell(rank)
             self._lost.note(rank, change)
         self._components.look_soon()
 
-    def _components_changed(self, host: int, turned: bool) -> None:  # noqa: FBT001 - as told
+    def _components_changed(self, host: int, turned: bool) -> None:  # noqa: FBT001 - the signature of a listener
         """Components of a node are not what they were."""
         view = next((one for one in self._control.nodes if one.host == host), None)
         if turned and view is not None:
             self._table.causes.note([host], view.closed, time.time())
-            told = NodesChanged(
+            notice = NodesChanged(
                 [self._table.record(view)],
                 back=not view.closed,
                 gone=bool(view.closed),
                 reason=view.closed,
             )
-            self._server.tell_all(NODES_CHANGED, told)
+            self._server.tell_all(NODES_CHANGED, notice)
             if not view.closed:
                 self._news.tell(host)
         self._components.look_soon()
@@ -229,6 +229,6 @@ class NodeChanges:
         self._table.causes.note([host], cause, time.time())
         view = next((one for one in self._control.nodes if one.host == host), None)
         if view is not None:
-            told = NodesChanged([self._table.record(view)], back=not reason, reason=cause)
-            self._server.tell_all(NODES_CHANGED, told)
+            notice = NodesChanged([self._table.record(view)], back=not reason, reason=cause)
+            self._server.tell_all(NODES_CHANGED, notice)
         self._components.look_soon()

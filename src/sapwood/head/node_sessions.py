@@ -64,8 +64,8 @@ class NodeSession:
         elif isinstance(report.report, Exited):
             self._agents -= {report.report.rank}
         self._exited(self.host, report)
-        told = calls.OfNode(self.host, messages.to_value(report))
-        self._service.tell(self.caller, calls.PROCESSES_REPORTED, told)
+        notice = calls.OfNode(self.host, messages.to_value(report))
+        self._service.tell(self.caller, calls.PROCESSES_REPORTED, notice)
 
     def node_changed(self, *, there: bool, reason: str) -> None:
         """Do nothing: all clients hear of nodes."""

@@ -115,8 +115,8 @@ class RemoteCommands:
         if owner is None:
             question.give(None, None)
             return
-        told = calls.OfNode(host, messages.to_value(output), number)
-        self._service.tell(owner[0], calls.COMMAND_OUTPUT, told)
+        notice = calls.OfNode(host, messages.to_value(output), number)
+        self._service.tell(owner[0], calls.COMMAND_OUTPUT, notice)
 
     def _ended(self, question: ServedRequest) -> None:
         report = messages.from_value(question.value(), messages.CommandEnded)
@@ -125,6 +125,6 @@ class RemoteCommands:
             owner = self._owners.pop((report.command, host), None)
         if owner is not None:
             owner[1]()  # it need not be cancelled any more
-            told = calls.OfNode(host, messages.to_value(report))
-            self._service.tell(owner[0], calls.COMMAND_ENDED, told)
+            notice = calls.OfNode(host, messages.to_value(report))
+            self._service.tell(owner[0], calls.COMMAND_ENDED, notice)
         question.give(None, None)

@@ -59,7 +59,7 @@ def remove_notice(cluster: str, session: str) -> None:
 
 
 def notices(cluster: str) -> list[SessionNotice]:
-    """Return what roots have told; some may have been killed.
+    """Return the notices of roots; some may have been killed.
 
     A notice that cannot be read (of another version) is returned without a process: its root may
     still be running, so nothing of it may be removed.

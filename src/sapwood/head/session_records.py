@@ -15,7 +15,7 @@ class WorkMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What agents have done and do, all of them together.
 
     Attributes:
-        agents: Agents that have told of it.
+        agents: Agents that have reported it.
         busy: Agents that make a call.
         memory: Bytes that they and their runners hold.
         calls: Calls that were made: maps of runs, and tasks.

@@ -210,7 +210,7 @@ class SessionRegistry:
 
     def start(self) -> None:
         """Find the sessions that a former head has begun."""
-        told = {one.id: one for one in self.processes.notices()}
+        notices = {one.id: one for one in self.processes.notices()}
         for entry in list(self._opened().entries(_SESSIONS)):
             try:
                 record = _read_record(entry.value)
@@ -221,27 +221,27 @@ class SessionRegistry:
                 ) from error
             self._records[record.id] = record
             if not SessionState(record.state).is_over and record.machine == self._machine:
-                self._go_on(record, told.get(record.id))  # others are looked after elsewhere
+                self._go_on(record, notices.get(record.id))  # others are looked after elsewhere
         self._sweep()
 
-    def _go_on(self, record: session_records.SessionRecord, told: SessionNotice | None) -> None:
+    def _go_on(self, record: session_records.SessionRecord, notice: SessionNotice | None) -> None:
         """Look after a session that a former head has begun, or clear up after it."""
-        if not record.pid and told is not None:  # that head was killed before it heard of it
+        if not record.pid and notice is not None:  # that head was killed before it heard of it
             record = msgspec.structs.replace(
                 record,
-                state=SessionState.DETACHED.value if told.ready else record.state,
-                pid=told.pid,
-                started=told.started,
-                socket=told.socket if told.ready else "",
+                state=SessionState.DETACHED.value if notice.ready else record.state,
+                pid=notice.pid,
+                started=notice.started,
+                socket=notice.socket if notice.ready else "",
             )
         if record.restarts and not record.pid:  # the former head was beginning it again
             self._lost(record, LOST)
             return
-        if told is not None and told.ready and not record.socket:  # it has its machines by now
+        if notice is not None and notice.ready and not record.socket:  # it has its machines by now
             ends = record.state == SessionState.DRAINING.value
             state = record.state if ends else SessionState.DETACHED.value
-            record = msgspec.structs.replace(record, state=state, socket=told.socket)
-        if record.pid and told is None:  # a root that ends normally removes its notice
+            record = msgspec.structs.replace(record, state=state, socket=notice.socket)
+        if record.pid and notice is None:  # a root that ends normally removes its notice
             self._keep(self._after(record, SessionStep.ENDS))
             self._over(record, "it ended while the head was down")
             return
@@ -449,7 +449,7 @@ class SessionRegistry:
             _check_state(record, report.state)
             if record.pid and report.pid and report.pid != record.pid:
                 return True  # the last message of a root that was killed
-            if not record.pid:  # it is ready, and has told this before that
+            if not record.pid:  # it is ready, and has reported this before
                 self._early[report.id] = report
                 return True
             self._note_agents(record, report)
@@ -475,9 +475,9 @@ class SessionRegistry:
         """
         if record.socket or state not in _ATTACHABLE:
             return record
-        for told in self.processes.notices():
-            if (told.id, told.pid) == (record.id, record.pid):
-                return msgspec.structs.replace(record, socket=told.socket)
+        for notice in self.processes.notices():
+            if (notice.id, notice.pid) == (record.id, record.pid):
+                return msgspec.structs.replace(record, socket=notice.socket)
         return record
 
     def _note_wait(
@@ -672,9 +672,9 @@ class SessionRegistry:
         with self._lock:
             del self._watched[session]
             record = self._records[session]
-            told = "" if record.report is None else record.report.reason
-            if told:
-                self._over(record, told)
+            reason = "" if record.report is None else record.report.reason
+            if reason:
+                self._over(record, reason)
             else:
                 self._lost(record, how)
 
@@ -789,9 +789,9 @@ class SessionRegistry:
                 return
             step = SessionStep.GONE if state is SessionState.DRAINING else SessionStep.BROKEN
             after = self._after(record, step)
-            told = record.report or session_records.SessionReport(id=record.id, state="")
-            told = msgspec.structs.replace(
-                told,
+            report = record.report or session_records.SessionReport(id=record.id, state="")
+            report = msgspec.structs.replace(
+                report,
                 state=after.state,
                 reason=reason,
                 since=self._clock(),
@@ -801,8 +801,8 @@ class SessionRegistry:
                 merged=[],
                 part_of=[],
             )
-            after = msgspec.structs.replace(after, report=told)
-            self._note_merges(record, told)
+            after = msgspec.structs.replace(after, report=report)
+            self._note_merges(record, report)
             self._note("session.ended", f"{record.handle}: {reason}", session=record.name)
             self._records[record.id] = after  # now: who sees that finds the events
             over = [one for one in self.records() if SessionState(one.state).is_over]
@@ -840,7 +840,7 @@ class SessionRegistry:
             self._opened().put(_SESSIONS + record.id, msgspec.msgpack.encode(record))
 
 
-def _check_state(record: session_records.SessionRecord, told: str) -> None:
+def _check_state(record: session_records.SessionRecord, reported: str) -> None:
     """Refuse a state that a root cannot be in; of one that is to end, what comes was said before.
 
     Raises:
@@ -848,10 +848,10 @@ def _check_state(record: session_records.SessionRecord, told: str) -> None:
     """
     known = {one.value: one for one in SessionState}
     draining = record.state == SessionState.DRAINING.value
-    if told in known and (draining or may_report(SessionState(record.state), known[told])):
+    if reported in known and (draining or may_report(SessionState(record.state), known[reported])):
         return
     raise ProtocolError(
-        f"the session server of '{record.handle}' reports the state {told[:40]!a} "
+        f"the session server of '{record.handle}' reports the state {reported[:40]!a} "
         f"after {record.state}",
         hint="use one version of Sapwood for the head and its sessions",
     )

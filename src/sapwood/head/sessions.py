@@ -168,8 +168,8 @@ class LocalServers:
 
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left."""
-        told = [one.socket for one in self.notices() if one.id == session and one.socket]
-        for place in {*sockets, *told}:
+        found = [one.socket for one in self.notices() if one.id == session and one.socket]
+        for place in {*sockets, *found}:
             folder = Path(place).parent
             if folder.name.startswith(SOCKET_FOLDER):
                 shutil.rmtree(folder, ignore_errors=True)

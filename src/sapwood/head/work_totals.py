@@ -30,13 +30,13 @@ class WorkTotals:
         self._last: dict[str, session_records.WorkMetrics] = {}
         self._sum = session_records.WorkMetrics()
 
-    def note(self, told: session_records.SessionMetrics) -> None:
+    def note(self, report: session_records.SessionMetrics) -> None:
         """Note what a root says.
 
         Work that a session did before this head started does not count.
         """
-        new, old = told.metrics, self._last.get(told.id, told.metrics)
-        self._last[told.id] = new
+        new, old = report.metrics, self._last.get(report.id, report.metrics)
+        self._last[report.id] = new
         grown = {
             name: getattr(self._sum, name) + max(getattr(new, name) - getattr(old, name), 0)
             for name in _COUNTERS

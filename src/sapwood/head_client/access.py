@@ -96,7 +96,7 @@ class HeadAccess:
         self.connection.close()
 
     def subscribe(self, listener: Callable[[str, Any], None]) -> Callable[[], None]:
-        """Have a function told of notices, on a thread of this connection.
+        """Call a function with each notice, on a thread of this connection.
 
         Returns:
             A function that ends that.

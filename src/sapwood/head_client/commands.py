@@ -64,14 +64,14 @@ class HeadCarrier:
 
     def _noticed(self, name: str, value: Any) -> None:
         if name == calls.COMMAND_OUTPUT:
-            told = typed.convert(value, calls.OfNode)
-            output = messages.from_value(told.value, messages.CommandOutput)
-            taken = partial(self._taken, told.number)
-            self._commands.wrote(self._numbers.get(told.host, 0), output, taken)
+            notice = typed.convert(value, calls.OfNode)
+            output = messages.from_value(notice.value, messages.CommandOutput)
+            taken = partial(self._taken, notice.number)
+            self._commands.wrote(self._numbers.get(notice.host, 0), output, taken)
         elif name == calls.COMMAND_ENDED:
-            told = typed.convert(value, calls.OfNode)
-            report = messages.from_value(told.value, messages.CommandEnded)
-            self._commands.ended(self._numbers.get(told.host, 0), report)
+            notice = typed.convert(value, calls.OfNode)
+            report = messages.from_value(notice.value, messages.CommandEnded)
+            self._commands.ended(self._numbers.get(notice.host, 0), report)
         elif name == calls.NODES_CHANGED:
             change = typed.convert(value, calls.NodesChanged)
             for one in change.nodes if change.gone or change.for_good else ():

@@ -107,7 +107,7 @@ class ServiceClient:
         self._cluster = way.cluster
         self._cut_off = ""
         self._noticed = noticed or _nobody
-        self._told_end = ended
+        self._on_end = ended
         self._numbers = itertools.count(1)
         self._open: dict[int, tuple[Future[Any], Read]] = {}
         self._reader = reader_of_answers()
@@ -220,7 +220,7 @@ class ServiceClient:
     def close(self) -> None:
         """Leave."""
         with self._lock:
-            self._told_end = None
+            self._on_end = None
         with contextlib.suppress(ClosedError):
             self._thread.call(self._leave)
         self._thread.stop()
@@ -290,11 +290,11 @@ class ServiceClient:
                 return
             self._over = reason
             waiting, self._open = self._open, {}
-            told, self._told_end = self._told_end, None
+            on_end, self._on_end = self._on_end, None
         for future, _ in waiting.values():
             _end(future, self._error())
-        if told is not None:
-            told(reason)
+        if on_end is not None:
+            on_end(reason)
 
     def cut(self, reason: str) -> None:
         """End the connection as if the head were gone; from any thread."""

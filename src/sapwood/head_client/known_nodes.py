@@ -174,22 +174,22 @@ class KnownNodes:
                 session.node_changed(there=change.back, reason=change.reason)
         return msgspec.structs.replace(change, nodes=nodes)
 
-    def reported(self, told: OfNode) -> None:
+    def reported(self, notice: OfNode) -> None:
         """Give a node's report about processes to the session that it is about.
 
         Raises:
             ProtocolError: The report is malformed.
         """
-        report = messages.from_value(told.value, messages.ProcessesReported)
+        report = messages.from_value(notice.value, messages.ProcessesReported)
         with self._lock:
-            session = self._sessions.get((report.session, self._numbers.here(told.host)))
+            session = self._sessions.get((report.session, self._numbers.here(notice.host)))
         if session is not None:
             session.heard(report)
 
-    def renumbered(self, told: OfNode) -> OfNode:
+    def renumbered(self, notice: OfNode) -> OfNode:
         """Return what the head reports of a node, with the client's number of the node."""
         with self._lock:
-            return msgspec.structs.replace(told, host=self._numbers.here(told.host))
+            return msgspec.structs.replace(notice, host=self._numbers.here(notice.host))
 
     def at_head(self, host: int) -> int:
         """Return what the head calls a node; 0 if it does not know it."""

@@ -471,7 +471,7 @@ def join_session(invitation: AgentInvitation, timeout: float = JOIN_TIMEOUT) -> 
     """
 
     def attempt(address: str, left: float) -> JoinedAgent:
-        with _told_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (way, end, found):
+        with _way_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (way, end, found):
             place, credentials = _ask(
                 way, end, invitation.token, "", found.authority, address, AgentPlace
             )
@@ -578,7 +578,7 @@ def _join_at(
     timeout: float,
     plain: socket.socket | None = None,
 ) -> Joined:
-    with _told_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (way, end, found):
+    with _way_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (way, end, found):
         return _joined(way, end, token.text, name, found.authority, address)
 
 
@@ -590,7 +590,7 @@ _MAKERS = {
 
 
 @contextlib.contextmanager
-def _told_by_pin(
+def _way_by_pin(
     protocol: str, pin: str, address: str, timeout: float, plain: socket.socket | None = None
 ) -> Iterator[tuple[_Way, float, JoinGreeting]]:
     """Be connected to whoever has the authority of a pin; also given: the end of the time."""

@@ -39,18 +39,18 @@ class RefusalCount:
         self._most = most
         self._lock = threading.Lock()
         self._begun = clock()
-        self._told = self._left_out = 0
+        self._recorded = self._left_out = 0
 
     def count(self) -> int | None:
         """Count one; return how many were left out before it, or None if it is to be left out."""
         with self._lock:
             now = self._clock()
             if now - self._begun >= _MINUTE:
-                self._begun, self._told = now, 0
-            if self._told >= self._most:
+                self._begun, self._recorded = now, 0
+            if self._recorded >= self._most:
                 self._left_out += 1
                 return None
-            self._told += 1
+            self._recorded += 1
             left_out, self._left_out = self._left_out, 0
         return left_out
 

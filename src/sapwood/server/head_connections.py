@@ -119,7 +119,7 @@ class HeadConnection:
             ) from None
 
     def listen(self, heard: Heard) -> Callable[[], None]:
-        """Have a function told of notices on the server's loop; return what ends that."""
+        """Call a function with each notice on the server's loop; return what ends that."""
         self._listeners.append(heard)
 
         def end() -> None:
@@ -129,7 +129,7 @@ class HeadConnection:
         return end
 
     async def follow(self) -> None:
-        """Be told of events from now on.
+        """Receive events from now on.
 
         Raises:
             SecurityError: The credential does not give that right.
@@ -145,9 +145,9 @@ class HeadConnection:
     def tell(self, name: str, value: Any) -> None:
         """Pass a notice on; on any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._told, name, value)
+            self._loop.call_soon_threadsafe(self._received, name, value)
 
-    def _told(self, name: str, value: Any) -> None:
+    def _received(self, name: str, value: Any) -> None:
         for heard in list(self._listeners):
             heard(name, value)
 

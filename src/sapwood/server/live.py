@@ -133,12 +133,12 @@ async def _followed(live: Live | None, asked: ApiRequest, wanted: LiveQuery) -> 
     after = resumed_after(resumed, wanted.after)
     events = EventQuery(nodes=wanted.node, session=wanted.session, kinds=wanted.kind)
     assert live is not None  # noqa: S101 - the reference answers nothing
-    told = live.messages(topics, wanted.about, events, None if after < 0 else after)
+    stream = live.messages(topics, wanted.about, events, None if after < 0 else after)
     try:
-        first = await anext(told)  # if nothing can be followed, the answer says so
+        first = await anext(stream)  # if nothing can be followed, the answer says so
     except ConfigurationError as error:
         raise HttpError(503, error.what, hint=error.hint, headers={"retry-after": "10"}) from error
-    messages = _until_connection_ends(asked.connection, first, told)
+    messages = _until_connection_ends(asked.connection, first, stream)
     return StreamingResponse(messages, media_type=MEDIA_TYPE, headers=HEADERS)
 
 
@@ -157,7 +157,7 @@ def must_observe(connection: HeadConnection) -> None:
 
 
 async def _until_connection_ends(
-    connection: HeadConnection, first: Message, told: AsyncIterator[Message]
+    connection: HeadConnection, first: Message, stream: AsyncIterator[Message]
 ) -> AsyncIterator[bytes]:
     """Yield messages until the client is cut off: its credential has ended, or was revoked."""
     over = asyncio.Event()
@@ -166,7 +166,7 @@ async def _until_connection_ends(
     try:
         yield f"retry: {RETRY}\n\n".encode() + message_of(first)
         while not over.is_set():
-            following = asyncio.ensure_future(anext(told))
+            following = asyncio.ensure_future(anext(stream))
             ending = asyncio.ensure_future(over.wait())
             try:
                 await asyncio.wait({following, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -185,7 +185,7 @@ async def _until_connection_ends(
         connection.users -= 1
         end()
         with contextlib.suppress(RuntimeError):
-            await told.aclose()  # type: ignore[attr-defined]  # it is a generator
+            await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
 def message_of(message: Message) -> bytes:

@@ -136,7 +136,7 @@ class SessionMachines:
     def _ask(self) -> None:
         try:
             if isinstance(self.launcher, AllocatingLauncher):
-                self.launcher.request(self._told)
+                self.launcher.request(self._waiting)
             self._heard.put("")
             control = ControlTree(
                 self.launcher,
@@ -153,7 +153,7 @@ class SessionMachines:
         else:
             self._heard.put(control)
 
-    def _told(self, what: str, seconds: float) -> None:
+    def _waiting(self, what: str, seconds: float) -> None:
         """Pass on what is waited for, if it is something else than before."""
         del seconds
         self._must_be_wanted()

@@ -150,11 +150,11 @@ class ClientStreams:
     def inherit(self) -> None:
         """Own the streams that the last owner has left."""
         streams = dict(self._kept.streams)
-        told, effects = self._kept.hand_over()
+        kept, effects = self._kept.hand_over()
         self._streams.update(streams)
         for mine, stream in streams.items():
             self._session.of_stream[stream.number] = (self, mine)
-        self._outbox.write(told)
+        self._outbox.write(kept)
         for effect in effects:
             self._outbox.tell(effect)
 
@@ -170,9 +170,9 @@ class ClientStreams:
         """Send it results of its stream."""
         served = self._streams[stream]
         served.over(effect)
-        served.told(effect)
+        served.record(effect)
         if self._role is ClientRole.OWNER:
-            self._kept.also_told(stream, effect)
+            self._kept.also_deliver(stream, effect)
         self._outbox.tell(effect)
 
     def refused(self, effect: wire.SweepRefused) -> None:

@@ -133,7 +133,7 @@ class ServedStream:
         """Return the agent that waits until this is read; 0 for none."""
         return effect.ranks[0][0] if self.paced and _is_pushed(effect) else 0
 
-    def told(self, effect: Any, *, read: bool = False) -> None:
+    def record(self, effect: Any, *, read: bool = False) -> None:
         """Record what is sent to the client; ``read`` says whether the root has read it before."""
         source = self.source_of(effect)
         if source:
@@ -241,12 +241,12 @@ class KeptStreams:
 
     def hand_over(self) -> tuple[wire.StreamsKept, list[Any]]:
         """Return what the next owner is to know, and what came meanwhile; see :meth:`taken`."""
-        told, effects = [], []
+        streams, effects = [], []
         for mine, stream in sorted(self.streams.items()):
             kept = self._results[mine]
             waves = {one.effect.wave for one in kept.kept}
             waiting = stream.waiting if stream.spec.sync.kind == NO_WAIT else stream.waiting | waves
-            told.append(
+            streams.append(
                 wire.KeptStream(
                     spec=stream.spec,
                     paced=stream.paced,
@@ -256,10 +256,10 @@ class KeptStreams:
                 )
             )
             for one in kept.kept:
-                stream.told(one.effect, read=one.read)
+                stream.record(one.effect, read=one.read)
                 effects.append(one.effect)
         self._handed, self.streams = self.streams, {}
-        return wire.StreamsKept(tuple(told)), effects
+        return wire.StreamsKept(tuple(streams)), effects
 
     def taken(self) -> None:
         """Forget what was handed over: the new owner has it."""
@@ -267,7 +267,7 @@ class KeptStreams:
             del self._results[mine]
         self._handed = {}
 
-    def also_told(self, mine: int, effect: Any) -> None:
+    def also_deliver(self, mine: int, effect: Any) -> None:
         """Keep results for the new owner until it confirms the rest."""
         stream = self._handed.get(mine)
         if stream is not None and _is_kept(stream, effect):

@@ -14,7 +14,7 @@ from sapwood.session.options import PlacesChanged
 from sapwood.session_server.metric_rounds import MetricRounds
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.served_session import ServedSession
-from sapwood.session_server.told_tree import tree_of
+from sapwood.session_server.tree_report import tree_of
 
 TREE_INTERVAL = 0.5
 """Seconds before a changed tree is reported to the head."""
@@ -45,14 +45,14 @@ class PlaceReports:
         self._brings = isinstance(nodes_of, ControlTree)
         self._reports = reports
         self._changed = changed
-        self._told_nodes: list[str] = []
+        self._reported_nodes: list[str] = []
         self._tree_timer: Timer | None = None
         self._rounds = MetricRounds(session, self._report_metrics)
         session.host.watch_processes(self._process_reported)
 
     def start(self) -> None:
         """Report the present places, and what changes from now on."""
-        self._told_nodes = self.nodes()
+        self._reported_nodes = self.nodes()
         self._session.subscribe(self._places_changed)
         self._tell_tree()
         self._rounds.start()
@@ -74,8 +74,8 @@ class PlaceReports:
     def _places_changed(self, _change: PlacesChanged) -> None:
         """Agents may be on other nodes now."""
         nodes = self.nodes()
-        if nodes != self._told_nodes:
-            self._told_nodes = nodes
+        if nodes != self._reported_nodes:
+            self._reported_nodes = nodes
             self._changed(nodes)
         if self._tree_timer is None:
             self._tree_timer = self._session.loop.call_later(TREE_INTERVAL, self._tell_tree)
@@ -97,8 +97,8 @@ class PlaceReports:
             return
         if event_of(report) is not None:
             node = self._name_of(host)
-            told = session_records.SessionProcess(session=self._id, report=report, node=node)
-            self._reports.process(told)
+            process = session_records.SessionProcess(session=self._id, report=report, node=node)
+            self._reports.process(process)
 
     def _name_of(self, host: int) -> str:
         return "" if self._nodes_of is None or host <= 0 else self._nodes_of.name_of(host)

@@ -104,7 +104,7 @@ class ServerProcess:
         loop = self.session.loop
         self.life = SessionLife(given.id, given.idle, loop.call_later, loop.time, self.over.set)
         self._reports = HeadReports(
-            given.cluster, self._announce, self._denials, self.life.end, self._policy_told
+            given.cluster, self._announce, self._denials, self.life.end, self._policy_changed
         )
         self.server = SessionServer(
             self.session,
@@ -120,9 +120,9 @@ class ServerProcess:
         )
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
-        let_agents_join(self.session, settings, wanted.name, self._told_of_place)
+        let_agents_join(self.session, settings, wanted.name, self._place_changed)
         self._places = PlaceReports(
-            self.session, given.id, self._nodes_of, self._reports, self._told_of_place
+            self.session, given.id, self._nodes_of, self._reports, self._place_changed
         )
         self._remote: RemotePort | None = None
         self._secret = given.secret
@@ -202,7 +202,7 @@ class ServerProcess:
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self.server.deny, ids)
 
-    def _policy_told(self, rows: list[PolicyRow]) -> None:
+    def _policy_changed(self, rows: list[PolicyRow]) -> None:
         """Hear what the policy of the cluster says; on the thread that speaks with the head."""
         with contextlib.suppress(ClosedError):
             self.session.on_loop(self._act_by, rows)
@@ -245,15 +245,15 @@ class ServerProcess:
         )
         self._reports.tell(self.report())
 
-    def _tell_kept(self, told: tuple[int, int]) -> None:
+    def _tell_kept(self, last: tuple[int, int]) -> None:
         """Report the size of the detached buffer to the head periodically."""
         report = self.report()
         kept = (report.kept, report.dropped)
-        if kept != told:
+        if kept != last:
             self._reports.tell(report)
         self._kept_timer = self.session.loop.call_later(KEPT_INTERVAL, self._tell_kept, kept)
 
-    def _told_of_place(self, _event: object) -> None:
+    def _place_changed(self, _event: object) -> None:
         """Report an event of an invited agent, or that agents are on other nodes."""
         self._reports.tell(self.report())
 

@@ -77,7 +77,7 @@ class HeadReports:
         self._noted: deque[tuple[HeadCall[..., Any], msgspec.Struct]] = deque(maxlen=MAX_NOTED)
         self._changed = threading.Condition()
         self._last: dict[HeadCall[..., Any], msgspec.Struct] = {}  # by the call that tells it
-        self._untold: set[HeadCall[..., Any]] = set()
+        self._unsent: set[HeadCall[..., Any]] = set()
         self._closed = False
         self._thread = new_thread("sapwood-reports", self._work)
 
@@ -100,16 +100,16 @@ class HeadReports:
     def _tell(self, call: HeadCall[..., Any], what: msgspec.Struct) -> None:
         with self._changed:
             self._last[call] = what
-            self._untold.add(call)
+            self._unsent.add(call)
             self._changed.notify_all()
 
-    def refused(self, told: session_records.ClientRefused) -> None:
+    def refused(self, refusal: session_records.ClientRefused) -> None:
         """Tell of a client that was not let in, or cut off; from any thread."""
-        self._note(Sessions.report_refused, told)
+        self._note(Sessions.report_refused, refusal)
 
-    def process(self, told: session_records.SessionProcess) -> None:
+    def process(self, report: session_records.SessionProcess) -> None:
         """Report a process that ended unasked, or was replaced; from any thread."""
-        self._note(Sessions.report_process, told)
+        self._note(Sessions.report_process, report)
 
     def _note(self, call: HeadCall[..., Any], what: msgspec.Struct) -> None:
         with self._changed:
@@ -135,7 +135,7 @@ class HeadReports:
                 )
                 self._serve(client)
             except ProtocolError as error:
-                _log.warning("the head was not told", cluster=self._cluster, reason=error.what)
+                _log.warning("the head was not notified", cluster=self._cluster, reason=error.what)
             except SapwoodError as error:
                 _log.debug("no head", reason=error.what)
             except Exception:  # noqa: BLE001 - an unexpected answer of a head
@@ -151,7 +151,7 @@ class HeadReports:
                 if self._closed:
                     return
                 self._changed.wait_for(lambda: self._closed, PAUSE)
-                self._untold.update(self._last)
+                self._unsent.update(self._last)
 
     def _serve(self, client: ServiceClient) -> None:
         """Tell one head, until it is gone or this ends."""
@@ -164,7 +164,7 @@ class HeadReports:
             with self._changed:
                 self._changed.wait_for(
                     lambda: (
-                        self._untold
+                        self._unsent
                         or self._closed
                         or self._missed
                         or self._policy_changed
@@ -172,8 +172,8 @@ class HeadReports:
                     ),
                     min(LONGEST_WAIT, max(0.0, due - time.monotonic())),
                 )
-                told = [(call, self._last[call]) for call in ORDER if call in self._untold]
-                self._untold.clear()
+                pending = [(call, self._last[call]) for call in ORDER if call in self._unsent]
+                self._unsent.clear()
                 closed, missed, self._missed = self._closed, self._missed, False
                 changed, self._policy_changed = self._policy_changed, False
                 noted = list(self._noted)
@@ -184,10 +184,10 @@ class HeadReports:
                 self._take_policy(client)
             for call, what in noted:
                 client.call_within(CALL_TIMEOUT, call, what)
-            for call, what in told:
+            for call, what in pending:
                 if client.call_within(CALL_TIMEOUT, call, what) is False:
                     self._disowned("its head has it as ended")
-            if closed and not told:
+            if closed and not pending:
                 return
 
     def _take_denials(self, client: ServiceClient) -> None:
@@ -220,5 +220,5 @@ class HeadReports:
         """Wake the thread, whose reports now say that the head is gone."""
         del reason
         with self._changed:
-            self._untold.update(self._last)
+            self._unsent.update(self._last)
             self._changed.notify_all()

@@ -133,11 +133,11 @@ class EffectRoutes:
         if known is None:
             return
         hearer, number = known
-        told = msgspec.structs.replace(effect, stream=number)
+        renumbered = msgspec.structs.replace(effect, stream=number)
         if isinstance(effect, wire.SweepRefused):
-            hearer.refused(told)
+            hearer.refused(renumbered)
         else:
-            hearer.hear(number, told)
+            hearer.hear(number, renumbered)
         payload = getattr(effect, "payload", None)
         if payload is not None:
             self.freed(ev.Released(payload))

@@ -129,7 +129,7 @@ class SessionServer:
         end: Callable[[str], None],
         keeping: DisconnectPolicy,
         *,
-        refused: Callable[[session_records.ClientRefused], None] = lambda _told: None,
+        refused: Callable[[session_records.ClientRefused], None] = lambda _refusal: None,
         largest: int = CommSettings().max_payload,
         clock: Callable[[], float] = time.time,
         executor: Executor | None = None,
@@ -293,7 +293,7 @@ class SessionServer:
         """Have it noted who was not let in, or was cut off, and where they are."""
         way = client.connection
         address = way.facts().address if isinstance(way, TlsConnection) else ""
-        told = session_records.ClientRefused(
+        refusal = session_records.ClientRefused(
             session=self.id,
             reason=error.what,
             address=address,
@@ -301,7 +301,7 @@ class SessionServer:
             credential=error.where or (client.allowed.credential or ("",))[-1],
             attached=client.role is not None,
         )
-        self._refused(told)
+        self._refused(refusal)
 
     def deny(self, ids: frozenset[str]) -> None:
         """Cut off those whose credential was revoked, and whom they invited; on the loop."""

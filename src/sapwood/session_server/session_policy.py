@@ -60,13 +60,13 @@ class SessionPolicy:
             {"output": self._values[OUTPUT], "buffer": self._values[BUFFER]}, DisconnectPolicy
         )
 
-    def take(self, told: Sequence[PolicyRow]) -> bool:
+    def take(self, received: Sequence[PolicyRow]) -> bool:
         """Take over what the policy of the cluster says; return whether anything is different.
 
         Raises:
             ConfigurationError: A value is not one of this version.
         """
-        known = {one.key: one for one in told}
+        known = {one.key: one for one in received}
         rows, values = list(self.rows), dict(self._values)
         for place, row in enumerate(rows):
             if row.origin == BY_CREATOR or row.key not in known:

@@ -41,7 +41,7 @@ class WaitingServer:
         pid, given = os.getpid(), self._given
         notice = SessionNotice(given.id, given.wanted.name, pid, started(pid), "", ready=False)
         write_notice(given.cluster, notice)
-        self._told()
+        self._head_reports()
 
     def tell(self, what: str) -> session_records.SessionReport:
         """Tell the head what is waited for, and return the report.
@@ -52,13 +52,13 @@ class WaitingServer:
         report = self._report(SessionState.DELAYED if what else SessionState.STARTING, waits=what)
         if what or self._has_waited:
             self._has_waited = True
-            self._told().tell(report)
+            self._head_reports().tell(report)
         return report
 
     def failed(self, error: SapwoodError) -> None:
         """Report to the head why the session does not start, if the head expects it."""
         if self._has_waited:
-            self._told().tell(self._report(SessionState.STARTING, reason=error.what))
+            self._head_reports().tell(self._report(SessionState.STARTING, reason=error.what))
 
     def pause(self) -> None:
         """Tell nothing any more: the session does so itself from now on."""
@@ -71,7 +71,7 @@ class WaitingServer:
         self.pause()
         remove_notice(self._given.cluster, self._given.id)
 
-    def _told(self) -> HeadReports:
+    def _head_reports(self) -> HeadReports:
         """Return what tells the head; of a new one only what happens from now on."""
         if self._reports is None:
             denials = Denials()

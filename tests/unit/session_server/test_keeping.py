@@ -59,7 +59,7 @@ def test_agents_are_told_that_each_value_was_read_once(output: str, count: int) 
     policy = DisconnectPolicy(output=output, buffer=3 * (EFFECT_COST + 1))  # type: ignore[arg-type]
     kept, stream = KeptStreams(policy, posted.append), paced()
     for number in range(5):
-        stream.told(pushed(number))
+        stream.record(pushed(number))
     assert stream.read(1, 2) == 2  # the client reports that to the core
     kept.take({1: stream})
     assert read_of(posted) == 3, "values in transit to an owner that is gone"
@@ -72,7 +72,7 @@ def test_agents_are_told_that_each_value_was_read_once(output: str, count: int) 
     kept.taken()
     posted += [ev.Read(9, 1, left)] if (left := stream.read(1, count)) else []
     assert read_of(posted) == 3 + 10
-    stream.told(pushed(10))
+    stream.record(pushed(10))
     assert stream.read(1, 1) == 1, "and from now on as the owner reads"
 
 
@@ -84,8 +84,8 @@ def test_what_an_owner_never_had_is_for_the_next_one() -> None:
     for owner in range(3):
         _, effects = kept.hand_over()
         assert [one.body[0] for one in effects] == list(range(1, owner + 2))
-        stream.told(pushed(owner + 2))
-        kept.also_told(1, pushed(owner + 2))
+        stream.record(pushed(owner + 2))
+        kept.also_deliver(1, pushed(owner + 2))
         kept.take({1: stream})  # it is gone, and has not said that it has it
     assert read_of(posted) == 4
     kept.hand_over()

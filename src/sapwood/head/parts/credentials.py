@@ -144,11 +144,11 @@ class IssuedCredentials(HeadPart):
         update, known = self._issuer.revoke(block, by)
         cut_off = self._server.deny(frozenset(update.ids))
         self._server.tell_all(DENIED, update)
-        told = {
+        answers = {
             one.name: self._feed.tell(one.host, update) for one in self._nodes() if one.can_be_asked
         }
-        wait(told.values(), DENIAL_WAIT)
-        knowing = [name for name, answer in told.items() if answer.done() and answer.result()]
+        wait(answers.values(), DENIAL_WAIT)
+        knowing = [name for name, answer in answers.items() if answer.done() and answer.result()]
         return Revoked(
             id=block,
             known=known,

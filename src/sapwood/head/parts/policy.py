@@ -300,7 +300,7 @@ class Policy(HeadPart):
         return [change for _, change in self._history]
 
     def watch(self, watcher: Callable[[list[PolicyRow]], None]) -> None:
-        """Have a function told of lines that change, on the thread that changes them."""
+        """Call a function with the values that change, on the thread that changes them."""
         with self._lock:
             self._watchers.append(watcher)
 

@@ -25,10 +25,10 @@ def tree_of(
     """
     tree, hosts = session.tree, session.hosts
     ranks = [rank for rank in range(1, tree.size) if rank in tree]
-    told = [session_records.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
+    reported = [session_records.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
     for one in session.places(ranks[: MAX_PLACES - 1]):
         host = hosts[one.rank] if one.rank < len(hosts) else 0
-        told.append(
+        reported.append(
             session_records.SessionPlace(
                 rank=one.rank,
                 parent=tree.parents[one.rank],
@@ -39,7 +39,9 @@ def tree_of(
                 incarnation=one.incarnation,
             )
         )
-    return session_records.SessionTree(id=number, places=told, left_out=len(ranks) + 1 - len(told))
+    return session_records.SessionTree(
+        id=number, places=reported, left_out=len(ranks) + 1 - len(reported)
+    )
 
 
 def _kind(tree: Tree, rank: int) -> str:
