@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("programs") / "centres.py"
 
 ATTACHED = """
 import signal, sapwood
-with sapwood.connect(agents=2) as cluster:
+with sapwood.connect().start(agents=2) as cluster:
     waiting = cluster.submit(signal.pause)
     while not any(agent.pid for agent in cluster.agents):
         pass

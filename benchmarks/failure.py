@@ -77,7 +77,7 @@ class Waiting(sapwood.Program):
 def measure_agent(cluster: sapwood.Cluster) -> float:
     """Return the seconds from the kill of an agent to the failure of its run."""
     run = cluster.run(Waiting, data=range(len(cluster.agents)), on_agent_loss="fail")
-    while run.progress.state is not sapwood.RunState.RUNNING:
+    while run.progress.state is not sapwood.types.RunState.RUNNING:
         time.sleep(0.001)
     victim = cluster.agents[0]
     begin = time.monotonic()

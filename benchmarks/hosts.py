@@ -8,7 +8,7 @@ interface. ``sapwood up`` and ``sapwood node join`` make the cluster, as users d
     From the call of ``sapwood node join --background`` to a node that is ready, all nodes at once.
     Floor: as many fresh Pythons that import the interpreter's ``ssl`` and make one TLS connection.
 ``hosts.ready``
-    From the call of ``sapwood.on("head")`` to agents that are ready; nodes existed before.
+    From the call of ``sapwood.start("head")`` to agents that are ready; nodes existed before.
     Floor: none.
 ``hosts.broadcast_gather``
     64 bytes to every agent and 64 bytes back from each, concatenated (``stream.exchange``).
@@ -78,7 +78,7 @@ def main() -> None:
         with long_lived(places, report) as name:
             for agents in options.agents:
                 begin = time.perf_counter()
-                with sapwood.on(f"head:{name}", agents) as cluster:
+                with sapwood.start(f"head:{name}", agents) as cluster:
                     ready = time.perf_counter() - begin
                     report.add(Figure.of("hosts.ready", agents, [ready], [], unit="ms"))
                     with bare_nodes(places) as links:

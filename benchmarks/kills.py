@@ -42,7 +42,7 @@ import numpy as np
 import sapwood
 from cluster_faults import FAULTS, FaultError
 from machines import HEAD, Machines, machines
-from sapwood.activity.progress import Progress
+from sapwood.activity.progress import RunInfo
 from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.code.run_spec import RunSpec
 from sapwood.core import typed
@@ -336,7 +336,7 @@ def same(file: Path, wanted: dict[str, Any]) -> bool:
 def iteration(run: calls.RunRecord) -> int:
     """Return how far a run is."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return typed.json_reader(Progress)((Path(run.folder) / PROGRESS).read_bytes()).iteration
+        return typed.json_reader(RunInfo)((Path(run.folder) / PROGRESS).read_bytes()).iteration
     return 0
 
 

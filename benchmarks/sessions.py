@@ -78,7 +78,9 @@ def main() -> None:
     with Report("Sessions with their own session servers", options) as report, head():
         report.add(attaching(20 if options.quick else 100))
         for agents in options.agents:
-            with sapwood.create_session(agents, name=f"b{agents}", on="local") as attached:
+            with sapwood.connect().create_session(
+                agents, name=f"b{agents}", on="local"
+            ) as attached:
                 trip = round_trip(attached, rounds)
                 report.add(Figure.of("sessions.round_trip", agents, trip, [], unit="us"))
                 with sapwood.local(agents, settings=PLAIN) as embedded:
@@ -116,7 +118,7 @@ def attaching(rounds: int) -> Figure:
     """Measure how long it takes to come back to a session."""
     values: list[float] = []
     floors = plain_asking(rounds)
-    with sapwood.create_session(4, name="attaching", on="local") as owner:
+    with sapwood.connect().create_session(4, name="attaching", on="local") as owner:
         handle = owner.detach()
     for turn in range(5 + rounds):
         begin = time.perf_counter()
@@ -209,7 +211,7 @@ def waves(
 
 def expanding() -> Figure:
     """Measure how long it takes to add agents."""
-    with sapwood.create_session(4, name="grows", on="local") as cluster:
+    with sapwood.connect().create_session(4, name="grows", on="local") as cluster:
         begin = time.perf_counter()
         cluster.expand(MORE)
         value = time.perf_counter() - begin

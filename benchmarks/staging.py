@@ -64,7 +64,7 @@ def main() -> None:
             plain += passing_on(shape, nbytes, folder, secure=False)
             secured += passing_on(shape, nbytes, folder, secure=True)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-        with head("--listen", "127.0.0.1:0"), nodes(count), sapwood.Stage() as stage:
+        with head("--listen", "127.0.0.1:0"), nodes(count), sapwood.connect().stage() as stage:
             for _ in range(options.runs):
                 write_new(file, nbytes)
                 os.sync()

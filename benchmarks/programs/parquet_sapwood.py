@@ -43,7 +43,7 @@ def main() -> None:
     """Run it on the machines of a head."""
     given = Given.from_arguments()
     settings = Settings(limits=LimitSettings(memory=given.limit))
-    with sapwood.on(given.cluster, given.workers, settings=settings) as cluster:
+    with sapwood.start(given.cluster, given.workers, settings=settings) as cluster:
         for one in [cluster.submit(ready, number) for number in range(given.workers)]:
             one.result()
         course = Course(given)

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sapwood import DataMissingError, DataShapeError, DataValueError, Program, parameter
+from sapwood import Program, parameter
+from sapwood.errors import DataMissingError, DataShapeError, DataValueError
 
 DIVERGED = 1e100
 """A loss that no descent reaches: it starts at log(2)."""

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from sapwood import (
-    DataMissingError,
-    DataShapeError,
-    DataValueError,
-    InputError,
-    Program,
-    native,
-    parameter,
-)
+from sapwood import Program, native, parameter
+from sapwood.errors import DataMissingError, DataShapeError, DataValueError, InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 
-from sapwood import CommunicationError
+from sapwood.errors import CommunicationError
 from sapwood.plugins.transports import (
     BACKLOG,
     ConnectionHandler,

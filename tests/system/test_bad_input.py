@@ -296,7 +296,7 @@ def test_user_code_that_forks_and_returns_twice_is_answered_once() -> None:
         reduce = {"n": "sum"}  # noqa: RUF012 - as users write it
         then: str = sapwood.parameter("return")
 
-        def init(self, data: sapwood.Dataset) -> dict[str, int]:
+        def init(self, data: sapwood.types.Dataset) -> dict[str, int]:
             del data
             return {}
 

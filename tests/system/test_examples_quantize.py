@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples" / "quantize"
 
 
 @pytest.fixture(scope="module")
-def photograph() -> sapwood.Dataset:
+def photograph() -> sapwood.types.Dataset:
     """Every sixteenth pixel."""
     program = quantize()
     pixels = sapwood.load(program.default_data(), fields=program.inputs)["pixels"]
@@ -37,7 +37,7 @@ def quantize(**parameters: Any) -> Any:
     return sapwood.load_program(FOLDER, parameters)
 
 
-def by_scikit_learn(program: Any, data: sapwood.Dataset) -> Any:
+def by_scikit_learn(program: Any, data: sapwood.types.Dataset) -> Any:
     from sklearn.cluster import KMeans  # noqa: PLC0415 - not for every worker
 
     start = program.init(data)["centres"]
@@ -57,7 +57,7 @@ def by_scikit_learn(program: Any, data: sapwood.Dataset) -> Any:
 )
 def test_equals_scikit_learn(
     cluster: sapwood.Cluster,
-    photograph: sapwood.Dataset,
+    photograph: sapwood.types.Dataset,
     colours: int,
     seed: int,
     max_iterations: int,
@@ -81,7 +81,7 @@ def test_the_whole_photograph_equals_scikit_learn(cluster: sapwood.Cluster) -> N
 
 
 def test_is_the_same_for_any_number_of_agents(
-    clusters: list[sapwood.Cluster], photograph: sapwood.Dataset
+    clusters: list[sapwood.Cluster], photograph: sapwood.types.Dataset
 ) -> None:
     results = [
         cluster.run(quantize(max_iterations=25), photograph).result() for cluster in clusters

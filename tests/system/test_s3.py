@@ -31,7 +31,7 @@ assert data["a"].tolist() == list(range(2000))
 system.put(f"{sys.argv[1]}/0.parquet", "bucket/1.parquet")
 try:
     data.rows(1500, 1510)
-except sapwood.DataMissingError as error:
+except sapwood.errors.DataMissingError as error:
     assert "has changed since" in str(error), error
 else:
     raise AssertionError("it has changed")

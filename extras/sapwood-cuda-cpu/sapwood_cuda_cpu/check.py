@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood import BuildError
+from sapwood.errors import BuildError
 from sapwood_cuda_cpu.architecture import Trouble
 from sapwood_cuda_cpu.constructs import CUDA_NAMES, PLAIN, REFUSED
 from sapwood_cuda_cpu.parse import CudaSource, Function, plain, walk

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sapwood import BuildError, InputError
+from sapwood.errors import BuildError, InputError
 from sapwood.plugins.commands import Debug, Json, print_json, reporting, termination_interrupts
 from sapwood_cuda_cpu.check import Finding, unsupported
 from sapwood_cuda_cpu.executable import build_executable, with_headers

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sapwood import BuildError, DataMissingError
+from sapwood.errors import BuildError, DataMissingError
 from sapwood.plugins.languages import BuildRequest, find_compiler, host_target, run_compiler
 from sapwood_cuda_cpu.check import refuse_unsupported
 from sapwood_cuda_cpu.fallback import compile_kernels

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
-from sapwood import BuildError
+from sapwood.errors import BuildError
 from sapwood_cuda_cpu.parse import CudaSource
 from sapwood_cuda_cpu.patch import KernelMode, Mode, Patched, patch_sources
 from sapwood_cuda_cpu.semantics import Place

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sapwood import BuildError
+from sapwood.errors import BuildError
 from sapwood.plugins.builds import kernel_signatures
 from sapwood.plugins.languages import FunctionSignature
 from sapwood_cuda_cpu.parse import parse

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood import CompilerMissingError, ConfigurationError
+from sapwood.errors import CompilerMissingError, ConfigurationError
 from sapwood.plugins.cuda import (
     CUDA_CHOICE,
     CUDA_DEVICE,

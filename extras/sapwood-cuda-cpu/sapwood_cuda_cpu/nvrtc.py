@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sapwood import BuildError, FunctionMissingError
+from sapwood.errors import BuildError, FunctionMissingError
 from sapwood.plugins.cuda import CudaBackend, CudaDevice, compile_by_nvrtc, find_nvrtc
 from sapwood.plugins.devices import Module
 from sapwood.plugins.languages import (

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood import BuildError
+from sapwood.errors import BuildError
 from sapwood_cuda_cpu.by_address import edit_calls
 from sapwood_cuda_cpu.calls import BARRIERS, CallGraph
 from sapwood_cuda_cpu.direct import with_plain_values

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sapwood import BuildError, CompilerMissingError
+from sapwood.errors import BuildError, CompilerMissingError
 from sapwood.plugins.caches import BuildCache, CacheEntry
 from sapwood.plugins.languages import Compiler, digest, find_compiler
 from sapwood.plugins.tools import cache_folder

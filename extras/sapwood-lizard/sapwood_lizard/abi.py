@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from sapwood import ProgramError
+from sapwood.errors import ProgramError
 from sapwood_lizard.layout import CType, EntryPoint
 from sapwood_lizard.structures import field_types
 from sapwood_lizard.uniform import same_numbers, simple_kind

@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sapwood import ClosedError, InputError, ResourceError, SapwoodError, SecurityError
+from sapwood import SapwoodError
+from sapwood.errors import ClosedError, InputError, ResourceError, SecurityError
 from sapwood_lizard.events import EventWorker
 from sapwood_lizard.gate import ApiGate
 

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sapwood import Cluster, InputError, ResourceError, SapwoodError
+from sapwood import Cluster, SapwoodError
+from sapwood.errors import InputError, ResourceError
 from sapwood.plugins.tools import logger, new_thread
 from sapwood_lizard.api import answer_json, application, body_of, common_routes, event_created
 from sapwood_lizard.events import SHUTDOWN, ApiEvent, EventWorker

@@ -8,7 +8,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sapwood import Cluster, InvitationView, ResourceError
+from sapwood import Cluster
+from sapwood.errors import ResourceError
+from sapwood.types import InvitationInfo
 
 MAX_CLIENTS: Final = 1024
 """Clients that may be there at a time."""
@@ -117,7 +119,7 @@ class Clients:
             self._cluster.contract(ranks)
         return True
 
-    def _views(self, client: RegisteredClient) -> list[InvitationView]:
+    def _views(self, client: RegisteredClient) -> list[InvitationInfo]:
         if not client.ids:
             return []
         return [view for view in self._cluster.invitations if view.id in client.ids]

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from sapwood import ProgramError, Run, local
+from sapwood import Run, local
+from sapwood.errors import ProgramError
 from sapwood.plugins.caches import BuildCache
 from sapwood.plugins.commands import (
     EXIT_INTERRUPTED,

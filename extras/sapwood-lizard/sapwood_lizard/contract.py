@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from sapwood import FunctionMissingError, ProgramError
+from sapwood.errors import FunctionMissingError, ProgramError
 from sapwood.plugins.tools import suggest
 from sapwood_lizard.structures import field_types, pointer_fields
 

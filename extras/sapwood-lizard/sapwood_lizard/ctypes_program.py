@@ -6,7 +6,7 @@ import ctypes
 from types import ModuleType
 from typing import Any, Final
 
-from sapwood import DataShapeError, ExecutionError, ProgramError
+from sapwood.errors import DataShapeError, ExecutionError, ProgramError
 from sapwood_lizard.abi import ENTRY_POINTS
 from sapwood_lizard.block_size import block_for
 from sapwood_lizard.module import call

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sapwood import Dataset, DataShapeError
+from sapwood.errors import DataShapeError
 from sapwood.plugins.data import (
     ALIGNMENT,
     FieldRef,
@@ -18,6 +18,7 @@ from sapwood.plugins.data import (
     split_range,
     values,
 )
+from sapwood.types import Dataset
 from sapwood_lizard.block_size import WARP
 from sapwood_lizard.parts import Coordinator
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from sapwood import DataMissingError, ProgramError
+from sapwood.errors import DataMissingError, ProgramError
 from sapwood.plugins.programs import Bundle, python_files, with_sources
 from sapwood.plugins.tools import expand_user, shown, suggest
 from sapwood_lizard.registration import (

@@ -15,7 +15,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sapwood import ClosedError, InputError, ResourceError, SapwoodError
+from sapwood import SapwoodError
+from sapwood.errors import ClosedError, InputError, ResourceError
 from sapwood.plugins.tools import StateTable, logger, new_thread, shown, start_thread
 from sapwood_lizard.patience import CALL_LIMIT, overseen
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from sapwood import Cluster, ProgramError, Run
+from sapwood import Cluster, Run
+from sapwood.errors import ProgramError
 from sapwood_lizard.launch import Checked, start
 from sapwood_lizard.runner_module import RunnerModule
 

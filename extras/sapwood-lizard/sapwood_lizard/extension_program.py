@@ -7,7 +7,7 @@ from array import array
 from types import ModuleType
 from typing import Any
 
-from sapwood import DataShapeError, ExecutionError, ProgramError
+from sapwood.errors import DataShapeError, ExecutionError, ProgramError
 from sapwood_lizard.module import call, user_program
 from sapwood_lizard.packing import pack_value, unpack_value
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from sapwood import ConfigurationError, SecurityError
+from sapwood.errors import ConfigurationError, SecurityError
 from sapwood.plugins.peers import Address, user_of
 
 FEWEST_CHARACTERS: Final = 32

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from sapwood import Cluster, FunctionMissingError, ProgramError, Run
+from sapwood import Cluster, Run
+from sapwood.errors import FunctionMissingError, ProgramError
 from sapwood.plugins.builds import Built, build
 from sapwood.plugins.caches import BuildCache
 from sapwood_lizard.abi import ENTRY_POINTS, check_entry_points, check_structures

@@ -10,7 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
-from sapwood import SapwoodError, UserCodeError
+from sapwood import SapwoodError
+from sapwood.errors import UserCodeError
 from sapwood.plugins.programs import Bundle, import_main
 from sapwood_lizard.importing import lizard_first, provide_lizard
 from sapwood_lizard.patience import noted

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from sapwood import CompilerMissingError
+from sapwood.errors import CompilerMissingError
 from sapwood.plugins.programs import Bundle
 from sapwood_lizard.registration import LizardDefinition, SourceFile
 

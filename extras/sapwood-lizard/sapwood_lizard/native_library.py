@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sapwood import ExecutionError, FunctionMissingError, ProgramError
+from sapwood.errors import ExecutionError, FunctionMissingError, ProgramError
 from sapwood.plugins.programs import floating_point
 from sapwood_lizard.block_size import recommended_block
 from sapwood_lizard.hardware import first_device

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import Final, TypeVar
 
-from sapwood import TimeLimitError
+from sapwood.errors import TimeLimitError
 from sapwood.plugins.tools import CallerFuture, logger, start_thread
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sapwood import ProgramError
+from sapwood.errors import ProgramError
 from sapwood.plugins.caches import BuildCache
 from sapwood_lizard.launch import Checked, check
 from sapwood_lizard.registration import Registration, parse_checksum

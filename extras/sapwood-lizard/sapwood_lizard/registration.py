@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sapwood import ProgramError
+from sapwood.errors import ProgramError
 from sapwood.plugins.tools import shown
 
 MAX_PROGRAM_BYTES: Final = 16 * 2**20

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from sapwood import (
+from sapwood.errors import (
     CommunicationError,
     ConfigurationError,
     ExecutionError,

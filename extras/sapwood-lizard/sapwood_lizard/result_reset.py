@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Protocol
 
-from sapwood import ProgramError
+from sapwood.errors import ProgramError
 from sapwood_lizard.packing import open_text
 from sapwood_lizard.structures import DYNAMIC
 

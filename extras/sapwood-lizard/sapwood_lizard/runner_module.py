@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from sapwood import BuildError, FunctionMissingError, ProgramError, SapwoodError, UserCodeError
+from sapwood import SapwoodError
+from sapwood.errors import BuildError, FunctionMissingError, ProgramError, UserCodeError
 from sapwood.plugins.programs import syntax_tree
 from sapwood.plugins.tools import expand_user, suggest
 from sapwood_lizard.contract import CLASSES, can_be_called

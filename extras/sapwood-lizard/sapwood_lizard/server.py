@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sapwood import Cluster, InputError, Run
+from sapwood import Cluster, Run
+from sapwood.errors import InputError
 from sapwood.plugins.tools import logger
 from sapwood_lizard.api import (
     RequestBody,

@@ -13,7 +13,7 @@ from typing import Final
 
 from starlette.applications import Starlette
 
-from sapwood import ConfigurationError, ResourceError
+from sapwood.errors import ConfigurationError, ResourceError
 from sapwood.plugins.http import HttpLimits, HttpServer
 from sapwood.plugins.peers import is_loopback
 from sapwood.plugins.tools import logger

@@ -19,7 +19,8 @@ from typing import Any, Final
 import msgspec
 import typer
 
-from sapwood import Cluster, NodeLostError, SapwoodError, Settings, local, on
+from sapwood import Cluster, SapwoodError, Settings, local, start
+from sapwood.errors import NodeLostError
 from sapwood.plugins.caches import BuildCache
 from sapwood.plugins.commands import (
     background,
@@ -147,7 +148,7 @@ def _started(request: ServerRequest, settings: Settings) -> Iterator[Cluster]:
     if request.spec == "local":
         cluster = local(agents, settings=settings)
     else:
-        cluster = on(request.spec, agents, settings=settings)
+        cluster = start(request.spec, agents, settings=settings)
     try:
         yield cluster
     finally:

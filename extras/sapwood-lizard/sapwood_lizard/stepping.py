@@ -10,7 +10,8 @@ import queue
 import threading
 from typing import Any, Final, Protocol
 
-from sapwood import ClosedError, Cluster, DataShapeError, Run
+from sapwood import Cluster, Run
+from sapwood.errors import ClosedError, DataShapeError
 from sapwood_lizard.extension_program import plain
 from sapwood_lizard.launch import Checked, start
 from sapwood_lizard.packing import pack_text, pack_value, unpack_text, unpack_value

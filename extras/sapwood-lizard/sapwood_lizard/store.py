@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood import ProgramError, ResourceError
+from sapwood.errors import ProgramError, ResourceError
 from sapwood.plugins.tools import data_folder, make_private, typed
 from sapwood_lizard.registration import Registration, parse_checksum
 

@@ -29,7 +29,7 @@ class RunState(enum.StrEnum):
         return self in {RunState.DONE, RunState.FAILED, RunState.CANCELLED, RunState.DRAINED}
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of a run.
 
     Attributes:
@@ -59,7 +59,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         """Return it as a bar of HTML; empty before the first iteration, or if no end is planned.
 
         Example:
-            >>> Progress(state=RunState.RUNNING, iteration=3, iterations=9).bar()
+            >>> RunInfo(state=RunState.RUNNING, iteration=3, iterations=9).bar()
             '<progress max="9" value="3"></progress>'
         """
         end = self.iteration if self.state is RunState.DONE else self.iterations

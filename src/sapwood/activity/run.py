@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.notebook import LivePicture, show, show_by_itself
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.run_driver import RunDriver, planned_iterations
 from sapwood.activity.run_job import RunJob, RunSetup
 from sapwood.activity.run_life import RunLife
-from sapwood.activity.run_record import RunRecorder, WorkRecord
+from sapwood.activity.run_record import RunRecorder, WorkStatistics
 from sapwood.activity.statistics import RunStatistics
 from sapwood.code.cache import BuildCache
 from sapwood.code.interruption import interrupt
@@ -204,7 +204,7 @@ class Run(StaysHere):
         return self._future
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunInfo:
         """How far the run has come."""
         return self._job.life.progress
 
@@ -214,7 +214,7 @@ class Run(StaysHere):
         return self._driver.statistics
 
     @property
-    def record(self) -> WorkRecord:
+    def record(self) -> WorkStatistics:
         """Which agent did which work so far, and why it moved; agents are polled twice a second."""
         return self._job.recorder.record(self.progress.seconds)
 

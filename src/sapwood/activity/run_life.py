@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.core.errors import CancelledError, DrainedError, SapwoodError
 from sapwood.core.states import StateTable
 
@@ -66,7 +66,7 @@ class RunLife:
         self.stopped: SapwoodError | None = None
         self.draining = ""
         self._name = name
-        self._progress = Progress(state=RunState.BUILDING, iterations=iterations, items=items)
+        self._progress = RunInfo(state=RunState.BUILDING, iterations=iterations, items=items)
 
     @property
     def seconds(self) -> float:
@@ -74,7 +74,7 @@ class RunLife:
         return time.perf_counter() - self.began
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunInfo:
         """How far the run has come."""
         progress = self._progress
         if progress.state.final:

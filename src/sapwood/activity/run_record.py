@@ -169,7 +169,7 @@ class RecordedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
+class WorkStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Which agent did which work in a run.
 
     Attributes:
@@ -214,7 +214,7 @@ class WorkRecord(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
 
 
-def continued(former: WorkRecord, now: WorkRecord) -> WorkRecord:
+def continued(former: WorkStatistics, now: WorkStatistics) -> WorkStatistics:
     """Return the record of a run whose process was restarted: the former part comes first.
 
     Times are relative to the first start. Repeated iterations count twice, and are listed
@@ -225,9 +225,9 @@ def continued(former: WorkRecord, now: WorkRecord) -> WorkRecord:
         now: What this one has.
 
     Example:
-        >>> one = WorkRecord(run="r-1", program="r", hash="a", began=100.0, seconds=9.0, done=4,
+        >>> one = WorkStatistics(run="r-1", program="r", hash="a", began=100.0, seconds=9.0, done=4,
         ...                  counts={"iterations": 4})
-        >>> two = WorkRecord(run="r-1", program="r", hash="a", began=120.0, seconds=5.0, done=6,
+        >>> two = WorkStatistics(run="r-1", program="r", hash="a", began=120.0, seconds=5.0, done=6,
         ...                  counts={"iterations": 3})
         >>> both = continued(one, two)
         >>> both.began, both.seconds, both.done, both.counts["iterations"]
@@ -417,7 +417,7 @@ class RunRecorder:
             self._counts["checkpoints"] += 1
             self._checkpoints.append(checkpoint)
 
-    def record(self, seconds: float) -> WorkRecord:
+    def record(self, seconds: float) -> WorkStatistics:
         """Return the record as it is now.
 
         Args:
@@ -429,7 +429,7 @@ class RunRecorder:
             room = MAX_ITERATIONS - len(self._times)
             times = {number: self._last[number] for number in others[-room:]} if room else {}
             times |= self._times
-            return WorkRecord(
+            return WorkStatistics(
                 run=self._run,
                 program=self._program,
                 hash=self.hash,

@@ -21,7 +21,7 @@ from sapwood.contexts import background
 from sapwood.core.hints import command_line
 from sapwood.environment.units import parse_duration
 from sapwood.security.invitations import AgentInvitation
-from sapwood.session.invited import InvitationView
+from sapwood.session.invited import InvitationInfo
 
 app = typer.Typer(
     help="Invite agents that you start into a session, and be one.", no_args_is_help=True
@@ -131,7 +131,7 @@ def _until(expires: float) -> str:
     return f"{dt.datetime.fromtimestamp(expires, dt.UTC).astimezone():%F %H:%M}"
 
 
-def _who(one: InvitationView) -> str:
+def _who(one: InvitationInfo) -> str:
     return f"{one.rank}: process {one.pid} on {one.host}" if one.rank else "-"
 
 

@@ -25,7 +25,7 @@ from sapwood.code.load import load_program
 from sapwood.code.program import Program
 from sapwood.code.target import Target, parse_target
 from sapwood.code.toolchain import by_zig
-from sapwood.code.watch import Version, Watch
+from sapwood.code.watch import VersionInfo, Watch
 from sapwood.core.failures import new_thread
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
@@ -101,7 +101,7 @@ def watch_program(program: str, targets: list[Target], cache: BuildCache, *, as_
     return 0
 
 
-def _show_version(version: Version) -> None:
+def _show_version(version: VersionInfo) -> None:
     now = dt.datetime.now().astimezone()
     if version.error is not None:
         typer.echo(explain(version.error), err=True)
@@ -114,7 +114,7 @@ def _show_version(version: Version) -> None:
     )
 
 
-def _show_version_json(version: Version) -> None:
+def _show_version_json(version: VersionInfo) -> None:
     record = {
         "version": version.number,
         "hash": version.hash,

@@ -16,9 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.run import Run
-from sapwood.activity.run_record import VERSION, WorkRecord, continued
+from sapwood.activity.run_record import VERSION, WorkStatistics, continued
 from sapwood.cli import present
 from sapwood.cli.answer_file import replace_file
 from sapwood.cli.interrupts import noted_interrupts
@@ -75,7 +75,7 @@ GAP = 2
 class Display(Protocol):
     """A receiver of periodic progress, between start and stop."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Show a snapshot."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Display(Protocol):
 class SilentDisplay:
     """Shows nothing."""
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Show nothing."""
 
     def close(self) -> None:
@@ -104,16 +104,16 @@ class RecordDisplay:
         record: Returns who did what.
     """
 
-    def __init__(self, file: Path, work: Path, record: Callable[[], WorkRecord]) -> None:
+    def __init__(self, file: Path, work: Path, record: Callable[[], WorkStatistics]) -> None:
         self._file = file
-        self._last: Progress | None = None
+        self._last: RunInfo | None = None
         self._work = work
         self._record = record
         self._former = _former(work)
         self._due = 0.0
         self._failed = False
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Write a snapshot, unless it is the last one."""
         try:
             self._write(progress)
@@ -124,7 +124,7 @@ class RecordDisplay:
         else:
             self._failed = False
 
-    def _write(self, progress: Progress) -> None:
+    def _write(self, progress: RunInfo) -> None:
         if progress != self._last:
             replace_file(self._file, msgspec.json.encode(progress))
             self._last = progress
@@ -135,7 +135,7 @@ class RecordDisplay:
             ended = time.monotonic()
             self._due = ended + max(WORK_INTERVAL, (ended - began) / WORK_SHARE)
 
-    def _whole(self, now: WorkRecord) -> WorkRecord:
+    def _whole(self, now: WorkStatistics) -> WorkStatistics:
         former = self._former
         if former is None or former.program != now.program:
             return now
@@ -147,10 +147,10 @@ class RecordDisplay:
         """Nothing to give back."""
 
 
-def _former(work: Path) -> WorkRecord | None:
+def _former(work: Path) -> WorkStatistics | None:
     """Return what a process before this one has left; None where that is nothing, or damaged."""
     try:
-        found = typed.json_reader(WorkRecord)(work.read_bytes())
+        found = typed.json_reader(WorkStatistics)(work.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -167,11 +167,11 @@ class LiveDisplay:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Redraw."""
         self._live.update(self._rendered(progress), refresh=True)
 
-    def _rendered(self, progress: Progress) -> RenderableType:
+    def _rendered(self, progress: RunInfo) -> RenderableType:
         return render_progress(self._program, progress, self._live.console.width)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class LineDisplay:
         self._next = 0.0
         self._state: RunState | None = None
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Print a line if the last one is long enough ago, or the run has come to another state."""
         if progress.seconds >= self._next or progress.state is not self._state:
             self._state = progress.state
@@ -209,7 +209,7 @@ def open_display(program: str, *, quiet: bool, verbose: bool) -> Display:
     return LineDisplay(program, console) if verbose else SilentDisplay()
 
 
-def render_progress(program: str, progress: Progress, width: int = 80) -> RenderableType:
+def render_progress(program: str, progress: RunInfo, width: int = 80) -> RenderableType:
     """Return a snapshot as lines that fit: a bar, the program's metrics, the speed.
 
     Args:
@@ -236,7 +236,7 @@ def render_progress(program: str, progress: Progress, width: int = 80) -> Render
     return Group(head, _line(_metrics(progress), width), _line(_speed(progress), width))
 
 
-def progress_line(program: str, progress: Progress) -> str:
+def progress_line(program: str, progress: RunInfo) -> str:
     """Return a snapshot as one line of text."""
     seconds = present.seconds(progress.seconds)
     if progress.state in {RunState.BUILDING, RunState.PREPARING}:
@@ -258,17 +258,17 @@ def iterations_text(count: int) -> str:
     return f"{count} iteration{'' if count == 1 else 's'}"
 
 
-def _iterations(progress: Progress) -> str:
+def _iterations(progress: RunInfo) -> str:
     if progress.iterations is None:
         return str(progress.iteration)
     return f"{progress.iteration}/{progress.iterations}"
 
 
-def _metrics(progress: Progress) -> list[str]:
+def _metrics(progress: RunInfo) -> list[str]:
     return [f"{name} {present.metric(value)}" for name, value in progress.metrics.items()]
 
 
-def _speed(progress: Progress) -> list[str]:
+def _speed(progress: RunInfo) -> list[str]:
     facts = [f"{progress.agents} agent{'' if progress.agents == 1 else 's'}"]
     if progress.iteration:
         facts.append(f"{present.seconds(progress.seconds_per_iteration)}/iteration")

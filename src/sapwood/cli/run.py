@@ -44,11 +44,11 @@ from sapwood.client.allocation_chain import AllocationChain
 from sapwood.client.cluster import Cluster
 from sapwood.client.detached_runs import DetachedRun
 from sapwood.client.finding import must_be_there
-from sapwood.client.hosts import on
+from sapwood.client.hosts import start
 from sapwood.code.load import load_program
 from sapwood.code.result_file import keep_result
 from sapwood.code.run_spec import RunSpec
-from sapwood.code.watch import Version
+from sapwood.code.watch import VersionInfo
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.contexts.launchers.specs import machines as named_machines
 from sapwood.core.errors import (
@@ -333,7 +333,7 @@ def _say_starting(settings: Settings) -> None:
 def _begin(settings: Settings, on_wait: WaitCallback) -> Cluster:
     spec = settings.cluster.on
     credential, key = files_for(spec)
-    return on(spec, settings=settings, on_wait=on_wait, credential=credential, key=key)
+    return start(spec, settings=settings, on_wait=on_wait, credential=credential, key=key)
 
 
 def run_through(settings: Settings, spec: RunSpec, shown: RunOutput) -> int:
@@ -536,7 +536,7 @@ def execute_watching(spec: RunSpec, flags: Mapping[str, Any], shown: RunOutput) 
             return EXIT_INTERRUPTED
 
 
-def _run_version(cluster: Cluster, version: Version, spec: RunSpec, shown: RunOutput) -> int:
+def _run_version(cluster: Cluster, version: VersionInfo, spec: RunSpec, shown: RunOutput) -> int:
     """Run one version; what goes wrong is shown and does not end the watch."""
     try:
         if version.error is not None or version.program is None:

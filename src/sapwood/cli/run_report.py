@@ -12,7 +12,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from sapwood.activity.progress import Progress
+from sapwood.activity.progress import RunInfo
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli import present
 from sapwood.cli.present import FittingTable, shortened, write
@@ -30,7 +30,7 @@ class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
     data: str
     items: int
-    progress: Progress
+    progress: RunInfo
     statistics: RunStatistics
     result: Any
     output: str | None = None

@@ -21,7 +21,7 @@ from sapwood.core.hostset import fold_hosts
 from sapwood.core.shown import shown
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.units import describe_size
-from sapwood.head_client.stage_reports import StageReport
+from sapwood.head_client.stage_reports import StageInfo
 from sapwood.head_client.staging import Staging, folded, staged_files
 from sapwood.views.words import moment_shown
 
@@ -237,7 +237,7 @@ def head_of(name: str, on: str | None) -> str:
     return remember_cluster(named or name)
 
 
-def _say_where(reports: Sequence[StageReport]) -> None:
+def _say_where(reports: Sequence[StageInfo]) -> None:
     for one in reports:
         if one.nodes:
             came = f"{describe_size(one.sent)} sent"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import typer
 
-from sapwood.activity.run_record import AgentShare, Move, RecordedAgent, WorkRecord
+from sapwood.activity.run_record import AgentShare, Move, RecordedAgent, WorkStatistics
 from sapwood.cli import present
 from sapwood.cli.present import FittingTable, shortened, table, write
 
@@ -14,7 +14,7 @@ LAST = 8
 """Moves, late chunks and losses that are shown; ``--json`` has more."""
 
 
-def show_work(work: WorkRecord) -> None:
+def show_work(work: WorkStatistics) -> None:
     """Print a record; nothing where no agent has said anything yet."""
     if not work.agents:
         return
@@ -25,7 +25,7 @@ def show_work(work: WorkRecord) -> None:
             typer.echo(line)
 
 
-def _how(work: WorkRecord) -> str:
+def _how(work: WorkStatistics) -> str:
     if work.kept_in_place:
         return f"kept where they are: {work.kept_in_place}"
     if work.delegate == "measured":
@@ -34,14 +34,14 @@ def _how(work: WorkRecord) -> str:
     return "given to agents in equal parts"
 
 
-def _agents(work: WorkRecord) -> FittingTable:
+def _agents(work: WorkStatistics) -> FittingTable:
     columns = ("agent>", "node", "items>", "items/s>", "in map>", "waited>", "came>", "went>")
     rows = shortened([_agent(one, work) for one in work.agents])
     optional = ("waited", "node", "came", "went")
     return FittingTable("Work of each agent (mean of the last iterations)", columns, rows, optional)
 
 
-def _agent(agent: RecordedAgent, work: WorkRecord) -> Sequence[str]:
+def _agent(agent: RecordedAgent, work: WorkStatistics) -> Sequence[str]:
     shares = [
         share for one in work.iterations for share in one.agents if share.agent == agent.agent
     ]
@@ -68,7 +68,7 @@ def _mean(values: Sequence[float]) -> str:
     return present.seconds(sum(values) / len(values)) if values else "-"
 
 
-def _moves(work: WorkRecord) -> list[str]:
+def _moves(work: WorkStatistics) -> list[str]:
     if not work.moves:
         return []
     rows = [_move(one) for one in work.moves[-LAST:]]
@@ -85,7 +85,7 @@ def _move(move: Move) -> Sequence[str]:
     )
 
 
-def _late(work: WorkRecord) -> list[str]:
+def _late(work: WorkStatistics) -> list[str]:
     if not work.late:
         return []
     rows = [
@@ -104,7 +104,7 @@ def _late(work: WorkRecord) -> list[str]:
     return _more(work.counts.get("late", 0) - len(rows))
 
 
-def _losses(work: WorkRecord) -> list[str]:
+def _losses(work: WorkStatistics) -> list[str]:
     if not work.losses:
         return []
     rows = [
@@ -116,7 +116,7 @@ def _losses(work: WorkRecord) -> list[str]:
     return _more(work.counts.get("losses", 0) - len(rows))
 
 
-def _checkpoints(work: WorkRecord) -> list[str]:
+def _checkpoints(work: WorkStatistics) -> list[str]:
     if not work.checkpoints:
         return []
     last = work.checkpoints[-1]

@@ -66,50 +66,7 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
     environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
 ) -> Cluster:
-    """Start a session at a head that is up here (``sapwood up``); it can outlive this process.
-
-    Its root is a separate process, the session server. :meth:`Cluster.detach` leaves it,
-    :func:`attach` returns to it. It ends when it is closed here, by ``sapwood session delete``,
-    with the cluster, or when no program was attached for some time; one that brings machines along
-    also with these. Without ``idle``, it ends a minute after this process is gone without having
-    detached.
-
-    Args:
-        agents: Agents altogether; by default one for each core.
-        name: What to call it; by default a name is made up.
-        on: ``"head"`` for the nodes of the cluster, ``"local"`` for the head's machine alone, or
-            machines that the session brings along: ``"slurm:4"``, ``"ssh:n1,n2"``, ``"ray:2"``,
-            ``"dask:tcp://HOST:8786"``, ``"kubernetes:4"``. The head's machine asks for these,
-            as its user; they are given back when the session ends.
-        agents_per_node: Agents on each node.
-        fanout: Children of each junction, with ``"local"``; other shapes are settings:
-            ``cluster.shape``, and ``nodes.topology`` for those between nodes.
-        idle: Seconds after which it ends when no program is attached, 0 for never, however this
-            process ends; by default, once it is detached, as the policy of the head says
-            (``idle.session``).
-        cluster: What ``sapwood up --cluster`` was given.
-        settings: All settings; by default those of configuration files and variables.
-        environment: Environment variables for the agents, in addition to their own;
-            the head keeps them with the session.
-        on_wait: Receives what a session waits for whose machines are not available yet, and since
-            how many seconds; :func:`sapwood.request_session` does not wait for them.
-
-    Raises:
-        ConfigurationError: It cannot be called so, or there is one of this name, or there cannot
-            be such machines.
-        NodeLostError: No such head is up here, or machines did not come.
-        ResourceError: Its processes cannot be started, or machines are refused.
-        ClosedError: It was ended while it waited.
-
-    Example:
-        ::
-
-            with sapwood.create_session(agents=16, name="night") as cluster:
-                cluster.submit(prepare).result()
-                handle = cluster.detach()  # it continues
-
-            cluster = sapwood.attach(handle)  # later, from another process
-    """
+    """Start a session at a head on this machine; see ``ClusterHead.create_session``."""
     chosen = chosen_settings(settings, environment)
     handle = request_session(
         agents,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -23,7 +24,7 @@ from sapwood.client.topology import Topology
 from sapwood.client.tree_work import TreeWork
 from sapwood.code.program import Program
 from sapwood.code.runner.group_entry import members_of
-from sapwood.code.watch import Version, Watch
+from sapwood.code.watch import VersionInfo, Watch
 from sapwood.comm import values
 from sapwood.comm.messaging.envelope import check_places, ranks_of
 from sapwood.core import typed
@@ -37,7 +38,7 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
-from sapwood.session.port import InvitationView, NewAgent, SessionPort
+from sapwood.session.port import InvitationInfo, NewAgent, SessionPort
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.merging_hook import refuse_merges
 from sapwood.session_server.shape import tree_of_shape
@@ -96,7 +97,7 @@ def _home_on_a_machine(tree: Tree, hosts: Sequence[int], ready: Sequence[int]) -
     return NewAgent(parent, host)
 
 
-class AgentView(msgspec.Struct, frozen=True):
+class AgentInfo(msgspec.Struct, frozen=True):
     """A snapshot of one agent.
 
     Attributes:
@@ -159,7 +160,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         program: Program | type[Program] | str | Path,
         *,
         parameters: Mapping[str, Any] | None = None,
-        on_version: Callable[[Version], object] | None = None,
+        on_version: Callable[[VersionInfo], object] | None = None,
     ) -> Watch:
         """Watch the sources of a program: an edit builds the new version in the background.
 
@@ -414,7 +415,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         return self._session.invitations.create(count, seconds, text(listen, "listen"))
 
     @property
-    def invitations(self) -> tuple[InvitationView, ...]:
+    def invitations(self) -> tuple[InvitationInfo, ...]:
         """Snapshots of the invitations, and the agents that joined by them."""
         self._must_be_open()
         return tuple(self._session.invitations.views())
@@ -437,15 +438,15 @@ class Cluster(TreeWork, Messaging, Submitting):
             )
 
     @property
-    def agents(self) -> tuple[AgentView, ...]:
+    def agents(self) -> tuple[AgentInfo, ...]:
         """Snapshots of the agents."""
         records = self._session.places()
         if self.closed:
             return tuple(
-                AgentView(one.rank, 0, "closed", one.incarnation, one.joined) for one in records
+                AgentInfo(one.rank, 0, "closed", one.incarnation, one.joined) for one in records
             )
         return tuple(
-            AgentView(one.rank, one.pid, one.state.shown, one.incarnation, one.joined)
+            AgentInfo(one.rank, one.pid, one.state.shown, one.incarnation, one.joined)
             for one in records
         )
 
@@ -528,36 +529,40 @@ class Cluster(TreeWork, Messaging, Submitting):
     def create_session(
         self, agents: int | None = None, *, name: str = "", **options: Any
     ) -> "Cluster":
-        """Start a separate session on the nodes of the same head, which outlives this process.
+        """Start a separate session on the nodes of the same head; deprecated.
+
+        Use :meth:`ClusterHead.create_session <sapwood.types.ClusterHead.create_session>`. This
+        method works until version 0.2.
 
         Args:
             agents: Agents altogether; by default one for each core.
             name: What to call it; by default a name is made up.
-            **options: More, as :func:`sapwood.create_session` has them.
+            **options: More, as the method of ``ClusterHead`` has them.
 
         Raises:
-            ConfigurationError: This cluster has no head that stays: see :func:`sapwood.connect`.
+            ConfigurationError: This cluster has no head.
             ResourceError: Its processes cannot be started.
-
-        Example:
-            ::
-
-                with sapwood.connect() as cluster:
-                    with cluster.create_session(agents=16) as session:
-                        handle = session.detach()
         """
+        warnings.warn(
+            "Cluster.create_session() works until version 0.2: use "
+            "sapwood.connect(NAME).create_session()",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         self._must_be_open()
         if self.new_session is None:
             raise ConfigurationError(
                 "this cluster has no head that stays",
-                hint="`sapwood up` starts one; then sapwood.create_session() makes sessions there",
+                hint="start one with `sapwood up`; sapwood.connect().create_session() makes "
+                "sessions there",
             )
         return self.new_session(agents, name=name, **options)
 
     def detach(self) -> str:
         """Leave the session, which continues without this process; return its handle.
 
-        Only for sessions with a session server: :func:`sapwood.create_session`. Runs
+        Only for sessions with a session server: see
+        :meth:`ClusterHead.create_session <sapwood.types.ClusterHead.create_session>`. Runs
         and tasks that this cluster has under way are cancelled.
 
         Returns:
@@ -572,7 +577,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         if not isinstance(session, AttachedSession):
             raise ConfigurationError(
                 "the root of this cluster is in this process, and ends with it",
-                hint="make the cluster with sapwood.create_session()",
+                hint="make the cluster with sapwood.connect().create_session()",
             )
         session.ends = False
         self.close()
@@ -664,7 +669,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         if not isinstance(self._session, AttachedSession):
             raise ConfigurationError(
                 f"the root of this cluster is in this process: nothing {what}",
-                hint="make the cluster with sapwood.create_session()",
+                hint="make the cluster with sapwood.connect().create_session()",
             )
         return self._session
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from sapwood.activity.dashboard_page import DashboardPage
-from sapwood.activity.progress import Progress, RunState
-from sapwood.activity.run_record import WorkRecord
+from sapwood.activity.progress import RunInfo, RunState
+from sapwood.activity.run_record import WorkStatistics
 from sapwood.core import typed
 from sapwood.core.arguments import function, wait_time
 from sapwood.core.errors import (
@@ -73,9 +73,9 @@ def runs(
     Example:
         ::
 
-            for run in sapwood.runs().list():
+            for run in sapwood.connect().runs.list():
                 print(run.id, run.program, run.progress)
-            total = sapwood.runs().find("3f2a").attach()["total"]
+            total = sapwood.connect().runs.find("3f2a").attach()["total"]
     """
     from sapwood.security.credential_file import (  # noqa: PLC0415 - rarely needed
         find_credential,
@@ -207,21 +207,21 @@ class DetachedRun:
             return ""
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> RunInfo | None:
         """How far it has come; None before it has said so, and on other machines."""
         from sapwood.head.runs import PROGRESS  # noqa: PLC0415 - rarely needed
 
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return typed.json_reader(Progress)((self._folder / PROGRESS).read_bytes())
+            return typed.json_reader(RunInfo)((self._folder / PROGRESS).read_bytes())
         return None
 
     @property
-    def work(self) -> WorkRecord | None:
+    def work(self) -> WorkStatistics | None:
         """Which agent did which work, and why it moved; None before it is known, and elsewhere."""
         from sapwood.head.runs import WORK  # noqa: PLC0415 - rarely needed
 
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return typed.json_reader(WorkRecord)((self._folder / WORK).read_bytes())
+            return typed.json_reader(WorkStatistics)((self._folder / WORK).read_bytes())
         return None
 
     @property

@@ -43,7 +43,7 @@ class AgentGroup(StaysHere):
     is kept in each agent's runner, where functions find it as ``sapwood.here().values[name]``;
     it is gone when the runner is replaced.
 
-    With ``wait=False`` a method returns a :class:`sapwood.Request` instead of waiting.
+    With ``wait=False`` a method returns a :class:`sapwood.types.Request` instead of waiting.
 
     Attributes:
         agents: Their ranks, in order.

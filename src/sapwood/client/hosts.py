@@ -1,10 +1,11 @@
-"""Clusters over several machines: ``sapwood.ssh``, ``slurm``, ``ray`` and more."""
+"""Clusters on machines that a text names: ``sapwood.start``, and ``ssh``, ``slurm``, ``ray``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +25,7 @@ from sapwood.contexts.launchers.ray import RayLauncher
 from sapwood.contexts.launchers.slurm import SlurmLauncher
 from sapwood.contexts.launchers.specs import machines
 from sapwood.contexts.launchers.ssh import SshLauncher
-from sapwood.core.arguments import whole
+from sapwood.core.arguments import text, whole
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.core.hostset import split_hosts
@@ -149,8 +150,8 @@ def slurm(
         raise
 
 
-def connect(
-    name: str = "default",
+def at_head(
+    name: str = DEFAULT_CLUSTER,
     agents: int | None = None,
     *,
     agents_per_node: int | None = None,
@@ -159,35 +160,24 @@ def connect(
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
 ) -> Cluster:
-    """Start a cluster on the nodes of a head that is up (``sapwood up``).
-
-    The nodes stay when the cluster is closed, or when this process ends. Several clusters may be on
-    them at a time.
+    """Start a cluster on the nodes of a running head; see :meth:`ClusterHead.start`.
 
     Args:
         name: What ``sapwood up --cluster`` was given, for a head on this machine; or
-            ``sapwood://host:port`` for one on another machine, whose nodes must reach this machine
-            at ``nodes.listen``.
-        agents: Agents altogether; they are spread evenly.
-        agents_per_node: Agents on each node; by default as many as it has cores.
-        settings: All settings; by default those of configuration files and variables.
+            ``sapwood://host:port``.
+        agents: Agents altogether.
+        agents_per_node: Agents on each node.
+        settings: All settings.
         environment: Environment variables for the agents, in addition to their own.
-        credential: A credential, or the file with one: what this cluster may do, and no more. On
-            the head's machine its user needs none.
-        key: The key of the credential's holder, or the file with it, if it is bound to one.
+        credential: A credential, or the file with one.
+        key: The key of the credential's holder, or the file with it.
 
     Raises:
         ConfigurationError: A number or a setting is out of range, or the head has no nodes.
-        NodeLostError: No such head is up here.
+        NodeLostError: There is no such head.
         CommunicationError: The head is not reached.
         SecurityError: The head is another one, or refuses the credential, or the credential does
             not allow this.
-
-    Example:
-        ::
-
-            with sapwood.connect(agents=16) as cluster:
-                print(cluster.submit(pow, 2, 10).result())
     """
     from sapwood.client.head_runs import (  # noqa: PLC0415 - cryptography is not needed on one machine
         HeadHistory,
@@ -399,8 +389,8 @@ def kubernetes(  # noqa: PLR0913 - each is a separate option, by name
         raise
 
 
-def on(
-    spec: str,
+def start(
+    spec: str = "local",
     agents: int | None = None,
     *,
     settings: Settings | None = None,
@@ -408,6 +398,7 @@ def on(
     on_wait: WaitCallback | None = None,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    **options: Any,
 ) -> Cluster:
     """Start a cluster on the machines that a text names.
 
@@ -415,70 +406,85 @@ def on(
         spec: ``local``, ``ssh:n1,n2``, ``ssh:@FILE``, ``slurm:N`` for N machines of Slurm,
             ``slurm`` for the allocation that this process is in, ``ray:N`` for N machines
             of Ray, ``dask:ADDRESS`` for all of a Dask cluster, ``kubernetes:N`` for N pods,
-            ``head`` or ``head:NAME`` for the nodes of a running head here, ``session:NAME`` for the
-            agents of a session beside its owner (``session:CLUSTER/NAME`` in a cluster with a
-            name), or ``nodes:N`` for several nodes on this machine.
-        agents: Agents altogether; by default ``cluster.agents``, or one for each core.
+            ``head`` or ``head:NAME`` for the nodes of a running head (``sapwood up``),
+            ``session:NAME`` for the agents of a session beside its owner
+            (``session:CLUSTER/NAME`` in a cluster with a name), or ``nodes:N`` for several nodes on
+            this machine.
+        agents: Agents altogether; by default ``cluster.agents``, or one for each core. A session
+            has its agents already.
         settings: All settings; by default those of configuration files and variables.
         environment: Environment variables for the agents, in addition to their own.
-        on_wait: Told what Slurm, Ray, Dask or Kubernetes waits for, and since how many seconds.
-        credential: For ``head:``, as for :func:`sapwood.connect`.
-        key: Likewise.
+        on_wait: Receives what Slurm, Ray, Dask, Kubernetes or a session waits for, and since how
+            many seconds.
+        credential: For ``head``, as for :func:`sapwood.connect`.
+        key: For ``head``, as for :func:`sapwood.connect`.
+        **options: More, as the function for these machines has them: :func:`sapwood.local`,
+            :func:`sapwood.ssh`, :func:`sapwood.slurm`, :func:`sapwood.ray`, :func:`sapwood.dask`,
+            :func:`sapwood.kubernetes`; for ``head`` those of
+            :meth:`ClusterHead.start <sapwood.types.ClusterHead.start>`.
 
     Raises:
-        ConfigurationError: The text names no machines.
+        ConfigurationError: The text names no machines, or there is no such option for them.
         NodeLostError: Machines did not come; the error names each with its cause.
 
     Example:
         ::
 
-            with sapwood.on("ssh:gpu[1-4]", agents=16) as cluster:
+            with sapwood.start("ssh:gpu[1-4]", agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
+
+            with sapwood.start("slurm:4", agents_per_node=8, time="1:00:00") as cluster:
+                print(len(cluster.agents))
     """
-    kind, rest = machines(spec)
-    if environment and kind == "session":
+    kind, rest = machines(text(spec, "spec"))
+    function, place = _STARTERS[kind]
+    known = list(signature(function).parameters)[place is not None :]
+    if "on_wait" in known:
+        options["on_wait"] = on_wait
+    files = {"credential": credential, "key": key}
+    options |= {name: file for name, file in files.items() if file is not None}
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
         raise ConfigurationError(
-            "a session has its agents, with their environment variables",
-            where="environment",
-            hint="give the variables where the session is made: sapwood.create_session()",
+            f"{shown(spec)} has no option {' or '.join(map(repr, unknown))}",
+            where="sapwood.start",
+            hint=f"its options are {', '.join(sorted(known))}",
         )
-    settings = chosen_settings(settings, environment)
-    if kind == "local":
-        return local(agents, settings=settings)
-    if kind == "ssh":
-        return ssh(split_hosts(rest), agents, settings=settings)
-    if kind == "head":
-        return connect(
-            rest or DEFAULT_CLUSTER, agents, settings=settings, credential=credential, key=key
-        )
-    if kind == "session":
-        cluster, _, name = rest.rpartition("/")
-        return attach(
-            name,
-            role="user",
-            cluster=cluster or DEFAULT_CLUSTER,
-            settings=settings,
-            on_wait=on_wait,
-        )
-    if kind == "nodes":
-        return several(int(rest), agents, settings=settings)
-    return _on_allocated(kind, rest, agents, settings, on_wait)
+    common = {"agents": agents, "settings": settings, "environment": environment}
+    return function(*([] if place is None else [place(rest)]), **common, **options)
 
 
-def _on_allocated(
-    kind: str,
-    rest: str,
-    agents: int | None,
-    settings: Settings | None,
-    on_wait: WaitCallback | None,
+def on_session(
+    session: str,
+    agents: int | None = None,
+    *,
+    settings: Settings | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_wait: WaitCallback | None = None,
 ) -> Cluster:
-    """Start a cluster on machines that are asked for, and may be waited for."""
-    if kind == "slurm":
-        return slurm(int(rest) if rest else None, agents, settings=settings, on_wait=on_wait)
-    if kind == "dask":
-        return dask(rest, None, agents, settings=settings, on_wait=on_wait)
-    start = ray if kind == "ray" else kubernetes
-    return start(int(rest), agents, settings=settings, on_wait=on_wait)
+    """Attach to a session beside its owner: ``session:NAME``.
+
+    Args:
+        session: Its name, or ``CLUSTER/NAME``.
+        agents: Not to be given: a session has its agents.
+        settings: Settings of this client.
+        environment: Not to be given, either.
+        on_wait: Receives what a session waits for that has not begun yet.
+
+    Raises:
+        ConfigurationError: There is no such session, or agents or variables are given for it.
+    """
+    for given, name in ((agents, "agents"), (environment, "environment")):
+        if given:
+            raise ConfigurationError(
+                "a session has its agents, with their environment variables",
+                where=name,
+                hint="give this where the session is created: sapwood.connect().create_session()",
+            )
+    cluster, _, name = session.rpartition("/")
+    return attach(
+        name, role="user", cluster=cluster or DEFAULT_CLUSTER, settings=settings, on_wait=on_wait
+    )
 
 
 def new_control_tree(
@@ -487,9 +493,9 @@ def new_control_tree(
     """Return a control tree that is not started yet over the machines that a text names.
 
     Args:
-        spec: As for :func:`on`.
+        spec: As for :func:`start`.
         settings: All settings.
-        on_wait: As for :func:`on`.
+        on_wait: As for :func:`start`.
 
     Returns:
         The control tree; None for ``local``, which needs none.
@@ -549,6 +555,20 @@ def several(
         agents_per_node=1 if agents is None and not chosen.cluster.agents else None,
         settings=on_loopback(chosen),
     )
+
+
+_STARTERS: dict[str, tuple[Callable[..., Cluster], Callable[[str], Any] | None]] = {
+    "local": (local, None),
+    "ssh": (ssh, split_hosts),
+    "slurm": (slurm, lambda nodes: int(nodes) if nodes else None),
+    "ray": (ray, int),
+    "dask": (dask, str),
+    "kubernetes": (kubernetes, int),
+    "head": (at_head, lambda name: name or DEFAULT_CLUSTER),
+    "session": (on_session, str),
+    "nodes": (several, int),
+}
+"""What starts a cluster on machines of each kind, and reads what follows the kind in the text."""
 
 
 def start_on(

@@ -93,8 +93,8 @@ class Messaging:
         """Wait for a message to the client and return it.
 
         Args:
-            source: Rank of the agent that it must be from, or ``sapwood.ANY``.
-            tag: Tag that it must have, or ``sapwood.ANY``.
+            source: Rank of the agent that it must be from, or ``sapwood.types.ANY``.
+            tag: Tag that it must have, or ``sapwood.types.ANY``.
             timeout: Seconds to wait; by default as long as it takes.
 
         Raises:

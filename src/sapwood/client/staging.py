@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -10,10 +11,10 @@ from sapwood.environment.configuration import load_configuration
 from sapwood.environment.schema import check_settings
 from sapwood.environment.settings import Settings
 from sapwood.head_client.stage_reports import (
-    CollectReport,
-    EnvironmentReport,
-    StagedFiles,
-    StageReport,
+    CollectInfo,
+    EnvironmentInfo,
+    StagedFilesInfo,
+    StageInfo,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Stage:
     Example:
         ::
 
-            with sapwood.Stage() as stage:
+            with sapwood.connect().stage() as stage:
                 stage.put("build/solver", "meshes")
                 sapwood.execute(["sh", "-c", "$SAPWOOD_STAGE/solver"], on="head")
                 stage.get("~/result.csv", "results")
@@ -56,8 +57,8 @@ class Stage:
         name: str = "default",
         *,
         settings: Settings | None = None,
-        credential: str | Path | None = None,
-        key: str | Path | None = None,
+        credential: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
     ) -> None:
         from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as in connect()
         from sapwood.head_client.staging import Staging  # noqa: PLC0415 - as above
@@ -76,7 +77,7 @@ class Stage:
         self._staging = Staging(self._head, chosen.nodes.node_listen)
         self._cache = chosen.cache
 
-    def put(self, *paths: str | Path, nodes: str = "", name: str = "") -> list[StageReport]:
+    def put(self, *paths: str | Path, nodes: str = "", name: str = "") -> list[StageInfo]:
         """Have files and folders on nodes; each is there when this returns.
 
         Args:
@@ -94,7 +95,7 @@ class Stage:
 
     def environment(
         self, lock: str | Path, *, nodes: str = "", name: str = ""
-    ) -> list[EnvironmentReport]:
+    ) -> list[EnvironmentInfo]:
         """Have the packages of a lock file on nodes, where programs import them.
 
         They are installed here, once for each kind of nodes, by ``uv``. Commands use them by
@@ -118,7 +119,7 @@ class Stage:
         _raise(failed)
         return reports
 
-    def get(self, remote: str, folder: str | Path, *, nodes: str = "") -> list[CollectReport]:
+    def get(self, remote: str, folder: str | Path, *, nodes: str = "") -> list[CollectInfo]:
         """Collect a file or a folder from nodes.
 
         A file that is equal on all nodes is written to ``folder/NAME``; otherwise each node's to
@@ -138,7 +139,7 @@ class Stage:
         _raise(failed)
         return found
 
-    def list(self, *, nodes: str = "") -> list[StagedFiles]:
+    def list(self, *, nodes: str = "") -> list[StagedFilesInfo]:
         """Return what is staged, each thing once for all nodes that have the same.
 
         Raises:

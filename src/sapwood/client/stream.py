@@ -10,7 +10,7 @@ import msgspec
 
 from sapwood.client.unread import EndFuture, Unread, WaveFuture
 from sapwood.comm import values
-from sapwood.comm.messages import FilterAt, PlaceReport
+from sapwood.comm.messages import FilterAt, PlaceStatistics
 from sapwood.comm.streams import control
 from sapwood.comm.streams.filters import code_name
 from sapwood.core.arguments import wait_time, whole
@@ -32,7 +32,7 @@ CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
 
 
-class StreamView(msgspec.Struct, frozen=True):
+class StreamInfo(msgspec.Struct, frozen=True):
     """What a stream is now.
 
     Attributes:
@@ -80,7 +80,7 @@ HEADINGS = {
 """Two lines above each column, so that a table fits 80 characters."""
 
 
-class StreamCounters(msgspec.Struct, frozen=True):
+class StreamStatistics(msgspec.Struct, frozen=True):
     """Performance counters of a stream, one entry a place.
 
     Attributes:
@@ -89,9 +89,9 @@ class StreamCounters(msgspec.Struct, frozen=True):
     """
 
     what: str
-    places: tuple[PlaceReport, ...]
+    places: tuple[PlaceStatistics, ...]
 
-    def __getitem__(self, rank: int) -> PlaceReport:
+    def __getitem__(self, rank: int) -> PlaceStatistics:
         for place in self.places:
             if place.rank == rank:
                 return place
@@ -351,10 +351,10 @@ class Stream(StaysHere):
         reports = self._sweep(control.QUERY, timeout).reports
         return {one.rank: one.code for one in sorted(reports, key=_rank_of) if one.code}
 
-    def query(self) -> StreamView:
+    def query(self) -> StreamInfo:
         """Return what the stream is now."""
         spec = self._handle.spec
-        return StreamView(
+        return StreamInfo(
             number=spec.stream,
             what=self._what,
             state=self.state,
@@ -368,7 +368,7 @@ class Stream(StaysHere):
             dropped=self._unread.dropped,
         )
 
-    def counters(self, timeout: float | None = None) -> StreamCounters:
+    def counters(self, timeout: float | None = None) -> StreamStatistics:
         """Ask all places what they counted: messages, bytes, time in filters, queues.
 
         Raises:
@@ -377,7 +377,7 @@ class Stream(StaysHere):
         """
         swept = self._sweep(control.QUERY, timeout)
         reports = sorted(swept.reports, key=lambda report: report.rank)
-        return StreamCounters(self._what, tuple(reports))
+        return StreamStatistics(self._what, tuple(reports))
 
     @property
     def state(self) -> str:
@@ -513,7 +513,7 @@ def replaced_filters(old: Sequence[FilterAt], new: Sequence[FilterAt]) -> tuple[
     return tuple(found.values())
 
 
-def _rank_of(report: PlaceReport) -> int:
+def _rank_of(report: PlaceStatistics) -> int:
     return report.rank
 
 

@@ -49,7 +49,7 @@ _Stamp = tuple[tuple[str, int, int, int], ...]
 _NO_PARAMETERS: Final[Mapping[str, Any]] = {}
 
 
-class Version(msgspec.Struct, frozen=True, kw_only=True):
+class VersionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a watched program, built or not.
 
     Attributes:
@@ -98,7 +98,7 @@ class Watch:
         targets: Callable[[], Sequence[Target]] = lambda: (host_target(),),
         cache: BuildCache | None = None,
         environment: Mapping[str, str] | None = None,
-        on_version: Callable[[Version], object] | None = None,
+        on_version: Callable[[VersionInfo], object] | None = None,
     ) -> None:
         check_installed("watch", "watchfiles")
         self.source = source
@@ -109,19 +109,19 @@ class Watch:
         self._on_version = on_version
         self._changed = threading.Condition()
         self._count = 0
-        self._newest: Version | None = None
+        self._newest: VersionInfo | None = None
         self._stop = threading.Event()
         self._files: tuple[Path, ...] = ()
         self._thread = new_thread("sapwood-watch", self._work)
         self._thread.start()
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> VersionInfo | None:
         """The newest version; None until the first is known."""
         with self._changed:
             return self._newest
 
-    def wait(self, number: int = 1, timeout: float | None = None) -> Version:
+    def wait(self, number: int = 1, timeout: float | None = None) -> VersionInfo:
         """Wait for a version of this number or a later one and return the newest.
 
         Raises:
@@ -228,7 +228,7 @@ class Watch:
     ) -> None:
         with self._changed:
             self._count += 1
-            version = self._newest = Version(
+            version = self._newest = VersionInfo(
                 number=self._count, program=program, builds=builds, error=error, seconds=seconds
             )
             self._changed.notify_all()

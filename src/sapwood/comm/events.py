@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from sapwood.comm.messages import AnyMessage, FilterAt, PlaceReport, StreamSpec
+from sapwood.comm.messages import AnyMessage, FilterAt, PlaceStatistics, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.rankset import Ranges
@@ -368,7 +368,7 @@ class SweepDone(Effect, frozen=True):
     stream: int
     number: int
     reached: Ranges
-    reports: tuple[PlaceReport, ...]
+    reports: tuple[PlaceStatistics, ...]
 
 
 class StreamResumed(Effect, frozen=True):

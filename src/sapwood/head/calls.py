@@ -208,7 +208,7 @@ class JoinedOf(msgspec.Struct, frozen=True):
     """
 
     session: str
-    agent: InvitationView
+    agent: InvitationInfo
 
 
 class TreeStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import msgspec
 from sapwood.content.messages import StagedKind
 
 
-class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
+class StagedFilesInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is staged, and where.
 
     Attributes:
@@ -31,7 +31,7 @@ class StagedFiles(msgspec.Struct, frozen=True, kw_only=True):
     kind: StagedKind = "file"
 
 
-class StageReport(msgspec.Struct, frozen=True, kw_only=True):
+class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A report of staged files.
 
     Attributes:
@@ -53,8 +53,8 @@ class StageReport(msgspec.Struct, frozen=True, kw_only=True):
     passed_on: int
 
 
-class EnvironmentReport(StageReport, frozen=True, kw_only=True):
-    """An environment that was staged, for nodes of one kind; the rest as in :class:`StageReport`.
+class EnvironmentInfo(StageInfo, frozen=True, kw_only=True):
+    """An environment that was staged, for nodes of one kind; the rest as in :class:`StageInfo`.
 
     Attributes:
         platform: What uv calls these nodes.
@@ -67,7 +67,7 @@ class EnvironmentReport(StageReport, frozen=True, kw_only=True):
     installed: bool
 
 
-class CollectReport(msgspec.Struct, frozen=True, kw_only=True):
+class CollectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A report of collected files.
 
     Attributes:

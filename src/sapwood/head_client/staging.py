@@ -45,10 +45,10 @@ from sapwood.core.shown import shown
 from sapwood.head import calls
 from sapwood.head_client.access import HeadAccess
 from sapwood.head_client.stage_reports import (
-    CollectReport,
-    EnvironmentReport,
-    StagedFiles,
-    StageReport,
+    CollectInfo,
+    EnvironmentInfo,
+    StagedFilesInfo,
+    StageInfo,
 )
 from sapwood.nodes import messages
 
@@ -129,7 +129,7 @@ class Staging:
 
     def put(
         self, paths: Sequence[Path], nodes: str = "", name: str = ""
-    ) -> tuple[list[StageReport], dict[str, SapwoodError]]:
+    ) -> tuple[list[StageInfo], dict[str, SapwoodError]]:
         """Have files and folders on nodes.
 
         Args:
@@ -156,7 +156,7 @@ class Staging:
                 f"two of these files are called {shown(twice[0])}",
                 hint="give other names by --as NAME",
             )
-        reports: list[StageReport] = []
+        reports: list[StageInfo] = []
         failed: dict[str, SapwoodError] = {}
         for path, tree in zip(paths, trees, strict=True):
             left = {host: one for host, one in wanted.items() if one not in failed}
@@ -167,7 +167,7 @@ class Staging:
 
     def environment(
         self, path: Path, cache: BuildCache, nodes: str = "", name: str = ""
-    ) -> tuple[list[EnvironmentReport], dict[str, SapwoodError]]:
+    ) -> tuple[list[EnvironmentInfo], dict[str, SapwoodError]]:
         """Have the packages of a lock file on nodes, each where it fits.
 
         All of them are installed here before anything is sent, once for all nodes of a kind.
@@ -205,7 +205,7 @@ class Staging:
                 failed |= refused
                 plain = msgspec.structs.asdict(made)
                 reports.append(
-                    EnvironmentReport(
+                    EnvironmentInfo(
                         **plain, platform=kind.platform, python=kind.python, installed=entry.built
                     )
                 )
@@ -249,7 +249,7 @@ class Staging:
 
     def _delivered(
         self, tree: FileTree, path: Path, wanted: Mapping[int, str]
-    ) -> tuple[StageReport, dict[str, SapwoodError]]:
+    ) -> tuple[StageInfo, dict[str, SapwoodError]]:
         """Copy a tree to nodes; return the outcome and the errors."""
         tree.check()
         with contextlib.closing(
@@ -260,7 +260,7 @@ class Staging:
 
     def get(
         self, remote: str, folder: Path, nodes: str = ""
-    ) -> tuple[list[CollectReport], dict[str, SapwoodError]]:
+    ) -> tuple[list[CollectInfo], dict[str, SapwoodError]]:
         """Collect a file or a folder from nodes.
 
         A file that is equal on all of them is in the folder by its name, else each node's is in a
@@ -339,9 +339,9 @@ class Staging:
         return {there[name].host: name for name in names}
 
 
-def staged_files(facts: Mapping[str, sm.StageFacts]) -> list[StagedFiles]:
+def staged_files(facts: Mapping[str, sm.StageFacts]) -> list[StagedFilesInfo]:
     """Return what is staged, each thing once for all nodes where it is the same."""
-    found: dict[tuple[str, str], StagedFiles] = {}
+    found: dict[tuple[str, str], StagedFilesInfo] = {}
     for node, one in facts.items():
         for seen in one.names:
             key = (seen.name, seen.digest)
@@ -349,7 +349,7 @@ def staged_files(facts: Mapping[str, sm.StageFacts]) -> list[StagedFiles]:
                 found[key].nodes.append(node)
             else:
                 plain = msgspec.structs.asdict(seen)
-                found[key] = StagedFiles(**plain, nodes=[node])
+                found[key] = StagedFilesInfo(**plain, nodes=[node])
     return sorted(found.values(), key=lambda one: (one.name, one.nodes))
 
 
@@ -430,9 +430,9 @@ class _Delivery:
         """Hear no more of the nodes."""
         self._unsubscribe()
 
-    def report(self) -> StageReport:
+    def report(self) -> StageInfo:
         """Return the outcome."""
-        return StageReport(
+        return StageInfo(
             name=self._tree.name,
             digest=self._tree.digest,
             nbytes=self._tree.nbytes,
@@ -737,7 +737,7 @@ def _placed(
     files: Mapping[str, Path],
     *,
     alike: bool,
-) -> list[CollectReport]:
+) -> list[CollectInfo]:
     """Put what was collected where it belongs."""
     alike = alike and len({tree.digest for tree in trees.values()}) == 1
     found = []
@@ -751,7 +751,7 @@ def _placed(
         place.mkdir(exist_ok=True)
         for entry in tree.entries:
             _place(entry, place / os.fsdecode(entry.path), files, ready)
-        found.append(CollectReport(path=str(place / tree.name), nodes=names, nbytes=tree.nbytes))
+        found.append(CollectInfo(path=str(place / tree.name), nodes=names, nbytes=tree.nbytes))
     return found
 
 

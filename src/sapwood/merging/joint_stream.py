@@ -15,7 +15,7 @@ import msgspec
 from sapwood.comm import events as ev
 from sapwood.comm import messages as msg
 from sapwood.comm import values
-from sapwood.comm.messages import NO_WAIT, FilterAt, PlaceReport, StreamSpec
+from sapwood.comm.messages import NO_WAIT, FilterAt, PlaceStatistics, StreamSpec
 from sapwood.comm.payload import Payload
 from sapwood.comm.reduction import WHOLE, Accumulator
 from sapwood.comm.reductions.partials import partial_of
@@ -118,7 +118,7 @@ class _JointSweep:
     def __init__(self, waiting: set[StreamPart | None]) -> None:
         self.waiting = waiting
         self.reached: list[tuple[int, int]] = []
-        self.reports: list[PlaceReport] = []
+        self.reports: list[PlaceStatistics] = []
 
 
 class JointStream:
@@ -272,7 +272,7 @@ class JointStream:
         if sweep is not None and None in sweep.waiting:
             sweep.waiting.discard(None)
             if event.error is not None:
-                sweep.reports.append(PlaceReport(rank=ROOT, state="open", problem=event.error))
+                sweep.reports.append(PlaceStatistics(rank=ROOT, state="open", problem=event.error))
             self._sweep_over_if_ready(event.number)
 
     def _close(self, event: ev.CloseStream) -> None:
@@ -526,5 +526,5 @@ def _rank_of(part: ev.PartialContribution) -> int:
     return part.rank
 
 
-def _place_of(report: PlaceReport) -> int:
+def _place_of(report: PlaceStatistics) -> int:
     return report.rank

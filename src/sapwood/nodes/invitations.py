@@ -48,7 +48,7 @@ from sapwood.session.agent import END_AGENT, LEAVE_SESSION
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.member import tree_protocol
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import AgentEvent, InvitationView, ProcessState
+from sapwood.session.port import AgentEvent, InvitationInfo, ProcessState
 from sapwood.session.requests import ServedRequest
 
 MAX_INVITATIONS = 10_000
@@ -183,9 +183,9 @@ class Invitations:
         made = self._session.call(self._create, count, lifetime, listen, by)
         return [one.line for one in made]
 
-    def views(self) -> list[InvitationView]:
+    def views(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
-        found: list[InvitationView] = self._session.call(self.current)
+        found: list[InvitationInfo] = self._session.call(self.current)
         return found
 
     def revoke(self, invitation: str) -> bool:
@@ -203,11 +203,11 @@ class Invitations:
 
     # --- on the session's loop -------------------------------------------------------------------
 
-    def current(self) -> list[InvitationView]:
+    def current(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
         now = time.time()
         return [
-            InvitationView(
+            InvitationInfo(
                 id=one.id,
                 state=self._state_of(one, now),
                 expires=one.expires,

@@ -115,7 +115,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     record: calls.RunRecord
-    progress: Progress | None = None
+    progress: RunInfo | None = None
     answer: Any = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class InvitationView(msgspec.Struct, frozen=True, kw_only=True):
+class InvitationInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of an invitation to be an agent.
 
     Attributes:

@@ -25,7 +25,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.request import Request
 from sapwood.core.topology import ROOT, Tree
 from sapwood.lifecycle.processes import ProcessState
-from sapwood.session.invited import AgentEvent, InvitationView
+from sapwood.session.invited import AgentEvent, InvitationInfo
 from sapwood.session.options import PlacesChanged
 from sapwood.session.requests import RequestFuture
 from sapwood.session.session_life import SessionState
@@ -37,8 +37,8 @@ __all__ = [
     "ContentPort",
     "GroupPort",
     "HostedInvitations",
+    "InvitationInfo",
     "InvitationPort",
-    "InvitationView",
     "PlaceView",
     "PlacesChanged",
     "ProcessState",
@@ -183,7 +183,7 @@ class InvitationPort(Protocol):
     def create(self, count: int, lifetime: float, listen: str = "") -> list[str]:
         """Make invitations; return their lines, which are secrets."""
 
-    def views(self) -> list[InvitationView]:
+    def views(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
 
     def revoke(self, invitation: str) -> bool:
@@ -207,7 +207,7 @@ class HostedInvitations(InvitationPort, Protocol):
     ) -> list[str]:
         """Make invitations that end with the credential of whoever makes them."""
 
-    def current(self) -> list[InvitationView]:
+    def current(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations; on the session's loop."""
 
     def deny(self, ids: frozenset[str]) -> None:

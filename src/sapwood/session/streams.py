@@ -18,7 +18,7 @@ from sapwood.comm.messages import (
     NO_WAIT,
     REPLACE,
     FilterAt,
-    PlaceReport,
+    PlaceStatistics,
     StreamSpec,
     Synchronisation,
 )
@@ -102,7 +102,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     """What a sweep came back with: the agents that it reached, and what places reported."""
 
     reached: Ranges
-    reports: tuple[PlaceReport, ...]
+    reports: tuple[PlaceStatistics, ...]
 
 
 def _nothing() -> None:

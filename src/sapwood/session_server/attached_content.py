@@ -16,7 +16,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ClosedError
 from sapwood.core.hints import command
 from sapwood.session.back_pressure import check_size
-from sapwood.session.port import InvitationView
+from sapwood.session.port import InvitationInfo
 from sapwood.session_server import session_calls
 from sapwood.session_server.server_link import CALL_TIMEOUT, ServerLink
 
@@ -41,10 +41,10 @@ class AttachedInvitations:
         found = self._link.ask(session_calls.INVITE, [count, lifetime, listen])
         return typed.convert(found.result(CALL_TIMEOUT), list[str])
 
-    def views(self) -> list[InvitationView]:
+    def views(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
         found = self._link.ask(session_calls.INVITATIONS)
-        return typed.convert(found.result(CALL_TIMEOUT), list[InvitationView])
+        return typed.convert(found.result(CALL_TIMEOUT), list[InvitationInfo])
 
     def revoke(self, invitation: str) -> bool:
         """Revoke an invitation; return whether it existed."""

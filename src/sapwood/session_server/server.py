@@ -77,7 +77,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     kept: int = 0
     dropped: int = 0
-    invitations: list[InvitationView] = []
+    invitations: list[InvitationInfo] = []
     agent_events: list[AgentEvent] = []
     merged: list[str] = []
     part_of: list[str] = []

@@ -22,7 +22,7 @@ INVITE = "agents.invite"
 """Invite processes: how many, seconds, where to listen. Answer: lines."""
 
 INVITATIONS = "agents.invitations"
-"""Answer: a list of ``InvitationView``."""
+"""Answer: a list of ``InvitationInfo``."""
 
 REVOKE_INVITATION = "agents.revoke"
 """Revoke an invitation: its id. Answer: whether it existed."""

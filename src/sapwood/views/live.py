@@ -17,7 +17,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.hints import DEFAULT_CLUSTER
@@ -522,7 +522,7 @@ class _Ended:
 
 
 @lru_cache(maxsize=512)
-def _of_ended(run: _Ended) -> tuple[Progress | None, str]:
+def _of_ended(run: _Ended) -> tuple[RunInfo | None, str]:
     failed = run.record.state == RunState.FAILED
     return progress_of(run.record), read_error(run.record).what if failed else ""
 

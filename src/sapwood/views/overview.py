@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sapwood.activity.progress import Progress
+from sapwood.activity.progress import RunInfo
 from sapwood.environment.units import describe_size
 from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
@@ -102,7 +102,7 @@ class RunAndProgress(msgspec.Struct, frozen=True):
     """A run, how far it has come, and why it failed; None and empty where that is not known."""
 
     record: calls.RunRecord
-    progress: Progress | None = None
+    progress: RunInfo | None = None
     error: str = ""
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from sapwood.activity.progress import Progress, RunState
-from sapwood.activity.run_record import WorkRecord
+from sapwood.activity.progress import RunInfo, RunState
+from sapwood.activity.run_record import WorkStatistics
 from sapwood.activity.statistics import RunStatistics
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
@@ -52,8 +52,8 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     ended: float = 0.0
     restarts: tuple[float, ...] = ()
-    progress: Progress | None = None
-    record: WorkRecord | None = None
+    progress: RunInfo | None = None
+    record: WorkStatistics | None = None
     statistics: RunStatistics | None = None
     answer: Any = None
     error: ErrorRecord | None = None
@@ -95,10 +95,10 @@ def of_detached(run: RunRecord, version: str = "", cluster: str = DEFAULT_CLUSTE
     )
 
 
-def progress_of(run: RunRecord) -> Progress | None:
+def progress_of(run: RunRecord) -> RunInfo | None:
     """Return how far a detached run has come; None before it has said so, and elsewhere."""
-    found = _read(Path(run.folder) / PROGRESS, Progress) if _is_here(run) else None
-    return found if isinstance(found, Progress) else None
+    found = _read(Path(run.folder) / PROGRESS, RunInfo) if _is_here(run) else None
+    return found if isinstance(found, RunInfo) else None
 
 
 def work_of(run: RunRecord) -> WorkRecord | None:

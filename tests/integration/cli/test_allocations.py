@@ -120,7 +120,7 @@ def test_a_run_is_drained(tmp_path: Path) -> None:
             assert not run.wait(0.01)
         assert run.drain("it is wanted")
         error = run.exception(60)
-        assert isinstance(error, sapwood.DrainedError)
+        assert isinstance(error, sapwood.errors.DrainedError)
         assert "it is wanted" in error.what
         assert run.progress.state is RunState.DRAINED
         assert run.progress.iteration < 12
@@ -139,7 +139,7 @@ def test_a_drained_run_without_checkpoints_says_that_its_state_is_lost(tmp_path:
             assert not run.wait(0.01)
         run.drain("it is wanted")
         error = run.exception(60)
-    assert isinstance(error, sapwood.DrainedError)
+    assert isinstance(error, sapwood.errors.DrainedError)
     assert "its state is lost" in error.what
 
 

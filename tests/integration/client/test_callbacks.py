@@ -71,7 +71,7 @@ def test_a_callback_may_exit_or_close(cluster: sapwood.Cluster) -> None:
     assert cluster.submit(abs, -2).result(PATIENCE) == 2
     cluster.submit(abs, -1).add_done_callback(close)
     assert closed.wait(PATIENCE)
-    with pytest.raises(sapwood.ClosedError):
+    with pytest.raises(sapwood.errors.ClosedError):
         cluster.submit(abs, -1)
 
 
@@ -108,8 +108,8 @@ def test_a_bad_timeout_of_a_group_is_an_error_at_the_call(
 ) -> None:
     agents = cluster.group([1])
     not_a_name: Any = object()
-    with pytest.raises(sapwood.ConfigurationError, match="timeout is"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="timeout is"):
         agents.join(enter_timeout=timeout)
-    with pytest.raises(sapwood.ConfigurationError, match="name is <object"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="name is <object"):
         agents.join(name=not_a_name)
     assert by_stream(cluster) == 5

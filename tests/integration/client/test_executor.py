@@ -73,7 +73,7 @@ def head(
 def executor(head: None, kind: str) -> Iterator[Executor]:
     """A cluster, a cluster with options, or a session of a head."""
     del head  # the session ends before it
-    made = sapwood.create_session(WORKERS, on="local") if kind == "session" else None
+    made = sapwood.connect().create_session(WORKERS, on="local") if kind == "session" else None
     with made or sapwood.local(WORKERS) as cluster:
         yield cluster.options(time_limit=60) if kind == "options" else cluster
 

@@ -89,6 +89,6 @@ def test_a_program_that_is_too_large_is_an_error_of_its_run(
         def map(self, slice: Any, state: Any) -> Any:  # noqa: A002 - as Program.map
             return {"s": float(slice.data.sum())}
 
-    with pytest.raises(sapwood.ProgramError, match="the most is 1 MiB"):
+    with pytest.raises(sapwood.errors.ProgramError, match="the most is 1 MiB"):
         cluster.run(Table, data=np.ones(10)).result()
     assert cluster.submit(abs, -3).result() == 3

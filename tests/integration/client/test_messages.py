@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,9 @@ def test_a_receive_takes_what_it_wants_in_the_order_in_which_it_came(
     for rank in (1, 2):
         tree.submit_to(rank, send).result(PATIENCE)
     assert tree.receive(2, 1).value == 1
-    assert tree.receive(tag=1) == sapwood.Message(1, 1, 1)
+    assert tree.receive(tag=1) == sapwood.types.Message(1, 1, 1)
     assert [tree.receive(1).value for _ in range(2)] == [0, 2]
-    assert [tree.receive(sapwood.ANY, sapwood.ANY).value for _ in range(2)] == [0, 2]
+    assert [tree.receive(sapwood.types.ANY, sapwood.types.ANY).value for _ in range(2)] == [0, 2]
     with pytest.raises(TimeoutError, match=r"0\.01 s"):
         tree.receive(timeout=0.01)
 
@@ -128,9 +129,9 @@ def test_a_receive_takes_what_it_wants_in_the_order_in_which_it_came(
 def test_requests_can_be_tested_waited_for_and_taken_back(tree: sapwood.Cluster) -> None:
     first, second = tree.receive_later(1), tree.receive_later(2)
     assert not first.test()
-    assert sapwood.wait_any([first, second], timeout=0.01) is None
+    assert not wait([first, second], 0.01, FIRST_COMPLETED).done
     tree.submit_to(2, lambda: sapwood.here().send(0, "two")).result(PATIENCE)
-    assert sapwood.wait_any([first, second], timeout=PATIENCE) is second
+    assert wait([first, second], PATIENCE, FIRST_COMPLETED).done == {second}
     assert second.result().value == "two"
     assert first.cancel()
     assert first.cancelled()
@@ -144,11 +145,11 @@ def test_requests_in_a_function_on_an_agent(tree: sapwood.Cluster) -> None:
         here = sapwood.here()
         requests = [here.receive_later(tag=tag) for tag in (1, 2)]
         here.send(0, "go")
-        one = sapwood.wait_any(requests, timeout=30)
+        one = here.wait_any(requests, timeout=30)
         first = one is requests[1]
         tested = requests[0].test()
         here.send(0, "on")
-        whole = sapwood.wait_all(requests, timeout=30)
+        whole = here.wait_all(requests, timeout=30)
         try:
             here.receive(timeout=0.01)
         except TimeoutError:
@@ -271,7 +272,7 @@ def test_messages_wait_while_nobody_wants_them_and_their_senders_are_held_up(
         for number in range(count):
             requests[number] = tree.send_later(2, [number, b"x" * 10_000])
 
-    requests: dict[int, sapwood.Request] = {}
+    requests: dict[int, sapwood.types.Request] = {}
     thread = threading.Thread(target=send_all)
     thread.start()
     thread.join(0.5)
@@ -283,7 +284,7 @@ def test_messages_wait_while_nobody_wants_them_and_their_senders_are_held_up(
 
     assert tree.submit_to(2, receive, count).result(PATIENCE) == list(range(count))
     thread.join(PATIENCE)
-    assert sapwood.wait_all(requests.values(), timeout=PATIENCE)
+    assert not wait(requests.values(), PATIENCE).not_done
 
 
 def test_mistakes_are_told(tree: sapwood.Cluster) -> None:

@@ -101,7 +101,7 @@ def test_iterations_go_on_until_the_program_is_done(
     run = cluster.run(program("Steps"), np.arange(10), parameters={"steps": 7})
     assert run.result(TIMEOUT) == 45 * sum(range(1, 8))
     assert run.progress.iteration == run.progress.iterations == 7
-    assert run.progress.state is sapwood.RunState.DONE
+    assert run.progress.state is sapwood.types.RunState.DONE
     assert run.progress.metrics == {"x": 45.0 * 28}
 
 
@@ -257,7 +257,7 @@ def test_a_mistake_in_the_client_is_told_with_its_place(
     assert isinstance(error, UserCodeError)
     assert f"wrong in {place}" in error.what
     assert error.where == f"Faulty.{place}"
-    assert run.progress.state is sapwood.RunState.FAILED
+    assert run.progress.state is sapwood.types.RunState.FAILED
     assert isinstance(error.__cause__, ValueError)
 
 

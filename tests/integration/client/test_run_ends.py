@@ -55,7 +55,7 @@ def test_a_run_can_be_cancelled_in_the_middle_of_a_map(
     with pytest.raises(CancelledError):
         run.result(TIMEOUT)
     assert run.cancelled()
-    assert run.progress.state is sapwood.RunState.CANCELLED
+    assert run.progress.state is sapwood.types.RunState.CANCELLED
     assert not run.cancel()
     until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
     assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8
@@ -84,7 +84,7 @@ def test_a_run_that_takes_too_long_is_ended_and_says_how_far_it_came(
         TimeLimitError, match=r"longer than 1 s and was ended (after 0|while|before)"
     ):
         run.result(TIMEOUT)
-    assert run.progress.state is sapwood.RunState.FAILED
+    assert run.progress.state is sapwood.types.RunState.FAILED
     assert not run.cancelled()
     until(lambda: not any(Path(f"/proc/{path.name}").exists() for path in tmp_path.iterdir()))
     steps = cluster.run(program("Steps", steps=1_000_000), np.ones(3), run_time_limit=0.5)
@@ -112,7 +112,7 @@ def test_a_run_ends_after_the_most_iterations_with_the_result_so_far(
 ) -> None:
     run = cluster.run(program("Steps", steps=1000), np.ones(3), max_iterations=2)
     assert run.result(TIMEOUT) == 3 * (1 + 2)
-    assert run.progress.state is sapwood.RunState.DONE
+    assert run.progress.state is sapwood.types.RunState.DONE
     assert run.progress.iteration == run.statistics.iterations == 2
     assert run.statistics.cut_short
     assert "2 iterations (max_iterations)" in str(run.statistics)

@@ -472,7 +472,7 @@ def test_a_running_task_can_be_cancelled(
     assert future.running()
     assert future.cancel()
     assert future.cancelled()
-    with pytest.raises(sapwood.CancelledError):
+    with pytest.raises(sapwood.errors.CancelledError):
         future.result(TIMEOUT)
     with pytest.raises(concurrent.futures.CancelledError):
         future.exception(TIMEOUT)

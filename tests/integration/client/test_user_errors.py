@@ -54,7 +54,7 @@ def cluster() -> Any:
 def test_methods_of_the_caller_fail_with_their_line(
     cluster: sapwood.Cluster, program: type[Good]
 ) -> None:
-    with pytest.raises(sapwood.UserCodeError) as caught:
+    with pytest.raises(sapwood.errors.UserCodeError) as caught:
         cluster.run(program, data=[1.0]).result()
     method = program.__name__.lower()
     assert caught.value.what == "KeyError: 'nothing'"
@@ -65,7 +65,7 @@ def test_methods_of_the_caller_fail_with_their_line(
 
 
 def test_a_state_that_cannot_travel_is_named(cluster: sapwood.Cluster) -> None:
-    with pytest.raises(sapwood.DataValueError) as caught:
+    with pytest.raises(sapwood.errors.DataValueError) as caught:
         cluster.run(Init, data=[1.0]).result()
     assert caught.value.where == "the state of Init"
 
@@ -76,7 +76,9 @@ def test_agents_get_the_variables_of_their_cluster(cluster: sapwood.Cluster) -> 
 
 
 def test_a_variable_that_cannot_be_one_is_refused() -> None:
-    with pytest.raises(sapwood.ConfigurationError, match="cannot be an environment variable"):
+    with pytest.raises(
+        sapwood.errors.ConfigurationError, match="cannot be an environment variable"
+    ):
         sapwood.local(agents=1, environment={"A=B": "1"})
-    with pytest.raises(sapwood.ConfigurationError, match="no '='"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="no '='"):
         sapwood.local(agents=1, environment={"A": "1\0"})

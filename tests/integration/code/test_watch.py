@@ -11,7 +11,7 @@ import pytest
 from sapwood.code.cache import BuildCache
 from sapwood.code.image import make_image, open_image
 from sapwood.code.target import Target, host_target
-from sapwood.code.watch import Version, Watch
+from sapwood.code.watch import VersionInfo, Watch
 from sapwood.core.errors import BuildError, ProgramError
 
 PATIENCE = 60.0
@@ -40,7 +40,7 @@ def watch(folder: Path, cache: BuildCache) -> Iterator[Watch]:
         yield made
 
 
-def answer(version: Version) -> int:
+def answer(version: VersionInfo) -> int:
     assert version.program is not None
     assert version.error is None, version.error
     opened = open_image(make_image(version.program, version.builds[0]))
@@ -121,10 +121,10 @@ def test_a_program_that_cannot_be_read_is_reported_and_watched_on(
 def test_every_target_in_use_is_built_and_each_version_is_told(
     folder: Path, cache: BuildCache, edit: Edit
 ) -> None:
-    told: list[Version] = []
+    told: list[VersionInfo] = []
     came = threading.Event()
 
-    def tell(version: Version) -> None:
+    def tell(version: VersionInfo) -> None:
         told.append(version)
         came.set()
 

@@ -112,7 +112,7 @@ def test_conformance(dask: DaskCluster) -> None:
 
 
 def test_a_cluster_over_its_machines(dask: DaskCluster) -> None:
-    with sapwood.on(f"dask:{dask.address}", agents=2, settings=SETTINGS) as cluster:
+    with sapwood.start(f"dask:{dask.address}", agents=2, settings=SETTINGS) as cluster:
         assert list(cluster.map(pow, range(4), [2] * 4)) == [0, 1, 4, 9]
     assert dask.asked() == set(HOSTS)
 

@@ -85,7 +85,7 @@ def test_a_cluster_over_pods(api: KubernetesApi) -> None:
         nodes=NodeSettings(listen="127.0.0.1:0", node_listen="127.0.0.1:0"),
         comm=CommSettings(grace=0.5),
     )
-    with sapwood.on("kubernetes:2", agents=2, settings=settings) as cluster:
+    with sapwood.start("kubernetes:2", agents=2, settings=settings) as cluster:
         (job,) = api.jobs.values()
         (container,) = job.spec.template.spec.containers
         assert container.resources.requests == {"cpu": "1"}

@@ -145,7 +145,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
     own_cli.join(own_head["join"], "n1")
     own_cli.join(own_head["join"], "n2")
     with (
-        sapwood.connect(agents=4) as cluster,
+        sapwood.connect().start(agents=4) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.broadcast(-1).result(PATIENCE).total == 4
@@ -177,7 +177,7 @@ def test_sessions_lose_a_node_whose_zygotes_stop_and_nothing_of_their_waves(
         assert stream.broadcast(-5).result(PATIENCE).total == 20
     with connected("default") as access:
         assert "n1" in [one.name for one in access.nodes]  # at once
-    with sapwood.connect(agents=2):
+    with sapwood.connect().start(agents=2):
         until(lambda: (activity := nodes()["n1"].activity) and activity.sessions)
 
 
@@ -297,7 +297,7 @@ def test_a_component_of_a_package_is_restarted_and_given_up_as_the_policy_says(
     (moody / "fail").unlink()
     assert act("moody", ComponentAction.START, "n1").state == "ready"
     owned = int((moody / "pid").read_text())
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8
     assert Path(f"/proc/{owned}").exists()  # the reaper spares what is a component's own
 
@@ -318,5 +318,5 @@ def test_a_node_whose_link_fails_joins_again(own_cli: Cli, moody: Path, until: U
     until(is_back)
     until(lambda: own_cli.states() == {"n1": "ready"})
     assert "link.joined link" in (moody / "heard").read_text()
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         assert cluster.submit(pow, 2, 3).result(PATIENCE) == 8

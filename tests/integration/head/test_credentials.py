@@ -164,7 +164,7 @@ def test_a_program_on_another_machine_uses_the_nodes_of_its_credential(
     file.touch(mode=0o600)
     file.write_text(up.issue(*rights, nodes="n[1-2]", subject="bob").text)
     with (
-        sapwood.connect(up.url, agents=2, credential=file, settings=up.settings) as cluster,
+        sapwood.connect(up.url, credential=file).start(agents=2, settings=up.settings) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.broadcast(-1).result(PATIENCE).total == 2
@@ -296,7 +296,7 @@ def test_a_credential_runs_nothing_as_the_user_of_the_head(
     file.touch(mode=0o600)
     file.write_text(shown.text)
     with pytest.raises(SecurityError, match=refused):
-        sapwood.connect(up.url, agents=1, credential=file)
+        sapwood.connect(up.url, credential=file).start(agents=1)
     with pytest.raises(SecurityError, match=refused):
         sapwood.execute(["true"], f"head:{up.url}", credential=file)
     assert up.events("credential.refused")[-1].facts["subject"] == "ann"
@@ -585,7 +585,7 @@ def test_nobody_gives_orders_to_processes_of_others(up: UpHead) -> None:
         finally:
             with up.head.on_nodes._lock:
                 del up.head.on_nodes._sessions["theirs", 1]
-        with sapwood.connect(agents=2, settings=up.settings) as cluster:
+        with sapwood.connect().start(agents=2, settings=up.settings) as cluster:
             (name,) = {one for one, _ in up.head.on_nodes._sessions}
             second.ask(1, messages.CLOSE, name).result(PATIENCE)  # it is not theirs: nothing ends
             with pytest.raises(ProtocolError, match="is another client's"):
@@ -889,7 +889,7 @@ def test_events_are_found_and_followed(up: UpHead) -> None:
 
 
 def test_a_process_that_ends_is_noted_and_so_is_the_one_in_its_place(up: UpHead) -> None:
-    with sapwood.connect(agents=2, settings=up.settings) as cluster:
+    with sapwood.connect().start(agents=2, settings=up.settings) as cluster:
         os.kill(cluster.agents[0].pid, signal.SIGKILL)
         until(lambda: up.events("process.replaced"))
     lost = up.events("process.lost")[-1]
@@ -903,7 +903,7 @@ def test_a_runner_that_is_killed_is_noted_and_one_that_its_agent_ends_is_not(up:
         while True:
             pass
 
-    with sapwood.connect(agents=2, settings=up.settings) as cluster:
+    with sapwood.connect().start(agents=2, settings=up.settings) as cluster:
         with pytest.raises(TimeLimitError):
             cluster.options(time_limit=0.2).submit(spin).result(PATIENCE)
         pid = cluster.submit(os.getpid).result(PATIENCE)
@@ -935,7 +935,7 @@ def test_who_may_run_code_in_a_session_runs_commands_on_its_nodes(
         monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
         return shown
 
-    with sapwood.create_session(1, name="cmds", settings=up.settings) as cluster:
+    with sapwood.connect().create_session(1, name="cmds", settings=up.settings) as cluster:
         found = sapwood.execute(ECHO, on="session:cmds")
         assert {name: one.stdout for name, one in found.nodes.items()} == {"n1": b"here\n"}
         far = ("--cluster", up.url)

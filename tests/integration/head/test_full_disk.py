@@ -50,7 +50,7 @@ def test_a_head_whose_disk_is_full_goes_on(small_state: Path, own_cli: Cli) -> N
     assert "full" in said
     assert str(small_state) in said
     assert own_cli.states() == {"one": "ready"}
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
     assert "full" in own_cli.run("node", "delete", "one", status=5)
     assert own_cli.states() == {"one": "ready"}  # it could come again, because nothing was recorded

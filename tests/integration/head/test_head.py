@@ -42,16 +42,18 @@ def test_a_cluster_outlives_its_certificates(own_cli: Cli, until: Until) -> None
     head = own_cli.up()
     own_cli.join(head["join"], "one")
     begun = time.monotonic()
-    with sapwood.connect(agents=2) as first, sapwood.connect(agents=3) as second:
+    with sapwood.connect().start(agents=2) as first, sapwood.connect().start(agents=3) as second:
         assert [total(first), total(second)] == [2, 3]
         assert own_cli.run_apart("exec", "--on", "head", "--", "echo", "hi") == "hi\n"
         until(lambda: time.monotonic() - begun > 1.2 * life)  # the first certificates have ended
         assert total(first) == 2
-        with sapwood.connect(agents=2) as other:  # its processes connect by new certificates
+        with sapwood.connect().start(
+            agents=2
+        ) as other:  # its processes connect by new certificates
             assert total(other) == 2
     own_cli.join(head["join"], "two")
     assert own_cli.states() == {"one": "ready", "two": "ready"}
-    with sapwood.connect(agents=4) as again:
+    with sapwood.connect().start(agents=4) as again:
         assert total(again) == 4
     assert "is down" in own_cli.run("down")
     for node in own_cli.nodes:
@@ -64,9 +66,9 @@ def test_a_cluster_outlives_its_certificates(own_cli: Cli, until: Until) -> None
 @pytest.mark.row("C1-BOOT-2")
 def test_machines_come_and_go_while_sessions_run(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         two = cli.join(head["join"], "two")
-        with sapwood.connect(agents=2) as over_two:
+        with sapwood.connect().start(agents=2) as over_two:
             assert total(over_two) == 2
         assert "two is removed" in cli.run("node", "delete", "two")
         assert two.wait(PATIENCE) == 0
@@ -96,7 +98,7 @@ def test_a_command_runs_on_some_nodes_of_a_head(cli: Cli, head: Any) -> None:
 def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     cli.join(head["join"], "two")
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         draining = subprocess.Popen(
             [sys.executable, "-m", "sapwood", "node", "drain", "two"],
             env=cli.environment,
@@ -106,7 +108,7 @@ def test_a_node_that_is_drained_finishes_first(cli: Cli, head: Any, until: Until
         until(lambda: cli.states()["two"] == "draining")
         assert total(cluster) == 2
         assert draining.poll() is None
-        with sapwood.connect(agents=1) as other:
+        with sapwood.connect().start(agents=1) as other:
             assert total(other) == 1  # the draining one is left out
     assert draining.communicate(timeout=PATIENCE)[0] == "two is removed.\n"
 
@@ -118,7 +120,7 @@ def test_nothing_is_left_of_a_client_that_is_killed(
     ready = tmp_path / "ready"
     text = (
         "import sapwood, pathlib, time\n"
-        "with sapwood.connect(agents=3) as cluster:\n"
+        "with sapwood.connect().start(agents=3) as cluster:\n"
         f"    pathlib.Path({str(ready)!r}).touch(); time.sleep(600)\n"
     )
     client = subprocess.Popen([sys.executable, "-c", text], env=cli.environment)
@@ -192,7 +194,7 @@ def test_a_second_head_of_the_same_name_is_refused(cli: Cli, head: Any) -> None:
 
 def test_without_a_head_the_error_says_what_to_do(own_cli: Cli) -> None:
     del own_cli
-    with pytest.raises(sapwood.NodeLostError, match="sapwood up"):
+    with pytest.raises(sapwood.errors.NodeLostError, match="sapwood up"):
         sapwood.connect()
 
 
@@ -209,7 +211,7 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
     """The next head has authority and tokens of the former one, which was killed."""
     node = own_cli.join(own_head["join"], "one")
     with (
-        sapwood.connect(agents=2) as cluster,
+        sapwood.connect().start(agents=2) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 2
@@ -222,7 +224,7 @@ def test_sessions_go_on_while_the_head_is_dead_and_nodes_come_back_to_the_next(
         assert again["pid"] != own_head["pid"]
         until(lambda: own_cli.states() == {"one": "ready"})
         assert stream.exchange(-3).total == 6
-        with sapwood.connect(agents=3) as other:
+        with sapwood.connect().start(agents=3) as other:
             assert total(other) == 3
     own_cli.join(own_head["join"], "two")  # by a line that was shown before
     assert own_cli.states() == {"one": "ready", "two": "ready"}
@@ -235,7 +237,7 @@ def test_the_next_head_gives_a_session_new_processes(
     for name in ("one", "two"):
         own_cli.join(own_head["join"], name)
     with (
-        sapwood.connect(agents=4) as cluster,
+        sapwood.connect().start(agents=4) as cluster,
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 4
@@ -289,7 +291,7 @@ def test_work_ends_with_its_cluster(own_cli: Cli, own_head: Any, until: Until, f
         words = ("--rights", "connect,allocate,spawn,run", "--output", str(credential))
         own_cli.run("credential", "issue", *words)
     settings = Settings(nodes=NodeSettings(listen="127.0.0.1:0"))
-    with sapwood.connect(url, agents=2, settings=settings, credential=credential) as cluster:
+    with sapwood.connect(url, credential=credential).start(agents=2, settings=settings) as cluster:
         assert total(cluster) == 2
         waiting = cluster.submit(signal.pause)
         own_cli.run("down")
@@ -322,7 +324,7 @@ def test_a_node_that_joins_again_has_its_name_and_place(own_cli: Cli, until: Unt
     }
     up = own_cli.up()
     first = own_cli.join(up["join"], "one")
-    with sapwood.connect(agents=1) as cluster:
+    with sapwood.connect().start(agents=1) as cluster:
         assert total(cluster) == 1
         first.kill()
         line = own_cli.json("token", "create")["text"]
@@ -366,7 +368,7 @@ def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None
 def test_who_is_in_a_hurry_ends_a_drain(cli: Cli, head: Any, until: Until) -> None:
     cli.join(head["join"], "one")
     cli.join(head["join"], "two")
-    with sapwood.connect(agents=2):
+    with sapwood.connect().start(agents=2):
         draining = subprocess.Popen(
             [sys.executable, "-m", "sapwood", "node", "drain", "two"],
             env=cli.environment,
@@ -434,7 +436,7 @@ def test_a_node_may_be_below_another_one(cli: Cli, head: Any, until: Until, tmp_
     def parents_where(listen: str, said: str) -> list[int]:
         """Return where junctions are attached, once the command has reported it."""
         nodes = NodeSettings(topology=f"file:{shape}", node_listen=listen)
-        with sapwood.connect(agents=4, settings=Settings(nodes=nodes)) as cluster:
+        with sapwood.connect().start(agents=4, settings=Settings(nodes=nodes)) as cluster:
             router, tree = embedded(cluster.session).host.node.router, cluster.session.tree
             assert [tree.parents[rank] for rank in tree.junctions] == [0, 5]
             assert total(cluster) == 4
@@ -461,7 +463,7 @@ def test_drains_leave_room_for_questions(own_cli: Cli, monkeypatch: pytest.Monke
         line = own_cli.json("token", "create", "--uses", "2")["text"]
         own_cli.join(line, "one")
         own_cli.join(line, "two")
-        with connected("default") as access, sapwood.connect(agents=2) as cluster:
+        with connected("default") as access, sapwood.connect().start(agents=2) as cluster:
             drains = [access.client.ask(Nodes.remove, name, 600.0) for name in ("one", "two")]
             states = [one.record.state for one in status_of("default").nodes]
             assert states == ["draining", "draining"]

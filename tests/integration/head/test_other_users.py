@@ -57,7 +57,7 @@ with sapwood.local(2) as cluster:
 
 OURS = """\
 import sys, sapwood
-with sapwood.connect(agents=2) as cluster:
+with sapwood.connect().start(agents=2) as cluster:
     print(sum(cluster.map(abs, range(-9, 0))), flush=True)
     sys.stdin.read()
 """
@@ -177,7 +177,7 @@ def look(daemon: int) -> dict[str, Any]:
 @pytest.mark.row("C5-RES")
 def test_agents_and_tasks_run_as_the_user_of_the_credential(node: Node, nobodys: Path) -> None:
     account = pwd.getpwnam(USER)
-    with sapwood.connect(node.url, agents=2, credential=nobodys) as cluster:
+    with sapwood.connect(node.url, credential=nobodys).start(agents=2) as cluster:
         seen = cluster.submit(look, node.pid).result(PATIENCE)
         folders = [one for one in SHORT.glob("sapwood-*") if one.stat().st_uid == account.pw_uid]
         assert folders
@@ -313,14 +313,14 @@ def _user_of(_number: int) -> int:
 def test_a_user_that_a_node_does_not_have_is_named(node: Node) -> None:
     file = node.credential("strangers", "--user", "no-such-user")
     with pytest.raises(SapwoodError, match="user 'no-such-user' does not exist on this node"):
-        sapwood.connect(node.url, agents=1, credential=file)
+        sapwood.connect(node.url, credential=file).start(agents=1)
 
 
 @pytest.mark.row("C5-RES")
 @pytest.mark.nightly
 def test_without_a_user_processes_run_as_the_daemon(node: Node) -> None:
     file = node.credential("plain")
-    with sapwood.connect(node.url, agents=1, credential=file) as cluster:
+    with sapwood.connect(node.url, credential=file).start(agents=1) as cluster:
         assert cluster.submit(os.getuid).result(PATIENCE) == 0
 
 

@@ -263,7 +263,7 @@ def test_the_component_can_be_stopped_and_goes_on_with_what_was_there(
 def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPWOOD_NODES__NODE_LISTEN", LOOPBACK)
     path = random_file(tmp_path / "data", 1_500_000, seed=2)
-    with sapwood.Stage() as stage:
+    with sapwood.connect().stage() as stage:
         (made,) = stage.put(path, name="input")
         assert (made.name, made.nodes, made.sent) == ("input", ["n1", "n2"], 1_500_000)
         (listed,) = stage.list()
@@ -277,13 +277,13 @@ def test_python_has_the_same(two: Cli, tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         (staged,) = stage.environment(lock)
         assert (staged.nodes, staged.installed) == (["n1", "n2"], True)
-        with pytest.raises(sapwood.InputError, match="one name is given for several"):
+        with pytest.raises(sapwood.errors.InputError, match="one name is given for several"):
             stage.put(path, path, name="both")
     chosen = Settings(environment=EnvironmentSettings(packages="grove"))
     words = ["python", "-c", "import acorn; print(acorn.COUNT)"]
     answers = sapwood.execute(words, "head", settings=chosen).nodes
     assert [one.stdout for one in answers.values()] == [b"5\n", b"5\n"]
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         found_in = {one.result() for one in [cluster.submit(os.getenv, "SAPWOOD_STAGE")]}
     assert all(str(two.folder / "cache") in str(one) for one in found_in)
 

@@ -216,7 +216,7 @@ def test_why_a_node_is_not_there_is_said(
     before = time.time()
     n1.kill()
     until(lambda: nodes()["n1"].record.state == "lost")
-    with sapwood.connect(agents=2) as cluster:  # on what is there
+    with sapwood.connect().start(agents=2) as cluster:  # on what is there
         assert len(cluster.agents) == 2
     (left_out,) = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
     assert "node=n1 " in left_out  # and not n2, which was removed
@@ -261,7 +261,7 @@ def test_what_runs_on_a_node_is_shown(cli: Cli, head: Any, until: Until, tmp_pat
 
     assert activity().daemon.pid == node.pid
     assert activity().sessions == []
-    with sapwood.connect(agents=3) as cluster:
+    with sapwood.connect().start(agents=3) as cluster:
         cluster.submit(abs, -1).result(PATIENCE)
         (session,) = activity().sessions
         assert session.session.startswith("connection-")
@@ -309,7 +309,7 @@ def test_logs_of_all_nodes_are_merged_and_followed(cli: Cli, head: Any, until: U
     try:
         first = follow.stdout.readline()
         assert " head[" in first
-        with sapwood.connect(agents=2):
+        with sapwood.connect().start(agents=2):
             seen = next(line for line in follow.stdout if "session opened" in line)
         assert " n[1-2] info" in seen
         os.kill(follow.pid, signal.SIGTERM)

@@ -130,7 +130,7 @@ def test_a_node_joins_beside_silent_peers(cli: Cli, head: Any) -> None:
     with silent_peers(head["places"][0]):
         cli.join(head["join"], "one")
         assert cli.states() == {"one": "ready"}
-        with sapwood.connect(agents=2) as cluster:
+        with sapwood.connect().start(agents=2) as cluster:
             assert list(cluster.map(abs, [-1, -2])) == [1, 2]
 
 
@@ -164,7 +164,7 @@ def test_a_clock_that_is_wrong_by_fifty_minutes_is_shown(
 
     until(lambda: skew() is not None)
     assert abs((skew() or 0) - wrong_by) < 10
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         assert list(cluster.map(abs, [-1, -2])) == [1, 2]
 
 
@@ -178,7 +178,7 @@ def test_a_clock_that_jumps_in_a_run_changes_nothing(
     wrong_by = tmp_path / "wrong-by"
     wrong_by.write_text("0")
     cli.join(head["join"], "n1", *clock, f"WRONG_BY={wrong_by}")
-    with sapwood.connect(agents=2) as cluster:
+    with sapwood.connect().start(agents=2) as cluster:
         first = cluster.run(tmp_path / "slow.py", parameters={"pause": 0.0}).result(PATIENCE)
         run = cluster.run(tmp_path / "slow.py", parameters={"pause": 0.05})
         until(lambda: run.progress.iteration > 3)

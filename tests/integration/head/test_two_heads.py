@@ -82,11 +82,8 @@ class TwoHeads:
         self.credential = Capability.parse(issued["credential"])
 
     def connect(self, agents: int) -> Any:
-        return sapwood.connect(
-            self.url,
-            agents=agents,
-            credential=self.credential.text,
-            settings=load_configuration({"nodes.listen": "127.0.0.1:0"}).settings,
+        return sapwood.connect(self.url, credential=self.credential.text).start(
+            agents=agents, settings=load_configuration({"nodes.listen": "127.0.0.1:0"}).settings
         )
 
     def who_serves(self) -> int:

@@ -44,7 +44,9 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         cli.run("run", str(tmp_path / "fit"), "-q", *options[0].split())
         with sapwood.attach("night", cluster="nw") as cluster:
             os.kill(cli.json("session", "show", "night", "--cluster", "nw")["pid"], signal.SIGKILL)
-            with pytest.raises(sapwood.CommunicationError, match="connection to the sess") as lost:
+            with pytest.raises(
+                sapwood.errors.CommunicationError, match="connection to the sess"
+            ) as lost:
                 cluster.submit(signal.pause).result(60)
         assert lost.value.hint is not None
         assert "night#" in cli.run(*typed(lost.value.hint, "session show"))
@@ -65,10 +67,12 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         )
         assert cli.run(*typed(run, "run follow"))
 
-        (view,) = sapwood.runs("nw").history()
+        (view,) = sapwood.connect("nw").runs.history()
         elsewhere = msgspec.structs.replace(view.record, machine="another", folder="/none")
-        with pytest.raises(sapwood.ConfigurationError, match="machine of its head") as caught:
-            sapwood.DetachedRun(elsewhere, partial(asked_head, "nw"), "nw").attach()
+        with pytest.raises(
+            sapwood.errors.ConfigurationError, match="machine of its head"
+        ) as caught:
+            sapwood.types.DetachedRun(elsewhere, partial(asked_head, "nw"), "nw").attach()
         assert caught.value.hint is not None
         assert cli.run(*typed(caught.value.hint, "run follow"))
 
@@ -89,13 +93,15 @@ def check_hints_by_credential(cli: Cli, session: str) -> None:
     check_where_commands_run(cli)
     line = cli.run("session", "credential", session, "--cluster", "nw").strip()
     with sapwood.attach(line, role="user") as cluster:
-        with pytest.raises(sapwood.ConfigurationError, match="unknown invitation 'x1'") as unknown:
+        with pytest.raises(
+            sapwood.errors.ConfigurationError, match="unknown invitation 'x1'"
+        ) as unknown:
             cluster.revoke_invitation("x1")
         assert unknown.value.hint is not None
         listed = typed(unknown.value.hint, "agent list")
         assert listed[2:] == [session, "--cluster", "nw"]
         assert cli.run(*listed)
-        with pytest.raises(sapwood.ConfigurationError, match="not merged with") as other:
+        with pytest.raises(sapwood.errors.ConfigurationError, match="not merged with") as other:
             cluster.split("day")
     assert other.value.hint is not None
     assert typed(other.value.hint, "session merge")[2:] == [session, "day", "--cluster", "nw"]

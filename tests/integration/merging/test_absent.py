@@ -44,7 +44,7 @@ def main():
             ):
                 try:
                     what()
-                except sapwood.ConfigurationError as error:
+                except sapwood.errors.ConfigurationError as error:
                     print("refused:", error.what)
 
 

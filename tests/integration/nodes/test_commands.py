@@ -183,7 +183,7 @@ def test_who_does_not_read_holds_up_nobody_after_its_end(commands: Commands) -> 
 
 
 def test_a_node_that_is_not_there_gets_no_input(commands: Commands) -> None:
-    with pytest.raises(sapwood.ConfigurationError, match="node 'n9' does not exist"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="node 'n9' does not exist"):
         commands.start(["cat"], input_to=["n9"])
 
 

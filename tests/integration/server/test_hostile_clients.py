@@ -304,7 +304,7 @@ def ended(run: str, folder: Path) -> Any:
 def test_runs_never_notice(web: WebHead, tmp_path: Path) -> None:
     program, gate = tmp_path / "walk.py", tmp_path / "gate"
     program.write_text(WALK)
-    with sapwood.create_session(2, name="steady", on="local") as cluster:
+    with sapwood.connect().create_session(2, name="steady", on="local") as cluster:
         cluster.detach()
     try:
         calm = begun(program, "steady", gate)

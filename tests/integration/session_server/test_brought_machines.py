@@ -54,7 +54,7 @@ def kinds(head: Head, session: str) -> list[str]:
 
 
 def test_a_session_begins_when_its_job_does(head: Head, slurm: SlurmPrograms, until: Until) -> None:
-    handle = sapwood.request_session(2, name="waits", on="slurm:2", idle=0.1)
+    handle = sapwood.connect().request_session(2, name="waits", on="slurm:2", idle=0.1)
     record = head.sessions.find(handle)
     assert (record.state, record.socket) == ("delayed", "")
     until(lambda: "job 7 waits in partition main: Resources" in waits_for(head, handle))
@@ -94,7 +94,7 @@ def waits_for(head: Head, handle: str) -> str:
 def test_nothing_is_left_of_a_job_that_waits(
     head: Head, slurm: SlurmPrograms, until: Until
 ) -> None:
-    handle = sapwood.request_session(2, name="gone", on="slurm:2")
+    handle = sapwood.connect().request_session(2, name="gone", on="slurm:2")
     record, job = head.sessions.find(handle), slurm.pid
     kill(record.pid)
     until(lambda: slurm.pid not in {0, job})  # its next root asks again
@@ -115,7 +115,7 @@ def test_who_does_not_want_to_wait_any_more_leaves_no_job(head: Head, slurm: Slu
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sapwood.create_session(2, name="enough", on="slurm:2", on_wait=enough)
+        sapwood.connect().create_session(2, name="enough", on="slurm:2", on_wait=enough)
     assert head.sessions.find("enough").state == "ended"
     assert not slurm.has_job
 
@@ -125,8 +125,8 @@ def test_a_job_that_is_refused_is_no_session(
     head: Head, slurm: SlurmPrograms, until: Until
 ) -> None:
     with pytest.raises(ConfigurationError, match="9 nodes are wanted, and partition main"):
-        sapwood.create_session(9, name="large", on="slurm:9")
-    handle = sapwood.request_session(2, name="refused", on="slurm:2")
+        sapwood.connect().create_session(9, name="large", on="slurm:9")
+    handle = sapwood.connect().request_session(2, name="refused", on="slurm:2")
     slurm.answer("it is not for you")
     with pytest.raises(ClosedError, match="Slurm's job 7 is over"):
         sapwood.attach(handle)

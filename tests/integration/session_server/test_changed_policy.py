@@ -52,7 +52,7 @@ def test_a_session_that_lives_acts_by_the_changed_policy(
     pushed.touch()
     head.policy.set("disconnect.output", "block", "")
     try:
-        session = sapwood.create_session(1, name="lives", on="local")
+        session = sapwood.connect().create_session(1, name="lives", on="local")
         until(lambda: shown("lives")["disconnect.output"][0] == '"block"')
         stream = session.stream(counting(str(pushed)), sync="none")
         stream.broadcast(MANY)
@@ -82,7 +82,7 @@ def test_an_idle_session_ends_by_the_changed_policy_unless_its_creator_has_chose
     head: Head, until: Until
 ) -> None:
     run("session", "create", "chosen", "--on", "local", "--agents", "1", "--idle", "2h")
-    sapwood.create_session(1, name="follows", on="local").detach()
+    sapwood.connect().create_session(1, name="follows", on="local").detach()
     try:
         said = run("policy", "set", "idle.session", "100ms")
         assert "Sessions that keep what they were made with: chosen#" in said

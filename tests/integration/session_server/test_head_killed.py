@@ -67,7 +67,7 @@ def test_a_session_outlives_its_head(state: Path, until: Until, tmp_path: Path) 
     head = up()
     program = tmp_path / "waits.py"
     program.write_text(PROGRAM)
-    cluster = sapwood.create_session(1, name="on", on="local")
+    cluster = sapwood.connect().create_session(1, name="on", on="local")
     run = asked("run", str(program), "--detach", "--session", "on", "-p", f"gate={tmp_path}/gate")
     kill(head)
     assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
@@ -94,7 +94,7 @@ def test_a_session_whose_notice_the_next_head_cannot_read_continues(
 ) -> None:
     """As one that a root of another version has written."""
     head = up()
-    cluster = sapwood.create_session(1, name="on", on="local")
+    cluster = sapwood.connect().create_session(1, name="on", on="local")
     handle = cluster.detach()
     (notice,) = (state / "sapwood/heads/default/sessions").glob("*.json")
     whole = notice.read_bytes()

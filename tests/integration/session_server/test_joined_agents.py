@@ -35,7 +35,7 @@ def day(head: Head) -> Iterator[sapwood.Cluster]:
     """A session of one agent that gives a broken link up soon."""
     del head  # that is where it is
     settings = Settings(comm=CommSettings(grace=0.1), nodes=NodeSettings(listen="127.0.0.1:0"))
-    with sapwood.create_session(1, name="day", on="local", settings=settings) as cluster:
+    with sapwood.connect().create_session(1, name="day", on="local", settings=settings) as cluster:
         with cluster.stream(abs, reduce=operator.add) as stream:
             stream.broadcast(-1).result(PATIENCE)  # runners are there from now on
         yield cluster

@@ -36,7 +36,7 @@ def step(name):
 
 try:
     step("create")
-    cluster = sapwood.create_session(1, name="night", on="local")
+    cluster = sapwood.connect().create_session(1, name="night", on="local")
     step("expand")
     added = cluster.expand(1)
     step("detach")
@@ -64,8 +64,8 @@ def step(name):
     print(name, flush=True)
 
 try:
-    sapwood.create_session(1, name="day", on="local").detach()
-    cluster = sapwood.create_session(1, name="night", on="local")
+    sapwood.connect().create_session(1, name="day", on="local").detach()
+    cluster = sapwood.connect().create_session(1, name="night", on="local")
     step("merge")
     merged = cluster.merge("day")
     step("wave")

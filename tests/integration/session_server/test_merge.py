@@ -271,7 +271,7 @@ def test_sweeps_reach_both(merged: Merged) -> None:
         stream.broadcast(1).result(PATIENCE)
         assert stream.flush(PATIENCE) == []
         assert stream.quiesce(PATIENCE) == []
-        with pytest.raises(sapwood.InputError):
+        with pytest.raises(sapwood.errors.InputError):
             stream.quiesce(PATIENCE)
         waiting = stream.broadcast(2)
         stream.resume(PATIENCE)
@@ -308,21 +308,23 @@ def test_a_stream_closed_is_closed_at_both(
 def test_what_cannot_be_merged(
     cluster: sapwood.Cluster, other: sapwood.Cluster, two: Addresses, until: Until
 ) -> None:
-    with pytest.raises(sapwood.ConfigurationError, match="with itself"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="with itself"):
         merged_here(cluster, two[0])
     elsewhere = msgspec.structs.replace(two[1], session="0000")
     with pytest.raises(sapwood.SapwoodError):
         merged_here(cluster, elsewhere)
     with merged_here(cluster, two[1]):
-        with pytest.raises(sapwood.ConfigurationError, match="merged into this one already"):
+        with pytest.raises(sapwood.errors.ConfigurationError, match="merged into this one already"):
             merged_here(cluster, two[1])
-        with pytest.raises(sapwood.ConfigurationError, match="cannot have others in it"):
+        with pytest.raises(sapwood.errors.ConfigurationError, match="cannot have others in it"):
             merged_here(other, two[0])  # a circle
         with (
             local_session_server(Settings(), agents=1) as third,
             attach_here(third, Settings()) as one,
         ):
-            with pytest.raises(sapwood.ConfigurationError, match="cannot be merged into one more"):
+            with pytest.raises(
+                sapwood.errors.ConfigurationError, match="cannot be merged into one more"
+            ):
                 merged_here(one, two[0])
             again = merged_here(one, two[1])  # in two others at a time
             with again, again.stream("echo", reduce="sum") as stream:
@@ -332,7 +334,7 @@ def test_what_cannot_be_merged(
     def split() -> bool:  # the other one hears of it a moment later
         try:
             merged_here(other, two[0]).split()
-        except sapwood.ConfigurationError:
+        except sapwood.errors.ConfigurationError:
             return False
         return True
 
@@ -343,7 +345,7 @@ def test_what_cannot_be_merged(
 
 def test_who_watches_merges_nothing(two: Addresses) -> None:
     watching = attach_here(two[0], Settings(), ClientRole.WATCHER)
-    with watching, pytest.raises(sapwood.SecurityError):
+    with watching, pytest.raises(sapwood.errors.SecurityError):
         merged_here(watching, two[1])
 
 
@@ -382,7 +384,9 @@ def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
     with attach_here(two[0], Settings()) as cluster:
         for version in (wire.VERSION - 1, wire.VERSION + 1):
             speaks(merge_line, version)
-            with pytest.raises(sapwood.ProtocolError, match=f"speaks version {version}") as refused:
+            with pytest.raises(
+                sapwood.errors.ProtocolError, match=f"speaks version {version}"
+            ) as refused:
                 merged_here(cluster, two[1])
             assert "use the same version of Sapwood in both" in str(refused.value)
         with attach_here(two[1], Settings()) as other:
@@ -391,7 +395,7 @@ def test_a_session_of_another_major_version_is_neither_merged_nor_attached_to(
                 assert one.link.ask(session_calls.MERGED).result(PATIENCE) == []
             assert other.submit(pow, 2, 3).result(PATIENCE) == 8
         speaks(server_link, wire.VERSION + 1)
-        with pytest.raises(sapwood.ProtocolError, match=f"the session {wire.VERSION}"):
+        with pytest.raises(sapwood.errors.ProtocolError, match=f"the session {wire.VERSION}"):
             attach_here(two[1], Settings())
         monkeypatch.undo()
         with merged_here(cluster, two[1]) as again, again.stream("echo", reduce="sum") as stream:
@@ -412,9 +416,9 @@ def test_a_split_waits_for_open_waves(merged: Merged) -> None:
         merged.split(PATIENCE)
         result = wave.result(0)
         assert (result.total, ranks(merged, result)) == (5, ALL)
-        with pytest.raises(sapwood.ClosedError, match="split off"):
+        with pytest.raises(sapwood.errors.ClosedError, match="split off"):
             stream.broadcast(0.0).result(PATIENCE)
-    with pytest.raises(sapwood.ClosedError, match="not merged any more"):
+    with pytest.raises(sapwood.errors.ClosedError, match="not merged any more"):
         merged.stream("echo")
 
 
@@ -425,7 +429,7 @@ def test_a_split_waits_for_some_time(
     session = cluster.session
     assert isinstance(session, AttachedSession)
     asked = session.link.ask(session_calls.SPLIT, {"session": merged.id, "seconds": seconds})
-    with pytest.raises(sapwood.ConfigurationError, match="does not wait"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="does not wait"):
         asked.result(PATIENCE)
     assert [one.id for one in cluster.merged] == [merged.id]
 
@@ -446,7 +450,7 @@ def test_a_split_that_does_not_wait(brief: Merged, policy: Any) -> None:
                 assert result.missing_agents == [brief.first + rank for rank in (1, 2, 3)]
         else:
             for one in (wave, stream.broadcast(0.0)):
-                with pytest.raises(sapwood.ClosedError, match="split off"):
+                with pytest.raises(sapwood.errors.ClosedError, match="split off"):
                     one.result(PATIENCE)
 
 
@@ -457,9 +461,9 @@ def test_the_owner_of_the_other_session_splits_them(
         stream.broadcast(1).result(PATIENCE)
         other.split("here")
         until(lambda: not cluster.merged)
-        with pytest.raises(sapwood.AgentLostError, match="has split the two"):
+        with pytest.raises(sapwood.errors.AgentLostError, match="has split the two"):
             stream.broadcast(1).result(PATIENCE)
-    with pytest.raises(sapwood.ConfigurationError, match="is not merged with"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="is not merged with"):
         other.split("here")
 
 
@@ -471,7 +475,7 @@ def test_the_other_session_ends_in_a_wave(cluster: sapwood.Cluster) -> None:
         waves = [partial.broadcast(2.0), failing.broadcast(2.0)]
         partial.flush(PATIENCE)
     assert waves[0].result(PATIENCE).total == 2
-    with pytest.raises(sapwood.AgentLostError, match="takes part no more"):
+    with pytest.raises(sapwood.errors.AgentLostError, match="takes part no more"):
         waves[1].result(PATIENCE)
     assert not cluster.merged
     gone.split()  # nothing to do

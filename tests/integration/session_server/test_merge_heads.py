@@ -58,12 +58,12 @@ def roots_stay_dead(head: Head) -> None:
 @contextlib.contextmanager
 def begun(head: Head, name: str, agents: int, **more: Any) -> Iterator[str]:
     """Create a session without clients; return its handle."""
-    with sapwood.create_session(agents, name=name, on="local", **more) as made:
+    with sapwood.connect().create_session(agents, name=name, on="local", **more) as made:
         with made.stream(waits, reduce="sum") as stream:
             stream.broadcast(0.0).result(PATIENCE)  # all runners are there from now on
         handle = made.detach()
     yield handle
-    with contextlib.suppress(sapwood.ClosedError):
+    with contextlib.suppress(sapwood.errors.ClosedError):
         head.sessions.end(handle).result(PATIENCE)
 
 
@@ -161,7 +161,7 @@ def test_by_a_credential_of_another_cluster(
                     3,
                     {night: [1, 2], theirs: [1]},
                 )
-            with pytest.raises(sapwood.ConfigurationError, match="already"):
+            with pytest.raises(sapwood.errors.ConfigurationError, match="already"):
                 cluster.merge(handle, credential=good)
         until(lambda: events(far, "theirs") == ["merged", "split"])
         until(lambda: events(head, "night")[-1:] == ["split"])
@@ -172,15 +172,15 @@ def test_by_a_credential_of_another_cluster(
         ):
             file = tmp_path / why.replace(" ", "-").replace("'", "")
             credential(far, file, wrong, **more)
-            with pytest.raises(sapwood.SecurityError, match=why):
+            with pytest.raises(sapwood.errors.SecurityError, match=why):
                 cluster.merge(handle, credential=file)
-        with pytest.raises(sapwood.SecurityError, match="not the head"):
+        with pytest.raises(sapwood.errors.SecurityError, match="not the head"):
             cluster.merge(at(theirs, head), credential=good)  # of another cluster
-        with pytest.raises(sapwood.ConfigurationError, match="does not exist"):
+        with pytest.raises(sapwood.errors.ConfigurationError, match="does not exist"):
             cluster.merge(at("nobody#0000", far), credential=good)
         until(lambda: not report_of(far, "theirs").part_of)
         far.part(IssuedCredentials).revoked(issued.facts.id)
-        with pytest.raises(sapwood.SecurityError, match="revoked"):
+        with pytest.raises(sapwood.errors.SecurityError, match="revoked"):
             cluster.merge(handle, credential=good)
         assert far.sessions.find("theirs").state == "detached"
         assert not cluster.merged
@@ -189,7 +189,7 @@ def test_by_a_credential_of_another_cluster(
 def test_who_is_elsewhere_shows_a_credential(night: str, day: str) -> None:
     line = json.loads(command("credential", "night", "--json"))["credential"]
     with sapwood.attach(line) as cluster:
-        with pytest.raises(sapwood.SecurityError, match="needs a credential of the other"):
+        with pytest.raises(sapwood.errors.SecurityError, match="needs a credential of the other"):
             cluster.merge(day)  # the session's own user could, and this may be another user
         merges = json.loads(command("credential", "day", "--json"))["credential"]
         with cluster.merge(merges) as merged, merged.stream("echo", reduce="sum") as stream:
@@ -206,10 +206,10 @@ def test_a_credential_that_ends(
         stream = merged.stream("echo", reduce="sum")
         assert stream.broadcast(1).result(PATIENCE).total == 3
         until(lambda: not cluster.merged)
-        with pytest.raises(sapwood.AgentLostError, match="credential has expired"):
+        with pytest.raises(sapwood.errors.AgentLostError, match="credential has expired"):
             stream.broadcast(1).result(PATIENCE)
         stream.close()
-        with pytest.raises(sapwood.SecurityError, match="expired"):
+        with pytest.raises(sapwood.errors.SecurityError, match="expired"):
             cluster.merge(at(theirs, far), credential=short)
     until(lambda: report_of(far, "theirs").streams == 0)
 
@@ -225,7 +225,7 @@ def test_a_credential_that_is_revoked_while_two_are_merged(
         assert stream.broadcast(1).result(PATIENCE).total == 3
         far.part(IssuedCredentials).revoked(issued.facts.id)
         until(lambda: not cluster.merged)
-        with pytest.raises(sapwood.AgentLostError, match="revoked"):
+        with pytest.raises(sapwood.errors.AgentLostError, match="revoked"):
             stream.broadcast(1).result(PATIENCE)
         stream.close()
     until(lambda: report_of(far, "theirs").streams == 0)
@@ -256,12 +256,12 @@ def test_a_root_that_is_killed_in_a_wave(night: str, head: Head, until: Until, p
                     result = wave.result(PATIENCE)
                     assert (result.total, merged.ranks_of(result)[handle]) == (2, [])
                 else:
-                    with pytest.raises(sapwood.AgentLostError, match="takes part no more"):
+                    with pytest.raises(sapwood.errors.AgentLostError, match="takes part no more"):
                         wave.result(PATIENCE)
             stream.close()
             assert not cluster.merged
             until(lambda: head.sessions.find(handle).state == "failed")
-            with pytest.raises(sapwood.ClosedError, match="has ended"):
+            with pytest.raises(sapwood.errors.ClosedError, match="has ended"):
                 cluster.merge(handle)
             assert cluster.submit(pow, 2, 5).result(PATIENCE) == 32
         until(lambda: head.sessions.find(night).state == "detached")
@@ -300,7 +300,7 @@ def test_merged_and_split_again_and_again(night: str, day: str) -> None:
             for number, wave in enumerate(both, start=1):
                 try:
                     result = wave.result(PATIENCE)
-                except sapwood.ClosedError:
+                except sapwood.errors.ClosedError:
                     continue
                 found = merged.ranks_of(result)
                 assert result.wave == number

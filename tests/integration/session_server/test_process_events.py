@@ -24,7 +24,7 @@ def test_lost_runners_and_processes_of_a_session_on_the_heads_machine_are_events
     def leave() -> None:
         os._exit(0)
 
-    with sapwood.create_session(2, name="here", on="local") as cluster:
+    with sapwood.connect().create_session(2, name="here", on="local") as cluster:
         with pytest.raises(RunnerCrashError, match="leave ended its process with status 0"):
             cluster.submit_to(1, leave).result(PATIENCE)
         until(lambda: len(events("runner.lost")) == 1)

@@ -41,7 +41,7 @@ from .conftest import PATIENCE, Until
 @pytest.fixture(scope="module")
 def credential(head: Head) -> Iterator[str]:
     """What lets one attach to a session of two agents."""
-    with sapwood.create_session(2, name="far", on="local") as cluster:
+    with sapwood.connect().create_session(2, name="far", on="local") as cluster:
         with cluster.stream(abs, reduce="sum") as stream:
             stream.broadcast(-1).result(PATIENCE)
         cluster.detach()
@@ -116,7 +116,7 @@ def test_who_comes_before_the_root_is_announced_waits_for_it(
         return lambda: None
 
     monkeypatch.setattr(head.control, "delegate", later)
-    sapwood.create_session(1, name="early", on="local").detach()
+    sapwood.connect().create_session(1, name="early", on="local").detach()
     port = head.control._port
     assert port is not None
     with ThreadPoolExecutor(1) as pool:
@@ -135,7 +135,7 @@ def test_who_comes_before_the_root_is_announced_waits_for_it(
 
 @pytest.mark.row("C3-SESS-1")
 def test_who_comes_when_the_root_has_begun_again_waits_for_it(head: Head, until: Until) -> None:
-    sapwood.create_session(1, name="again", on="local").detach()
+    sapwood.connect().create_session(1, name="again", on="local").detach()
     line = line_of("again")
     with sapwood.attach(line):
         pass

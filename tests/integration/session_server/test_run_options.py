@@ -78,7 +78,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def session(head: Head, folder: Path) -> Iterator[str]:
     """A session of two agents; there is a checkpoint of the program."""
     settings = load_configuration({"limits.checkpoints": "1"}).settings
-    with sapwood.create_session(2, name="options", on="local", settings=settings) as cluster:
+    with sapwood.connect().create_session(
+        2, name="options", on="local", settings=settings
+    ) as cluster:
         words = (folder / "count.py", folder / "data.csv")
         cluster.run(*words, checkpoint=folder / "former").result(PATIENCE)
         cluster.detach()

@@ -78,7 +78,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def day(head: Head) -> Iterator[str]:
     """A session of two agents without clients."""
-    with sapwood.create_session(2, name="day", on="local") as cluster:
+    with sapwood.connect().create_session(2, name="day", on="local") as cluster:
         cluster.detach()
     yield "day"
     head.sessions.end("day").result(PATIENCE)
@@ -218,37 +218,37 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
 def test_programs_see_runs_as_users_do(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
 ) -> None:
-    gate, runs = tmp_path / "gate", sapwood.runs()
+    gate, runs = tmp_path / "gate", sapwood.connect().runs
     words = ["run", program, "--session", standing, "--detach", "-p"]
     begun = as_json(*words, f"gate={gate}")["id"]
     (run,) = runs.list()
-    assert (run.id, run.session, run.state) == (begun, "day", sapwood.RunState.RUNNING)
+    assert (run.id, run.session, run.state) == (begun, "day", sapwood.types.RunState.RUNNING)
     assert run.program in repr(run)
     assert f'{head.control.places[0]}/#/runs/{begun}"' in run._repr_html_()
     assert run.error is None
-    until(lambda: (found := run.progress) and found.state is sapwood.RunState.RUNNING)
+    until(lambda: (found := run.progress) and found.state is sapwood.types.RunState.RUNNING)
     with pytest.raises(TimeoutError, match="has not ended"):
         run.attach(timeout=0.0)
     gate.touch()
     said: list[bytes] = []
     assert runs.find(begun[:6]).attach(said.append, PATIENCE)["n"] == 10
     assert b"mapping" in b"".join(said)
-    assert run.state is sapwood.RunState.RUNNING, "as it was when it was asked last"
-    assert run.refresh().state is sapwood.RunState.DONE
+    assert run.state is sapwood.types.RunState.RUNNING, "as it was when it was asked last"
+    assert run.refresh().state is sapwood.types.RunState.DONE
     assert run.answer["progress"]["iteration"] == 2
     assert 0 < run.seconds < PATIENCE
     other = runs.find(as_json(*words, f"gate={tmp_path / 'never'}")["id"])
     other.cancel()
-    assert other.state is sapwood.RunState.CANCELLED
-    with pytest.raises(sapwood.CancelledError, match="was cancelled"):
+    assert other.state is sapwood.types.RunState.CANCELLED
+    with pytest.raises(sapwood.errors.CancelledError, match="was cancelled"):
         other.attach()
-    with pytest.raises(sapwood.ConfigurationError, match="is cancelled already"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="is cancelled already"):
         other.cancel()
     assert [one.id for one in runs.history()][-2:] == [begun, other.id]
     assert runs.list() == ()
-    with pytest.raises(sapwood.ConfigurationError, match="no run begins with 'zz'"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="no run begins with 'zz'"):
         runs.find("zz")
     elsewhere = msgspec.structs.replace(run.record, machine="another")
     head.runs._records[run.id] = elsewhere
-    with pytest.raises(sapwood.ConfigurationError, match="on the machine of its head"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="on the machine of its head"):
         run.refresh().attach()

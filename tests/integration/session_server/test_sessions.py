@@ -47,7 +47,7 @@ def total(cluster: sapwood.Cluster) -> Any:
 @pytest.fixture(scope="module")
 def night(head: Head) -> Iterator[str]:
     """A session of two agents without clients; its handle."""
-    with sapwood.create_session(2, name="night", on="local") as cluster:
+    with sapwood.connect().create_session(2, name="night", on="local") as cluster:
         total(cluster)  # runners, and those of filters, are there from now on
         handle = cluster.detach()
     yield handle
@@ -95,7 +95,7 @@ def test_the_head_knows_the_places_of_a_session(head: Head, until: Until) -> Non
     def shape() -> list[tuple[int, int, str, str]]:
         return [(one.rank, one.parent, one.kind, one.state) for one in places()]
 
-    with sapwood.create_session(4, name="deep", on="local", fanout=2) as cluster:
+    with sapwood.connect().create_session(4, name="deep", on="local", fanout=2) as cluster:
         whole = [(0, -1, "root", "ready")]
         whole += [(rank, 5 + (rank > 2), "agent", "ready") for rank in (1, 2, 3, 4)]
         whole += [(5, 0, "junction", "ready"), (6, 0, "junction", "ready")]
@@ -293,13 +293,13 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
         sapwood.attach("day")
     assert "night" in caught.value.hint
     with pytest.raises(ConfigurationError, match="a session 'night' already"):
-        sapwood.create_session(1, name="night", on="local")
+        sapwood.connect().create_session(1, name="night", on="local")
     with pytest.raises(ConfigurationError, match="not a name of a session"):
-        sapwood.create_session(1, name="a/b", on="local")
+        sapwood.connect().create_session(1, name="a/b", on="local")
     with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
-        sapwood.create_session(1, on="moon")
+        sapwood.connect().create_session(1, on="moon")
     with pytest.raises(ConfigurationError, match="no nodes"):
-        sapwood.create_session(1)
+        sapwood.connect().create_session(1)
     with pytest.raises(ConfigurationError, match="cannot be 'boss'"):
         sapwood.attach(left, role="boss")  # type: ignore[arg-type]  # that is the test
 
@@ -314,7 +314,7 @@ def test_a_root_tells_of_no_state_that_it_cannot_be_in(left: str, head: Head, st
 
 
 def test_a_session_ends_with_who_made_it_and_did_not_leave(head: Head, until: Until) -> None:
-    with sapwood.create_session(1, name="short", on="local") as cluster:
+    with sapwood.connect().create_session(1, name="short", on="local") as cluster:
         record = head.sessions.find("short")
         assert total(cluster) == 1
     until(lambda: head.sessions.find("short").state == "ended")
@@ -340,12 +340,14 @@ def test_a_session_that_is_deleted_tells_its_clients(head: Head, until: Until) -
 
 
 def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: Until) -> None:
-    cluster = sapwood.create_session(1, name="killed", on="local")
+    cluster = sapwood.connect().create_session(1, name="killed", on="local")
     record = head.sessions.find("killed")
     secret = head.sessions.secret_of(record)
     agent = cluster.agents[0].pid
     os.kill(record.pid, signal.SIGKILL)
-    with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
+    with pytest.raises(
+        sapwood.errors.CommunicationError, match="connection to the session has ended"
+    ):
         cluster.submit(pow, 2, 2).result(PATIENCE)
     assert cluster.detach() == record.handle
     until(lambda: not Path(f"/proc/{agent}").exists())
@@ -370,7 +372,7 @@ def test_a_root_that_is_killed_begins_again_under_its_handle(head: Head, until: 
 def test_a_root_that_is_killed_while_the_disk_is_full_begins_again_later(
     head: Head, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sapwood.create_session(1, name="full-disk", on="local").detach()
+    sapwood.connect().create_session(1, name="full-disk", on="local").detach()
     until(lambda: head.sessions.find("full-disk").state == "detached")
     record = head.sessions.find("full-disk")
     store, refused = head._store.opened, Event()
@@ -399,12 +401,14 @@ def test_a_root_that_is_killed_while_the_disk_is_full_begins_again_later(
 def test_closing_a_session_whose_root_was_killed_ends_it(
     head: Head, until: Until, noticed: bool
 ) -> None:
-    cluster = sapwood.create_session(1, name="closed", on="local")
+    cluster = sapwood.connect().create_session(1, name="closed", on="local")
     record = head.sessions.find("closed")
     agent = cluster.agents[0].pid
     os.kill(record.pid, signal.SIGKILL)
     if noticed:
-        with pytest.raises(sapwood.CommunicationError, match="connection to the session has ended"):
+        with pytest.raises(
+            sapwood.errors.CommunicationError, match="connection to the session has ended"
+        ):
             cluster.submit(pow, 2, 2).result(PATIENCE)
     cluster.close()
     over = head.sessions.find(record.handle)
@@ -414,7 +418,7 @@ def test_closing_a_session_whose_root_was_killed_ends_it(
 
 CREATOR = """
 import sapwood, sys
-cluster = sapwood.create_session(1, name=sys.argv[1], on="local")
+cluster = sapwood.connect().create_session(1, name=sys.argv[1], on="local")
 print(cluster.submit(pow, 2, 3).result(), flush=True)
 sys.stdin.read()
 """
@@ -452,7 +456,7 @@ def test_a_restarted_session_server_knows_that_the_owner_may_be_gone(
 
 
 def test_an_idle_session_ends(head: Head, until: Until) -> None:
-    sapwood.create_session(1, name="idle", on="local", idle=0.2).detach()
+    sapwood.connect().create_session(1, name="idle", on="local", idle=0.2).detach()
     until(lambda: head.sessions.find("idle").state == "ended")
     assert head.sessions.find("idle").reason == "no client was attached for 0.2 s"
 
@@ -476,7 +480,10 @@ def test_a_cluster_in_this_process_cannot_be_left() -> None:
     with sapwood.local(1) as cluster:
         with pytest.raises(ConfigurationError, match="in this process"):
             cluster.detach()
-        with pytest.raises(ConfigurationError, match="no head that stays"):
+        with (
+            pytest.warns(DeprecationWarning, match=r"use sapwood\.connect"),
+            pytest.raises(ConfigurationError, match="no head that stays"),
+        ):
             cluster.create_session(1)
 
 

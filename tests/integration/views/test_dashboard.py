@@ -319,7 +319,7 @@ OUTSIDE = """[...document.querySelectorAll('svg.chart text')].filter((text) => {
 
 
 def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
-    from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
+    from sapwood.activity.run_record import WorkStatistics  # noqa: PLC0415 - for this test only
     from sapwood.core import typed  # noqa: PLC0415 - as above
     from sapwood.views.page import report  # noqa: PLC0415 - as above
     from sapwood.views.run_page import RunPage  # noqa: PLC0415 - as above
@@ -336,7 +336,7 @@ def test_charts_are_drawn_at_every_width(tmp_path: Path, opened: Open) -> None:
         }
         for at in times
     ]
-    view = RunPage(program="pi", state="done", record=typed.convert(made, WorkRecord))
+    view = RunPage(program="pi", state="done", record=typed.convert(made, WorkStatistics))
     file = tmp_path / "run.html"
     file.write_text(report(view), "utf-8")
     page = opened(file.as_uri(), 1280)
@@ -413,12 +413,12 @@ def test_empty_pages_say_which_command_fills_them(opened: Open) -> None:
 
 @pytest.mark.row("D-7")
 def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: Open) -> None:
-    from sapwood.activity.run_record import WorkRecord  # noqa: PLC0415 - for this test only
+    from sapwood.activity.run_record import WorkStatistics  # noqa: PLC0415 - for this test only
     from sapwood.core import typed  # noqa: PLC0415 - as above
     from sapwood.views.page import report  # noqa: PLC0415 - as above
     from sapwood.views.run_page import RunPage  # noqa: PLC0415 - as above
 
-    record = typed.convert(work_record(), WorkRecord)
+    record = typed.convert(work_record(), WorkStatistics)
     view = RunPage(program="pi</script>", state="done", record=record, written=time.time())
     file = tmp_path / "run.html"
     file.write_text(report(view), "utf-8")

@@ -112,8 +112,8 @@ def _sapwood(*words: str) -> None:
 
 def _made(kind: str, agents: int) -> sapwood.Cluster:
     if kind == "session":
-        return sapwood.create_session(agents, on="local")
-    return sapwood.local(agents) if kind == "local" else sapwood.on("nodes:2", agents=agents)
+        return sapwood.connect().create_session(agents, on="local")
+    return sapwood.local(agents) if kind == "local" else sapwood.start("nodes:2", agents=agents)
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ def test_a_callback_may_close_the_cluster(new_cluster: NewCluster, register: Reg
 
         register(cluster, callback)
         assert closed.wait(PATIENCE)
-        with pytest.raises(sapwood.ClosedError):
+        with pytest.raises(sapwood.errors.ClosedError):
             cluster.submit(abs, -3)
 
 

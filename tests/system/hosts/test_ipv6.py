@@ -13,7 +13,7 @@ from tests.system.hosts.network import missing
 WITHOUT_IPV4 = 'ip link set lo up && ip address del 127.0.0.1/8 dev lo && exec "$@"'
 PROGRAM = """
 import sapwood
-with sapwood.on("nodes:2", agents=2) as cluster:
+with sapwood.start("nodes:2", agents=2) as cluster:
     print(sorted(cluster.map(abs, [-1, -2])))
 """
 

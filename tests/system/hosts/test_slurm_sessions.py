@@ -85,7 +85,7 @@ with sapwood.attach("night", on_wait=lambda what, _: print(what, flush=True)) as
 LEAVING = """
 import sys
 import sapwood
-print(sapwood.request_session(4, name="night", on="slurm:2"), flush=True)
+print(sapwood.connect().request_session(4, name="night", on="slurm:2"), flush=True)
 sys.stdin.read()
 """
 

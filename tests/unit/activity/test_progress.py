@@ -1,6 +1,6 @@
 import pytest
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 
 FINAL = {RunState.DONE, RunState.FAILED, RunState.CANCELLED, RunState.DRAINED}
 
@@ -16,4 +16,4 @@ def test_states_are_texts() -> None:
 
 def test_a_snapshot_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
-        Progress(state=RunState.RUNNING).iteration = 5  # type: ignore[misc]  # that is the test
+        RunInfo(state=RunState.RUNNING).iteration = 5  # type: ignore[misc]  # that is the test

@@ -17,7 +17,7 @@ from sapwood.activity.run_record import (
     RecordedAgent,
     RecordedCheckpoint,
     RunRecorder,
-    WorkRecord,
+    WorkStatistics,
     continued,
 )
 from sapwood.core import typed
@@ -52,7 +52,7 @@ def test_what_comes_back_from_json_is_the_record(recorder: RunRecorder) -> None:
     recorder.loss(Loss(at=1.0, iteration=1, agent=1, what="lost"))
     recorder.checkpoint(RecordedCheckpoint(at=1.0, iteration=1, seconds=0.01))
     record = recorder.record(2.0)
-    assert typed.json_reader(WorkRecord)(msgspec.json.encode(record)) == record
+    assert typed.json_reader(WorkStatistics)(msgspec.json.encode(record)) == record
     assert record.late[0].outcome == "used"
     assert record.counts == dict.fromkeys(
         ("iterations", "moves", "late", "losses", "checkpoints"), 1
@@ -138,7 +138,7 @@ def test_rates_are_those_of_agents_that_are_there(recorder: RunRecorder) -> None
     assert [one.rate for one in recorder.record(1.0).agents] == [12.5, 0.0]
 
 
-def noted(began: float, iterations: range, agents: int = 2) -> WorkRecord:
+def noted(began: float, iterations: range, agents: int = 2) -> WorkStatistics:
     """What a process has noted that began at some time and made some iterations."""
     made = RunRecorder("mean-1", "mean", began=began, items=10)
     made.place([RecordedAgent(agent=rank) for rank in range(1, agents + 1)])
@@ -163,12 +163,12 @@ def test_the_record_goes_on_where_another_process_drives_the_run() -> None:
     assert [one.outcome for one in both.late] == ["failed"] * 5 + ["running"] * 4
     assert (len(both.losses), len(both.checkpoints)) == (9, 9)
     assert both.counts["iterations"] == 9, "two were made again"
-    assert typed.json_reader(WorkRecord)(msgspec.json.encode(both)) == both
+    assert typed.json_reader(WorkStatistics)(msgspec.json.encode(both)) == both
 
 
 def test_before_its_first_iteration_it_has_what_was_there() -> None:
     former = noted(100.0, range(1, 4))
-    both = continued(former, WorkRecord(run="m", program="mean", hash="", began=90.0))
+    both = continued(former, WorkStatistics(run="m", program="mean", hash="", began=90.0))
     assert both.iterations == former.iterations
     assert both.agents == former.agents
     assert both.seconds == 0.0, "a clock that went back"

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.run import Run
-from sapwood.activity.run_record import Move, WorkRecord
+from sapwood.activity.run_record import Move, WorkStatistics
 from sapwood.cli.progress import (
     LineDisplay,
     LiveDisplay,
@@ -24,7 +24,7 @@ from sapwood.cli.progress import (
 )
 from sapwood.core import typed
 
-SNAPSHOT = Progress(
+SNAPSHOT = RunInfo(
     state=RunState.RUNNING,
     iteration=7,
     iterations=20,
@@ -60,7 +60,7 @@ def test_three_lines_with_everything() -> None:
 def test_a_long_name_and_many_metrics_stay_within_three_lines() -> None:
     console = terminal()
     many = {f"metric_{number}": 1.0 for number in range(20)}
-    snapshot = Progress(state=RunState.RUNNING, iteration=1, seconds=1.0, agents=1, metrics=many)
+    snapshot = RunInfo(state=RunState.RUNNING, iteration=1, seconds=1.0, agents=1, metrics=many)
     console.print(render_progress("x" * 100, snapshot))
     lines = text_of(console).splitlines()
     assert len(lines) == 3
@@ -86,7 +86,7 @@ def test_what_is_built_and_prepared_is_said() -> None:
     console = Console(file=io.StringIO(), width=200)
     display = LineDisplay("quantize", console)
     for state in (RunState.BUILDING, RunState.BUILDING, RunState.PREPARING, RunState.RUNNING):
-        display.show(Progress(state=state))
+        display.show(RunInfo(state=state))
     lines = text_of(console).splitlines()
     assert [line.split(",")[0] for line in lines] == [
         "quantize: building",
@@ -109,8 +109,8 @@ def test_lines_are_rare_except_the_last() -> None:
     console = Console(file=io.StringIO(), width=200)
     display = LineDisplay("quantize", console)
     for tenth in range(50):
-        display.show(Progress(state=RunState.RUNNING, iteration=tenth, seconds=tenth / 10))
-    display.show(Progress(state=RunState.DONE, iteration=50, seconds=5.0))
+        display.show(RunInfo(state=RunState.RUNNING, iteration=tenth, seconds=tenth / 10))
+    display.show(RunInfo(state=RunState.DONE, iteration=50, seconds=5.0))
     lines = text_of(console).splitlines()
     assert [line.split(",")[-1] for line in lines] == [" 0 µs", " 2.00 s", " 4.00 s", " 5.00 s"]
     assert lines[-1].startswith("quantize: done after 50 iterations, ")
@@ -130,7 +130,7 @@ class ARun:
         self._signal_at = signal_at
         self.waited = 0
         self.cancelled = False
-        self.progress = Progress(state=RunState.RUNNING)
+        self.progress = RunInfo(state=RunState.RUNNING)
 
     def wait(self, timeout: float) -> bool:
         """One more wait is over."""
@@ -152,7 +152,7 @@ class ADisplay:
         self.shown = 0
         self.closed = False
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunInfo) -> None:
         """Count."""
         self.shown += 1
 
@@ -183,9 +183,9 @@ def test_ctrl_c_in_the_last_moment_is_not_lost() -> None:
     assert not follow(cast("Run", run), ADisplay())
 
 
-def record(program: str = "mean", hash_: str = "a") -> WorkRecord:
+def record(program: str = "mean", hash_: str = "a") -> WorkStatistics:
     move = Move(at=1.0, iteration=2, source=1, target=2, items=3, reason="")
-    return WorkRecord(run="r-1", program=program, hash=hash_, began=1.0, moves=(move,))
+    return WorkStatistics(run="r-1", program=program, hash=hash_, began=1.0, moves=(move,))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_record_of_a_process_before_goes_on(
     display = RecordDisplay(tmp_path / "progress.json", work, record)
     display.show(SNAPSHOT)
     display.show(msgspec.structs.replace(SNAPSHOT, state=RunState.DONE))
-    found = typed.json_reader(WorkRecord)(work.read_bytes())
+    found = typed.json_reader(WorkStatistics)(work.read_bytes())
     assert len(found.moves) == moves
 
 
@@ -220,10 +220,10 @@ def test_a_record_that_cannot_be_written_is_written_later(tmp_path: Path) -> Non
     display.show(SNAPSHOT)  # there is no such folder: as a full disk, it raises OSError
     folder.mkdir()
     display.show(SNAPSHOT)
-    found = typed.json_reader(Progress)((folder / "progress.json").read_bytes())
+    found = typed.json_reader(RunInfo)((folder / "progress.json").read_bytes())
     assert found == SNAPSHOT
     display.show(msgspec.structs.replace(SNAPSHOT, state=RunState.DONE))
-    assert len(typed.json_reader(WorkRecord)((folder / "work.json").read_bytes()).moves) == 1
+    assert len(typed.json_reader(WorkStatistics)((folder / "work.json").read_bytes()).moves) == 1
 
 
 def test_half_a_record_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
 from sapwood.cli.present import WIDTH, json_bytes
 from sapwood.cli.run_report import (
@@ -30,7 +30,7 @@ def answer(result: object, output: str | None = None) -> RunAnswer:
         parameters={"colours": 16},
         data="china.jpg",
         items=273_280,
-        progress=Progress(state=RunState.DONE, metrics={"inertia": 95700536.789}),
+        progress=RunInfo(state=RunState.DONE, metrics={"inertia": 95700536.789}),
         statistics=RunStatistics(program="quantize", iterations=83, seconds=0.5),
         result=result,
         output=output,

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.cli.top import Snapshot, drawn
 from sapwood.head import calls
 from sapwood.head.parts.cluster import HeadFacts
@@ -34,7 +34,7 @@ def snapshot(nodes: int) -> Snapshot:
     run = calls.RunRecord(
         id="aa11bb22", program="pi", session="day", state="running", created=NOW - 20
     )
-    progress = Progress(state=RunState.RUNNING, iteration=3, iterations=9, items_per_second=2e6)
+    progress = RunInfo(state=RunState.RUNNING, iteration=3, iterations=9, items_per_second=2e6)
     runs = [RunAndProgress(run, progress)]
     head = HeadFacts(
         name="lab", cluster="c", version="1", pid=1, started=NOW - 60, places=[], clients=0

@@ -58,4 +58,4 @@ def test_a_transport_that_is_not_installed_is_named() -> None:
 def test_a_transport_links_no_machines() -> None:
     settings = Settings(comm=CommSettings(transport="pigeon"))
     with pytest.raises(ConfigurationError, match="links no machines"):
-        sapwood.on("nodes:1", settings=settings)
+        sapwood.start("nodes:1", settings=settings)

@@ -48,8 +48,8 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     tuple[msg.FilterAt, ...]: st.lists(
         st.builds(msg.FilterAt, st.text(max_size=5), st.binary()), max_size=2
     ).map(tuple),
-    tuple[msg.PlaceReport, ...]: st.lists(
-        st.builds(msg.PlaceReport, int64, st.text(max_size=5), int64), max_size=3
+    tuple[msg.PlaceStatistics, ...]: st.lists(
+        st.builds(msg.PlaceStatistics, int64, st.text(max_size=5), int64), max_size=3
     ).map(tuple),
     gmsg.GroupNumber: st.tuples(int64, int64, int64),
     gmsg.GroupCall: st.builds(

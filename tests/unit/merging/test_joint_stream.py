@@ -15,7 +15,7 @@ from sapwood.comm.messages import (
     PARTIAL,
     REPLACE,
     TIME_OUT,
-    PlaceReport,
+    PlaceStatistics,
     StreamSpec,
     Synchronisation,
 )
@@ -192,7 +192,7 @@ def test_sweeps_come_back_from_both() -> None:
     both.stream.take(ev.SweepStream(7, 1, "flush"))
     assert [number for number, _ in both.said] == [30, 20]
     for part in (both.there, both.here):
-        both.stream.answered(part, ev.SweepDone(0, 1, ((1, 3),), (PlaceReport(2, "open"),)))
+        both.stream.answered(part, ev.SweepDone(0, 1, ((1, 3),), (PlaceStatistics(2, "open"),)))
     (done,) = both.taken()
     assert done.reached == ((1, 3), (FIRST + 1, FIRST + 3))
     assert [one.rank for one in done.reports] == [2, FIRST + 2]

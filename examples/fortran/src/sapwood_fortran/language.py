@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from sapwood import CompilerMissingError
+from sapwood.errors import CompilerMissingError
 from sapwood.plugins.languages import (
     Artefact,
     BuildRequest,

@@ -1,4 +1,4 @@
-"""A runner's part in the collective operations of an :class:`sapwood.AgentGroup`."""
+"""A runner's part in the collective operations of an :class:`sapwood.types.AgentGroup`."""
 
 from __future__ import annotations
 

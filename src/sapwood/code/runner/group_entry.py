@@ -19,7 +19,7 @@ _tokens = itertools.count(1)
 
 
 class GroupPlace(Protocol):
-    """Where user code runs: what groups need of :class:`sapwood.Here`."""
+    """Where user code runs: what groups need of :class:`sapwood.AgentContext`."""
 
     rank: int
     agents: Sequence[int]
@@ -59,7 +59,7 @@ def enter(
     options: GroupOptions,
     enter_timeout: float | None,
 ) -> Group:
-    """Enter a group from user code; see :meth:`Here.group`."""
+    """Enter a group from user code; see :meth:`AgentContext.group`."""
     text(name, "name")
     enter_timeout = group_time(enter_timeout)
     group_time(options.timeout)

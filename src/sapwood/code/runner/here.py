@@ -12,7 +12,7 @@ from sapwood.comm import plain, values
 from sapwood.comm.messaging.envelope import ANY, check_places, check_receive, check_tag, to_ranks
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.rankset import from_ranges
-from sapwood.core.request import Message, Request, take_message
+from sapwood.core.request import Message, Request, take_message, wait_all, wait_any
 
 if TYPE_CHECKING:
     from sapwood.comm.groups.handle import Group
@@ -21,7 +21,7 @@ ENTER_TIMEOUT = 60.0
 """Seconds in which all members must enter a group, unless the caller says otherwise."""
 
 
-class Here:
+class AgentContext:
     """The place of the tree that user code runs at; made by :func:`sapwood.here`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Here:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that this process keeps by name (see :class:`sapwood.AgentGroup`)."""
+        """The values that this process keeps by name (see :class:`sapwood.types.AgentGroup`)."""
         from sapwood.code.runner.process_state import kept  # noqa: PLC0415 - few runners need it
 
         return kept
@@ -121,8 +121,8 @@ class Here:
         """Wait for a message and return it.
 
         Args:
-            source: Rank of the place that it must be from, or ``sapwood.ANY``.
-            tag: Tag that it must have, or ``sapwood.ANY``.
+            source: Rank of the place that it must be from, or ``sapwood.types.ANY``.
+            tag: Tag that it must have, or ``sapwood.types.ANY``.
             timeout: Seconds to wait; by default as long as it takes.
 
         Raises:
@@ -137,8 +137,34 @@ class Here:
         wanted = values.encode([source, tag])
         return self._channel.ask_encoded(rpc_messages.RECEIVE, wanted.body, wanted, _message)
 
+    @staticmethod
+    def wait_all(requests: Iterable[Request], timeout: float | None = None) -> bool:
+        """Wait until all requests are done; ``concurrent.futures.wait`` cannot do that on an agent.
+
+        Args:
+            requests: What :meth:`send_later` and :meth:`receive_later` returned.
+            timeout: Seconds to wait; by default as long as it takes.
+
+        Returns:
+            Whether all are done.
+        """
+        return wait_all(requests, timeout)
+
+    @staticmethod
+    def wait_any(requests: Iterable[Request], timeout: float | None = None) -> Request | None:
+        """Wait until one of several requests is done.
+
+        Args:
+            requests: What :meth:`send_later` and :meth:`receive_later` returned.
+            timeout: Seconds to wait; by default as long as it takes.
+
+        Returns:
+            The first in order that is done, or None.
+        """
+        return wait_any(requests, timeout)
+
     def __repr__(self) -> str:
-        return f"<Here: agent {self.rank} of {len(self.agents)}>"
+        return f"<AgentContext: agent {self.rank} of {len(self.agents)}>"
 
 
 class Caller:
@@ -154,11 +180,11 @@ class Caller:
     def __init__(self) -> None:
         self.control: socket.socket | None = None
         self.channel: RpcClient | None = None
-        self.here: Here | None = None
+        self.here: AgentContext | None = None
         self.busy = False
         self.lock = threading.Lock()
 
-    def find(self) -> Here:
+    def find(self) -> AgentContext:
         """Return where user code is; the agent is asked the first time.
 
         Raises:
@@ -173,7 +199,7 @@ class Caller:
                 if not descriptors:
                     raise _not_here()
                 self.channel = RpcClient(socket.socket(fileno=descriptors[0]))
-                self.here = Here(self.channel, rpc_messages.decode_welcome(data))
+                self.here = AgentContext(self.channel, rpc_messages.decode_welcome(data))
             return self.here
 
 
@@ -185,7 +211,7 @@ def serve(control: socket.socket) -> None:
     runner.control = control
 
 
-def here() -> Here:
+def here() -> AgentContext:
     """Return where this code runs: for functions given to ``submit`` or ``map``, and programs.
 
     Raises:

@@ -15,7 +15,7 @@ from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import ProcessSpentError
 
 kept: dict[str, Any] = {}
-"""Values that user code keeps by name; see :class:`sapwood.AgentGroup`."""
+"""Values that user code keeps by name; see :class:`sapwood.types.AgentGroup`."""
 
 _versions: dict[tuple[str, str, str], str] = {}
 

@@ -70,7 +70,7 @@ class Group:
     does not come in time, every member gets an error that says who and why, and the group is
     over: later calls raise that error, too.
 
-    With ``wait=False`` a method returns a :class:`sapwood.Request` instead of waiting.
+    With ``wait=False`` a method returns a :class:`sapwood.types.Request` instead of waiting.
 
     Attributes:
         rank: This member; 0 is the client.

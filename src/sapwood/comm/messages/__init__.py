@@ -353,7 +353,7 @@ class Swept(WireMessage, tag=31, frozen=True):
     stream: int
     number: int
     reached: Ranges
-    reports: tuple[PlaceReport, ...] = ()
+    reports: tuple[PlaceStatistics, ...] = ()
 
 
 class Abandon(WireMessage, tag=32, frozen=True):

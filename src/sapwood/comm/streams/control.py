@@ -235,7 +235,7 @@ class ControlOperations:
     def _behind(self, stream: NodeStream, message: msg.Sweep, effects: Effects) -> Effects:
         return effects if message.action in UNORDERED else stream.filters.outbox.put(effects)
 
-    def _report(self, stream: NodeStream, sweep: PendingOperation) -> msg.PlaceReport:
+    def _report(self, stream: NodeStream, sweep: PendingOperation) -> msg.PlaceStatistics:
         found = report(stream, self._near.rank)
         if self._is_agent or stream.filters.newest is None:
             return found
@@ -251,7 +251,7 @@ class ControlOperations:
         )
 
 
-def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
+def report(stream: NodeStream, rank: int) -> msg.PlaceStatistics:
     """Return what a place knows of a stream."""
     queued = (stream.filters.outbox, stream.quiet_time.deferred, stream.late.for_next)
     return msg.PlaceReport(
@@ -264,9 +264,9 @@ def report(stream: NodeStream, rank: int) -> msg.PlaceReport:
     )
 
 
-def with_one_problem(reports: tuple[msg.PlaceReport, ...]) -> tuple[msg.PlaceReport, ...]:
+def with_one_problem(reports: tuple[msg.PlaceStatistics, ...]) -> tuple[msg.PlaceStatistics, ...]:
     """Keep one problem as it is and shorten the others: all reports travel in one message."""
-    found: list[msg.PlaceReport] = []
+    found: list[msg.PlaceStatistics] = []
     several = False
     for one in reports:
         if one.problem is not None and several:

@@ -34,7 +34,7 @@ from sapwood.comm.messages import (
     Down,
     Failed,
     FilterAt,
-    PlaceReport,
+    PlaceStatistics,
     StreamSpec,
     Sweep,
     Up,
@@ -106,7 +106,7 @@ TRANSITIONS = StateTable(
 class Counters:
     """Messages, bytes and time in user-defined filters of one stream at one place.
 
-    The names are those of :class:`~sapwood.comm.messages.PlaceReport`.
+    The names are those of :class:`~sapwood.comm.messages.PlaceStatistics`.
     """
 
     __slots__ = (
@@ -228,7 +228,7 @@ class PendingOperation:
         self.message = message
         self.waiting = waiting
         self.reached: list[tuple[int, int]] = []
-        self.reports: list[PlaceReport] = []
+        self.reports: list[PlaceStatistics] = []
         self.sent = 0
         self.held = False
         self.problem: ErrorRecord | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sapwood
-from sapwood.comm.messages import PlaceReport
+from sapwood.comm.messages import PlaceStatistics
 from sapwood.comm.streams.control import QUERY
 from sapwood.session.embedded import EmbeddedSession, embedded
 from sapwood.session.streams import StreamHandle, StreamOptions
@@ -24,7 +24,7 @@ COUNTED = ("rank", "messages_down", "bytes_down", "messages_up", "bytes_up", "la
 
 def counted(stream: StreamHandle) -> list[tuple[Any, ...]]:
     """Return what each place of a stream counted."""
-    reports: list[PlaceReport] = sorted(
+    reports: list[PlaceStatistics] = sorted(
         stream.sweep(QUERY).result(TIMEOUT).reports, key=lambda report: report.rank
     )
     return [tuple(getattr(report, name) for name in COUNTED) for report in reports]

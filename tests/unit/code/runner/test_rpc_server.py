@@ -44,7 +44,7 @@ def test_user_code_knows_where_it_is(bench: Any, handlers: Handlers) -> None:
         return [here.rank, list(here.agents), repr(here)]
 
     assert handlers == {}
-    assert bench.call(where) == [3, [1, 2, 3, 4], "<Here: agent 3 of 4>"]
+    assert bench.call(where) == [3, [1, 2, 3, 4], "<AgentContext: agent 3 of 4>"]
 
 
 @pytest.mark.parametrize("size", [1, 4_000, 5_000, 1_000_000])
@@ -75,9 +75,9 @@ def test_answers_come_in_any_order_while_the_job_runs(bench: Any, handlers: Hand
 
     def ask() -> Any:
         requests = [sapwood.here().ask("late", number) for number in range(3)]
-        first = sapwood.wait_any(requests)
+        first = sapwood.here().wait_any(requests)
         assert first is not None
-        assert sapwood.wait_all(requests, timeout=60)
+        assert sapwood.here().wait_all(requests, timeout=60)
         return [request.result() for request in requests]
 
     handlers["late"] = late

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sapwood.client.hosts import on
+from sapwood.client.hosts import start
 from sapwood.contexts.launchers import ray_holder
 from sapwood.contexts.launchers.allocation import AllocationState
 from sapwood.contexts.launchers.ray import RayLauncher
@@ -57,7 +57,7 @@ def test_nothing_starts_before_the_machines_are_there() -> None:
 @pytest.mark.parametrize("spec", ["ray", "ray:", "ray:0", "ray:-1", "ray:n1", "ray:2,3"])
 def test_a_number_of_machines_is_needed(spec: str) -> None:
     with pytest.raises(ConfigurationError, match="names no machines"):
-        on(spec)
+        start(spec)
 
 
 def test_a_python_without_ray_is_named_by_what_holds_the_machines(tmp_path: Path) -> None:

@@ -1,0 +1,120 @@
+"""The types of what Sapwood returns and takes, for annotations and ``isinstance``.
+
+Structs are of two kinds: ``...Info`` is a snapshot of something, ``...Statistics`` what was counted
+over a time. What one operation returned is a ``...Result``. All others are handles: calls return
+them, and programs make none of them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sapwood.core.lazy_names import LazyNames
+
+if TYPE_CHECKING:
+    from sapwood.activity.progress import RunInfo, RunState
+    from sapwood.activity.run_record import WorkStatistics
+    from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
+    from sapwood.activity.task_future import TaskFuture
+    from sapwood.client.cluster import AgentInfo
+    from sapwood.client.cluster_head import ClusterHead
+    from sapwood.client.detached_runs import DetachedRun, DetachedRuns
+    from sapwood.client.executing import ExecResult, NodeResult
+    from sapwood.client.group import AgentGroup
+    from sapwood.client.messages import QueryResult
+    from sapwood.client.persistent import PersistentDataset
+    from sapwood.client.staging import Stage
+    from sapwood.client.stream import StreamInfo, StreamStatistics
+    from sapwood.client.submitting import TaskOptions
+    from sapwood.client.topology import Topology
+    from sapwood.code.runner.here import AgentContext
+    from sapwood.code.watch import VersionInfo, Watch
+    from sapwood.comm.messages import PlaceStatistics
+    from sapwood.comm.messaging.envelope import ANY
+    from sapwood.core.request import Message, Request
+    from sapwood.data.dataset import Dataset
+    from sapwood.head_client.stage_reports import (
+        CollectInfo,
+        EnvironmentInfo,
+        StagedFilesInfo,
+        StageInfo,
+    )
+    from sapwood.merging.merged import Merged
+    from sapwood.session.port import InvitationInfo, WaveResult
+
+__all__ = [
+    "ANY",
+    "AgentContext",
+    "AgentGroup",
+    "AgentInfo",
+    "AgentStatistics",
+    "ClusterHead",
+    "CollectInfo",
+    "Dataset",
+    "DetachedRun",
+    "DetachedRuns",
+    "EnvironmentInfo",
+    "ExecResult",
+    "FunctionStatistics",
+    "InvitationInfo",
+    "Merged",
+    "Message",
+    "NodeResult",
+    "PersistentDataset",
+    "PlaceStatistics",
+    "QueryResult",
+    "Request",
+    "RunInfo",
+    "RunState",
+    "RunStatistics",
+    "Stage",
+    "StageInfo",
+    "StagedFilesInfo",
+    "StreamInfo",
+    "StreamStatistics",
+    "TaskFuture",
+    "TaskOptions",
+    "Topology",
+    "VersionInfo",
+    "Watch",
+    "WaveResult",
+    "WorkStatistics",
+]
+
+if not TYPE_CHECKING:
+    _names = LazyNames(
+        __name__,
+        {
+            "sapwood.activity.progress": "RunInfo RunState",
+            "sapwood.activity.run_record": "WorkStatistics",
+            "sapwood.activity.statistics": "AgentStatistics FunctionStatistics RunStatistics",
+            "sapwood.activity.task_future": "TaskFuture",
+            "sapwood.client.cluster": "AgentInfo",
+            "sapwood.client.cluster_head": "ClusterHead",
+            "sapwood.client.detached_runs": "DetachedRun DetachedRuns",
+            "sapwood.client.executing": "ExecResult NodeResult",
+            "sapwood.client.group": "AgentGroup",
+            "sapwood.client.messages": "QueryResult",
+            "sapwood.client.persistent": "PersistentDataset",
+            "sapwood.client.staging": "Stage",
+            "sapwood.client.stream": "StreamInfo StreamStatistics",
+            "sapwood.client.submitting": "TaskOptions",
+            "sapwood.client.topology": "Topology",
+            "sapwood.code.runner.here": "AgentContext",
+            "sapwood.code.watch": "VersionInfo Watch",
+            "sapwood.comm.messages": "PlaceStatistics",
+            "sapwood.comm.messaging.envelope": "ANY",
+            "sapwood.core.request": "Message Request",
+            "sapwood.data.dataset": "Dataset",
+            "sapwood.head_client.stage_reports": (
+                "CollectInfo EnvironmentInfo StageInfo StagedFilesInfo"
+            ),
+            "sapwood.merging.merged": "Merged",
+            "sapwood.session.port": "InvitationInfo WaveResult",
+        },
+    )
+
+    def __getattr__(name: str) -> Any:
+        value = globals()[name] = _names.find(name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)
