@@ -11,10 +11,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import sapwood
+from sapwood.core import errors as core_errors
+from sapwood.core.errors import error_classes
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = sorted(path.parent for path in (ROOT / "extras").glob("*/*/__init__.py"))
@@ -23,17 +26,40 @@ SOURCES = sorted(path for home in HOMES for path in home.rglob("*.py"))
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
 
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
-_DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.(\w+)$", re.MULTILINE)
+_DOCUMENTED = re.compile(r"^\.\. auto\w+:: sapwood\.((?:types\.)?\w+)$", re.MULTILINE)
 
 
 def test_the_public_names_are_exactly_the_documented_ones() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
-    assert sorted(_DOCUMENTED.findall(page)) == sorted(sapwood.__all__)
+    public = {*sapwood.__all__, *(f"types.{name}" for name in sapwood.types.__all__)} - {"types"}
+    assert sorted(_DOCUMENTED.findall(page)) == sorted(public)
 
 
-def test_every_public_name_is_there() -> None:
-    for name in sapwood.__all__:
-        assert getattr(sapwood, name).__doc__, name
+@pytest.mark.parametrize("module", [sapwood, sapwood.types, sapwood.errors])
+def test_every_public_name_is_there(module: ModuleType) -> None:
+    assert module.__all__
+    for name in module.__all__:
+        assert getattr(module, name).__doc__, name
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("module", [sapwood, sapwood.types])
+def test_names_are_imported_from_where_type_checkers_find_them(module: ModuleType) -> None:
+    tree = ast.parse(Path(str(module.__file__)).read_bytes())
+    (typed,) = (node.body for node in tree.body if isinstance(node, ast.If) and len(node.body) > 3)
+    homes = {
+        name.name: f"sapwood.{name.name}" if node.module == "sapwood" else node.module
+        for node in typed
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert homes == module._names.home_of
+    assert sorted(homes) == sorted(module.__all__)
+
+
+def test_all_errors_are_public() -> None:
+    names = {kind.__name__ for kind in error_classes().values()}
+    assert {name for name in names if name in vars(core_errors)} == set(sapwood.errors.__all__)
 
 
 def test_what_programs_import_loads_nothing_of_the_client() -> None:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import TimeoutError  # noqa: A004 - the one that futures raise
 from typing import Any, Final
 
@@ -142,6 +142,10 @@ class Run(StaysHere):
         """Whether the run has ended."""
         return self._future.done()
 
+    def running(self) -> bool:
+        """Whether the run has not ended."""
+        return not self._future.done()
+
     def cancel(self) -> bool:
         """Stop the run; what its agents compute is killed. Returns False if it had ended."""
         if self._future.done():
@@ -200,8 +204,22 @@ class Run(StaysHere):
 
     @property
     def future(self) -> CallerFuture[Any]:
-        """The run as a ``concurrent.futures.Future``; coroutines can await it."""
+        """The run as a ``concurrent.futures.Future``, for ``concurrent.futures.wait``."""
         return self._future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in a coroutine for the result; cancelling the wait leaves the run alone.
+
+        Example:
+            ::
+
+                result = await cluster.run("kmeans/", data)
+        """
+        try:
+            return (yield from self._future.__await__())
+        finally:
+            for picture in tuple(self._pictures):
+                picture.end()
 
     @property
     def progress(self) -> RunInfo:

@@ -205,7 +205,7 @@ class TaskPool:
             when_done(one, done)
         return future
 
-    def submit_at(self, ranks: Sequence[int], call: TaskCall) -> "list[Future[Any]]":
+    def submit_at(self, ranks: Sequence[int], call: TaskCall) -> list[TaskFuture]:
         """Have agents make a call each, in the order in which this method is called.
 
         Raises:

@@ -15,7 +15,7 @@ def files_for(spec: str) -> tuple[str | None, str | None]:
     """Return the files of credential and key for the machines that a text names.
 
     Args:
-        spec: As for :func:`sapwood.on`; only heads on other machines need any.
+        spec: As for :func:`sapwood.start`; only heads on other machines need any.
     """
     if not spec.startswith("head:sapwood://"):
         return None, None

@@ -5,7 +5,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +14,7 @@ import msgspec
 from sapwood.activity import agent_requests
 from sapwood.activity.agent_requests import FLUSH_TRACES
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
+from sapwood.activity.task_future import TaskFuture
 from sapwood.activity.tasks import TaskCall, TaskPool
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
@@ -262,7 +263,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     def _call_at(
         self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> "list[Future[Any]]":
+    ) -> "list[TaskFuture]":
         return self._tasks.submit_at(ranks, self._call_of(function, args, kwargs))
 
     def _call_of(

@@ -6,7 +6,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -75,7 +76,7 @@ def runs(
 
             for run in sapwood.connect().runs.list():
                 print(run.id, run.program, run.progress)
-            total = sapwood.connect().runs.find("3f2a").attach()["total"]
+            total = sapwood.connect().runs.find("3f2a").result()["total"]
     """
     from sapwood.security.credential_file import (  # noqa: PLC0415 - rarely needed
         find_credential,
@@ -145,7 +146,7 @@ class DetachedRuns:
 
 
 class DetachedRun:
-    """A detached run.
+    """A detached run: it has the methods of a future, and coroutines can await it.
 
     Its files are on the machine of its head, so everything except its state can be read there
     only.
@@ -302,27 +303,106 @@ class DetachedRun:
         self._record = self._ask(CALL_TIMEOUT, Runs.find, self.id)
         return self
 
-    def attach(
+    def result(
         self,
-        on_output: Callable[[bytes], object] = lambda _data: None,
         timeout: float | None = None,
+        *,
+        on_output: Callable[[bytes], object] = lambda _data: None,
     ) -> Any:
-        """Follow it until it is over, and return its result as plain values.
+        """Wait until it is over, and return its result as plain values.
 
         Args:
-            on_output: Given what agents print, and have printed, as it comes.
             timeout: Seconds to wait; by default for ever. The run continues in any case.
+            on_output: Receives what agents print, and have printed, as it comes.
 
         Raises:
             ConfigurationError: Its head is on another machine.
             TimeoutError: It takes longer.
             SapwoodError: Why it has no result.
         """
-        self.follow(on_output, timeout)
-        error = self.error
+        error = self.exception(timeout, on_output=on_output)
         if error is not None:
             raise error
         return self.answer["result"]
+
+    def exception(
+        self,
+        timeout: float | None = None,
+        *,
+        on_output: Callable[[bytes], object] = lambda _data: None,
+    ) -> SapwoodError | None:
+        """Wait until it is over, and return why it has no result; None if it has one.
+
+        Args:
+            timeout: Seconds to wait; by default for ever.
+            on_output: Receives what agents print, and have printed, as it comes.
+
+        Raises:
+            ConfigurationError: Its head is on another machine.
+            TimeoutError: It takes longer.
+        """
+        self.follow(on_output, timeout)
+        return self.error
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over; return whether it is.
+
+        Args:
+            timeout: Seconds to wait; by default for ever.
+
+        Raises:
+            NodeLostError: There is no head any more.
+        """
+        timeout = wait_time(timeout)
+        end = None if timeout is None else time.monotonic() + timeout
+        pause = threading.Event()
+        while self.refresh().state is RunState.RUNNING:
+            if end is not None and time.monotonic() >= end:
+                return False
+            pause.wait(LOOK)
+        return True
+
+    def done(self) -> bool:
+        """Ask the head whether it is over."""
+        return self.wait(0)
+
+    def running(self) -> bool:
+        """Ask the head whether it has not ended."""
+        return not self.wait(0)
+
+    def cancelled(self) -> bool:
+        """Ask the head whether it was cancelled."""
+        return self.refresh().state is RunState.CANCELLED
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in a coroutine for the result; cancelling the wait leaves the run alone.
+
+        Example:
+            ::
+
+                result = await sapwood.connect().runs.find("3f2a")
+        """
+        return self._waited().__await__()
+
+    async def _waited(self) -> Any:
+        import asyncio  # noqa: PLC0415 - few programs have a loop
+
+        while not await asyncio.to_thread(self.wait, LOOK):  # so that it can be cancelled
+            pass
+        return await asyncio.to_thread(self.result)
+
+    def attach(
+        self,
+        on_output: Callable[[bytes], object] = lambda _data: None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Do as :meth:`result`; deprecated, works until version 0.2."""
+        warnings.warn(
+            "DetachedRun.attach() works until version 0.2: use result()",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.result(timeout, on_output=on_output)
 
     def follow(
         self,
@@ -333,7 +413,7 @@ class DetachedRun:
         """Give a function what agents print until the run is over, however it ends.
 
         Args:
-            on_output: As for :meth:`attach`.
+            on_output: As for :meth:`result`.
             timeout: Likewise.
             on_restart: Receives the time of each restart of the run, seconds since 1970.
 

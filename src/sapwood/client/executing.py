@@ -85,7 +85,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
 
     Args:
         arguments: The command's words, the program first; no shell reads them.
-        on: The machines, as for :func:`sapwood.on`; by default ``cluster.on``. ``session:NAME`` are
+        on: The machines, as for :func:`sapwood.start`; by default ``cluster.on``. ``session:NAME`` are
             the nodes of a session at the head of the user here.
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
@@ -161,11 +161,11 @@ def commands_on(
     """Start the nodes that a text names, and end them afterwards.
 
     Args:
-        spec: As for :func:`sapwood.on`.
+        spec: As for :func:`sapwood.start`.
         settings: All settings.
-        on_wait: As for :func:`sapwood.on`.
+        on_wait: As for :func:`sapwood.start`.
         open_head: Connects to the head of a session; by default to the user's head here.
-        credential: As for :func:`sapwood.on`.
+        credential: As for :func:`sapwood.start`.
         key: Likewise.
         nodes: The set of nodes on which commands start; empty for all.
 

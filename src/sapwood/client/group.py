@@ -6,6 +6,7 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
+from sapwood.activity.task_future import TaskFuture
 from sapwood.code.runner.collectives import take_part
 from sapwood.comm.groups.handle import NOTHING, Group, GroupOptions, group_time
 from sapwood.comm.messages.groups import LEFT, ONCE
@@ -24,7 +25,7 @@ from sapwood.core.request import Request
 from sapwood.core.staying import StaysHere
 from sapwood.session.port import SessionPort
 
-CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[Future[Any]]"]
+CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[TaskFuture]"]
 """Has agents make a call each."""
 
 FAREWELL = 5.0
@@ -192,7 +193,7 @@ class AgentGroup(StaysHere):
 
     def call(
         self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> "list[Future[Any]]":
+    ) -> "list[TaskFuture]":
         """Call a function at every agent of the group; the futures are in their order.
 
         The function may enter groups with the others: ``sapwood.here().group(members)``.

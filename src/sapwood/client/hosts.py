@@ -446,7 +446,7 @@ def start(
     unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ConfigurationError(
-            f"{shown(spec)} has no option {' or '.join(map(repr, unknown))}",
+            f"{shown(spec)} has no option {' or '.join(map(shown, unknown))}",
             where="sapwood.start",
             hint=f"its options are {', '.join(sorted(known))}",
         )

@@ -1,7 +1,7 @@
 """Messages and queries, as the client sends and asks them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -156,7 +156,7 @@ class Messaging:
 
     def submit_to(
         self, agent: int, function: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> "Future[Any]":
+    ) -> "RequestFuture":
         """Call a function on a certain agent; the future has its result.
 
         Other than with ``submit`` the call is made there and nowhere else: if the agent is lost,

@@ -21,6 +21,7 @@ from sapwood.core.errors import (
     DataValueError,
     SapwoodError,
 )
+from sapwood.core.futures import CallerFuture
 from sapwood.core.html_table import html_table
 from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.shown import shown
@@ -155,7 +156,7 @@ class Stream(StaysHere):
 
     # --- waves -------------------------------------------------------------------------------
 
-    def broadcast(self, value: Any = None) -> "Future[WaveResult]":
+    def broadcast(self, value: Any = None) -> "CallerFuture[WaveResult]":
         """Send a value to all agents; the future is the reduction of their answers.
 
         On a stream with ``sync="none"`` it is done when all have answered, and the answers

@@ -12,6 +12,7 @@ from typing import Any
 
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
+from sapwood.client.map_results import MapResults
 from sapwood.client.task_batch import TaskBatch
 from sapwood.client.user_code import CodeMaker, Function, FunctionCode, name_of
 from sapwood.code.program import NativeFunctionRef
@@ -81,11 +82,12 @@ class Submitting(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
-    ) -> Iterator[Any]:
+    ) -> MapResults:
         """Return the results of a function, called once for each tuple of items, in their order.
 
         All calls are submitted at once, or ``buffersize`` of them ahead; the iterator waits for the
-        results. When it is closed, or a call fails, the calls that are not done are cancelled.
+        results, and ``async for`` does so in a coroutine. When it is closed, or a call fails, the
+        calls that are not done are cancelled.
 
         Args:
             fn: A Python function, or a native one.
@@ -119,8 +121,7 @@ class Submitting(Executor):
         chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
         calls = (((chunk,), dict[str, Any]()) for chunk in chunks)
         each = partial(call_each, fn)
-        results = self._mapped(each, calls, name_of(fn), buffersize, end)
-        return itertools.chain.from_iterable(results)
+        return self._mapped(each, calls, name_of(fn), buffersize, end, chunked=True)
 
     def _mapped(
         self,
@@ -129,14 +130,14 @@ class Submitting(Executor):
         name: str,
         buffersize: int | None,
         end: float | None,
-    ) -> Iterator[Any]:
+        *,
+        chunked: bool = False,
+    ) -> MapResults:
         """Submit calls, at most so many ahead, and return an iterator of their results."""
         code = self._maker.code(function)
         futures = self._submit_all(function, code, itertools.islice(calls, buffersize), name)
-        if buffersize is None:
-            return _results(futures, end)
         more = (self._submit_all(function, code, [call], name)[0] for call in calls)
-        return _buffered(deque(futures), more, end)
+        return MapResults(deque(futures), more, end, chunked=chunked)
 
     def options(
         self, *, time_limit: float | None = None, retries: int | None = None
@@ -290,42 +291,3 @@ class TaskOptions(Submitting):
 
 def _wait(futures: Iterable["Future[Any]"]) -> None:
     wait(futures)
-
-
-def _result_of(future: TaskFuture, timeout: float | None) -> Any:
-    """Return a result; cancel the call if it is not done in time. As in the standard library."""
-    try:
-        try:
-            return future.result(timeout)
-        finally:
-            future.cancel()
-    finally:
-        del future  # no cycle through the traceback of what it raises
-
-
-def _buffered(
-    futures: deque[TaskFuture], more: Iterator[TaskFuture], end: float | None
-) -> Iterator[Any]:
-    """Yield results in order, and submit one more call before each is yielded."""
-    try:
-        while futures:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            result = _result_of(futures.popleft(), left)
-            futures.extend(itertools.islice(more, 1))
-            yield result
-            del result
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-def _results(futures: list[TaskFuture], end: float | None) -> Iterator[Any]:
-    """Yield results in order; cancel the rest when the iterator is closed."""
-    futures.reverse()
-    try:
-        while futures:
-            left = None if end is None else max(0.0, end - time.monotonic())
-            yield _result_of(futures.pop(), left)  # neither future nor result is kept here
-    finally:
-        for future in futures:
-            future.cancel()

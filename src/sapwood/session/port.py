@@ -22,6 +22,7 @@ from sapwood.comm.messages.groups import GroupNumber
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import SapwoodError
+from sapwood.core.futures import CallerFuture
 from sapwood.core.request import Request
 from sapwood.core.topology import ROOT, Tree
 from sapwood.lifecycle.processes import ProcessState
@@ -93,7 +94,7 @@ class StreamPort(Protocol):
     spec: StreamSpec
     on_contribution: Callable[[WaveResult | SapwoodError], None]
     explain: Callable[[SapwoodError], None]
-    new_future: Callable[[], Future[WaveResult]]
+    new_future: Callable[[], CallerFuture[WaveResult]]
 
     @property
     def open_waves(self) -> int:
@@ -107,7 +108,7 @@ class StreamPort(Protocol):
     def closed(self) -> SapwoodError | None:
         """Why the stream is closed; None while it is open."""
 
-    def broadcast(self, value: Any) -> Future[WaveResult]:
+    def broadcast(self, value: Any) -> CallerFuture[WaveResult]:
         """Send a value to all members; the future is the reduction of their answers."""
 
     def exchange(

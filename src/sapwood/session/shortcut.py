@@ -10,6 +10,7 @@ from sapwood.comm import values
 from sapwood.comm.driver import NodeDriver
 from sapwood.comm.messages import StreamSpec
 from sapwood.comm.payload import Payload
+from sapwood.core.futures import CallerFuture
 from sapwood.session.wave_result import WaveResult
 
 
@@ -17,7 +18,7 @@ class WaveHandle(Protocol):
     """A stream of the client: what a shortcut needs of it."""
 
     spec: StreamSpec
-    new_future: Callable[[], Future[WaveResult]]
+    new_future: Callable[[], CallerFuture[WaveResult]]
 
     @property
     def open_waves(self) -> int:

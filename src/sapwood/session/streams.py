@@ -142,7 +142,7 @@ class StreamHandle:
         self.spec = spec
         self.on_contribution: Callable[[WaveResult | SapwoodError], None] = _nobody
         self.explain: Callable[[SapwoodError], None] = _as_it_is
-        self.new_future: Callable[[], Future[WaveResult]] = CallerFuture
+        self.new_future: Callable[[], CallerFuture[WaveResult]] = CallerFuture
         self._thread = thread
         self._post = post
         self._pool = pool
@@ -179,7 +179,7 @@ class StreamHandle:
         """Why the stream is closed; None while it is open."""
         return self._closed
 
-    def broadcast(self, value: Any) -> "Future[WaveResult]":
+    def broadcast(self, value: Any) -> "CallerFuture[WaveResult]":
         """Send a value to all members; the future is the reduction of their answers.
 
         Waits while the waves of this stream that are not complete hold more bytes than
@@ -230,8 +230,8 @@ class StreamHandle:
     def _sent(
         self,
         encoded: values.Encoded,
-        begin: Callable[[values.Encoded, "Future[WaveResult]"], None],
-    ) -> "Future[WaveResult]":
+        begin: Callable[[values.Encoded, "CallerFuture[WaveResult]"], None],
+    ) -> "CallerFuture[WaveResult]":
         self.limiter.enter(_size(encoded))
         encoded = encoded.owned()
         future = self.new_future()

@@ -90,7 +90,7 @@ def test_requests_of_groups_can_be_cancelled_or_given_up(cluster: sapwood.Cluste
 
         async def give_up() -> None:
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.wrap_future(group.barrier(wait=False)), 0.01)
+                await asyncio.wait_for(group.barrier(wait=False), 0.01)
 
         asyncio.run(give_up())
         cluster.send([1, 2], None, tag=3)

@@ -223,9 +223,9 @@ def test_a_run_can_be_awaited(cluster: sapwood.Cluster, program: Programs) -> No
     async def wait() -> Any:
         run = cluster.run(program("Steps", steps=2), np.ones(4))
         task = cluster.submit(pow, 2, 5)
-        return await asyncio.gather(asyncio.wrap_future(run.future), asyncio.wrap_future(task))
+        return [await run, await task, *await asyncio.gather(run, task)]
 
-    assert asyncio.run(wait()) == [12.0, 32]
+    assert asyncio.run(wait()) == [12.0, 32, 12.0, 32]
 
 
 def test_giving_up_waiting_does_not_end_a_run(
@@ -234,7 +234,8 @@ def test_giving_up_waiting_does_not_end_a_run(
     run = cluster.run(program("Lasting", folder=str(tmp_path)), np.ones(4))
 
     async def wait() -> None:
-        await asyncio.wait_for(asyncio.wrap_future(run.future), 0.001)
+        assert run.running()
+        await asyncio.wait_for(run, 0.001)
 
     with pytest.raises(TimeoutError):
         asyncio.run(wait())

@@ -745,3 +745,54 @@ def test_callers_learn_that_the_thread_of_their_cluster_has_ended() -> None:
                 future.result(TIMEOUT)
         with pytest.raises(InternalError):
             running.result()
+
+
+# --- in coroutines -------------------------------------------------------------------------------
+
+
+def test_tasks_and_waves_can_be_awaited(cluster: sapwood.Cluster) -> None:
+    async def both() -> list[Any]:
+        with cluster.stream(abs, reduce="sum") as stream:
+            wave = await stream.broadcast(-2)
+            message = cluster.receive_later(1, tag=3)
+            await cluster.submit_to(1, lambda: sapwood.here().send(0, "sent", tag=3))
+            return [await cluster.submit(pow, 2, 5), wave.total, (await message).value]
+
+    assert asyncio.run(both()) == [32, 2 * len(cluster.agents), "sent"]
+
+
+@pytest.mark.parametrize("chunksize", [1, 3])
+@pytest.mark.parametrize("buffersize", [None, 2])
+def test_a_coroutine_reads_results_of_map_as_they_come(
+    cluster: sapwood.Cluster, chunksize: int, buffersize: int | None
+) -> None:
+    async def read() -> list[int]:
+        beside = asyncio.ensure_future(asyncio.sleep(0))
+        results = cluster.map(abs, range(-7, 1), chunksize=chunksize, buffersize=buffersize)
+        found = [one async for one in results]
+        assert beside.done()  # the loop was not blocked
+        return found
+
+    assert asyncio.run(read()) == [*range(7, -1, -1)]
+
+
+def test_a_coroutine_that_stops_to_read_cancels_the_rest(cluster: sapwood.Cluster) -> None:
+    def fail(number: int) -> int:
+        if number == 1:
+            raise ValueError("one")
+        return number
+
+    async def read() -> list[int]:
+        results = cluster.map(fail, [0, 1, 2, 3])
+        found = [await anext(results)]
+        with pytest.raises(ValueError, match="one"):
+            await anext(results)
+        with pytest.raises(StopAsyncIteration):
+            await anext(results)
+        late = cluster.map(time.sleep, [60] * len(cluster.agents), timeout=0.01)
+        with pytest.raises(TimeoutError):
+            await anext(late)
+        return found
+
+    assert asyncio.run(read()) == [0]
+    assert cluster.submit(pow, 2, 3).result(TIMEOUT) == 8  # no agent sleeps

@@ -72,7 +72,7 @@ def test_hints_of_a_named_cluster_work_as_printed(own_cli: Cli, tmp_path: Path) 
         with pytest.raises(
             sapwood.errors.ConfigurationError, match="machine of its head"
         ) as caught:
-            sapwood.types.DetachedRun(elsewhere, partial(asked_head, "nw"), "nw").attach()
+            sapwood.types.DetachedRun(elsewhere, partial(asked_head, "nw"), "nw").result()
         assert caught.value.hint is not None
         assert cli.run(*typed(caught.value.hint, "run follow"))
 

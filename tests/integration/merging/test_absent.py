@@ -46,6 +46,11 @@ def main():
                     what()
                 except sapwood.errors.ConfigurationError as error:
                     print("refused:", error.what)
+    try:
+        sapwood.types.Merged
+    except AttributeError as error:
+        print("no type:", error)
+    print("others:", sapwood.types.Dataset.__name__, "Merged" in dir(sapwood.types))
 
 
 if __name__ == "__main__":
@@ -61,4 +66,6 @@ def test_everything_else_imports_and_a_session_works_without_merging() -> None:
     refused = "refused: this installation cannot merge sessions: it lacks the package"
     lines = done.stdout.splitlines()
     assert lines[0] == "total 6"
-    assert [line.startswith(refused) for line in lines[1:]] == [True] * 5
+    assert [line.startswith(refused) for line in lines[1:6]] == [True] * 5
+    no_type = "no type: this installation has no sapwood.types.Merged: it lacks the package"
+    assert lines[6:] == [f"{no_type} sapwood.merging", "others: Dataset True"]

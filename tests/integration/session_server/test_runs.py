@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -214,6 +215,10 @@ def test_sessions_from_the_command_line(head: Head, standing: str) -> None:
     assert not os.path.exists(made["socket"])  # noqa: PTH110 - as it was returned
 
 
+async def awaited(run: sapwood.types.DetachedRun) -> Any:
+    return await run
+
+
 @pytest.mark.row("A-ACT-2")
 def test_programs_see_runs_as_users_do(
     standing: str, program: str, head: Head, tmp_path: Path, until: Until
@@ -228,20 +233,25 @@ def test_programs_see_runs_as_users_do(
     assert run.error is None
     until(lambda: (found := run.progress) and found.state is sapwood.types.RunState.RUNNING)
     with pytest.raises(TimeoutError, match="has not ended"):
-        run.attach(timeout=0.0)
+        run.result(timeout=0.0)
+    assert (run.running(), run.done(), run.cancelled()) == (True, False, False)
     gate.touch()
+    assert asyncio.run(awaited(run))["n"] == 10
     said: list[bytes] = []
-    assert runs.find(begun[:6]).attach(said.append, PATIENCE)["n"] == 10
+    assert runs.find(begun[:6]).result(PATIENCE, on_output=said.append)["n"] == 10
     assert b"mapping" in b"".join(said)
-    assert run.state is sapwood.types.RunState.RUNNING, "as it was when it was asked last"
+    assert (run.running(), run.done(), run.wait(PATIENCE)) == (False, True, True)
+    with pytest.warns(DeprecationWarning, match=r"use result\(\)"):
+        assert run.attach(timeout=PATIENCE)["n"] == 10
     assert run.refresh().state is sapwood.types.RunState.DONE
     assert run.answer["progress"]["iteration"] == 2
     assert 0 < run.seconds < PATIENCE
     other = runs.find(as_json(*words, f"gate={tmp_path / 'never'}")["id"])
     other.cancel()
     assert other.state is sapwood.types.RunState.CANCELLED
+    assert other.cancelled()
     with pytest.raises(sapwood.errors.CancelledError, match="was cancelled"):
-        other.attach()
+        other.result()
     with pytest.raises(sapwood.errors.ConfigurationError, match="is cancelled already"):
         other.cancel()
     assert [one.id for one in runs.history()][-2:] == [begun, other.id]
@@ -251,4 +261,4 @@ def test_programs_see_runs_as_users_do(
     elsewhere = msgspec.structs.replace(run.record, machine="another")
     head.runs._records[run.id] = elsewhere
     with pytest.raises(sapwood.errors.ConfigurationError, match="on the machine of its head"):
-        run.refresh().attach()
+        run.refresh().result()

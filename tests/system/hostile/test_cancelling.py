@@ -81,7 +81,7 @@ def of_group(cluster: sapwood.Cluster) -> Future[Any]:
 
 def of_wave(cluster: sapwood.Cluster) -> Future[Any]:
     stream = cluster.stream("echo", reduce="max")
-    future = stream.broadcast(3)
+    future: Future[Any] = stream.broadcast(3)
     future.add_done_callback(lambda _: stream.close())
     return future
 
@@ -197,4 +197,4 @@ def test_a_stream_is_closed_with_open_waves(cluster: sapwood.Cluster, waves: int
 def test_a_map_is_given_up(cluster: sapwood.Cluster, taken: int) -> None:
     results = cluster.map(abs, range(-10, 0))
     assert [next(results) for _ in range(taken)] == list(range(10, 10 - taken, -1))
-    results.close()  # type: ignore[attr-defined]
+    results.close()

@@ -19,7 +19,7 @@ _tokens = itertools.count(1)
 
 
 class GroupPlace(Protocol):
-    """Where user code runs: what groups need of :class:`sapwood.AgentContext`."""
+    """Where user code runs: what groups need of :class:`sapwood.types.AgentContext`."""
 
     rank: int
     agents: Sequence[int]

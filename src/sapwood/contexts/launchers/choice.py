@@ -38,7 +38,7 @@ def new_launcher(
     """Return what gets the machines that a text names; it has asked for none yet.
 
     Args:
-        spec: As for :func:`sapwood.on`.
+        spec: As for :func:`sapwood.start`.
         settings: How machines become nodes.
         agents: Agents altogether, for which cores are asked for; 0 for whole machines.
         agents_per_node: The same for each machine.

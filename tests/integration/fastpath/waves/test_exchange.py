@@ -20,7 +20,7 @@ from sapwood.core.errors import (
     InputError,
     SapwoodError,
 )
-from sapwood.core.futures import when_done
+from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.rankset import from_ranges
 from sapwood.environment.cores import usable_cores
 from sapwood.fastpath import native
@@ -146,7 +146,7 @@ def test_the_time_out_counts_once(standing: EmbeddedSession, until: Until, flow:
     flow(stream, session)
     waited: list[float | None] = []
 
-    class Noted(Future[WaveResult]):
+    class Noted(CallerFuture[WaveResult]):
         def result(self, timeout: float | None = None) -> WaveResult:
             waited.append(timeout)
             return super().result(timeout)
