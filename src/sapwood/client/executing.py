@@ -85,8 +85,8 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
 
     Args:
         arguments: The command's words, the program first; no shell reads them.
-        on: The machines, as for :func:`sapwood.start`; by default ``cluster.on``. ``session:NAME`` are
-            the nodes of a session at the head of the user here.
+        on: The machines, as for :func:`sapwood.start`; by default ``cluster.on``.
+            ``session:NAME`` are the nodes of a session at the head of the user here.
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
         environment: Variables, besides the node's own.

@@ -140,7 +140,7 @@ class StreamSpec(msgspec.Struct, frozen=True, array_like=True):
     first: int = 0
 
 
-class PlaceReport(msgspec.Struct, frozen=True, array_like=True):
+class PlaceStatistics(msgspec.Struct, frozen=True, array_like=True):
     """The state of a stream at one vertex.
 
     Open waves, counts of messages, bytes and filter calls, and the names of the filters that it

@@ -254,7 +254,7 @@ class ControlOperations:
 def report(stream: NodeStream, rank: int) -> msg.PlaceStatistics:
     """Return what a place knows of a stream."""
     queued = (stream.filters.outbox, stream.quiet_time.deferred, stream.late.for_next)
-    return msg.PlaceReport(
+    return msg.PlaceStatistics(
         rank,
         stream.state.value,
         waves_open=len(stream.waves),
