@@ -21,6 +21,7 @@ extensions = [
     "role_table",
     "command_pages",
     "settings_table",
+    "stability_table",
     "state_diagrams",
 ]
 exclude_patterns = ["_build"]
