@@ -17,7 +17,7 @@ from sapwood.contexts.launchers.specs import is_launched
 from sapwood.core.hostset import fold_hosts
 from sapwood.head import session_records
 from sapwood.head.parts.sessions import Sessions
-from sapwood.session.invited import InvitationView
+from sapwood.session.invited import InvitationInfo
 from sapwood.session.session_life import SessionState
 
 END_TIMEOUT = 60.0
@@ -170,7 +170,7 @@ def _merges(report: session_records.SessionReport) -> str:
     return has or part
 
 
-def joined_agent(one: InvitationView) -> str:
+def joined_agent(one: InvitationInfo) -> str:
     """Return a text about an invited agent."""
     return f"agent {one.rank}: process {one.pid} on {one.host}, by invitation {one.id}"
 

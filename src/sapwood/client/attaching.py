@@ -115,35 +115,7 @@ def request_session(  # noqa: PLR0913 - each is an option with a name
     settings: Settings | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Ask for a session as :func:`create_session` does, and return its handle at once.
-
-    If its machines are not available yet, it starts when they are, with or without a waiting
-    client. :func:`attach` waits for it.
-
-    Args:
-        agents: See :func:`create_session`, as for all others.
-        name: What to call it.
-        on: Where its agents are.
-        agents_per_node: Agents on each node.
-        fanout: Children of each junction, with ``"local"``.
-        idle: Seconds without attached clients after which it ends; it is not idle while it waits.
-        cluster: What ``sapwood up --cluster`` was given.
-        settings: All settings.
-        environment: Environment variables for the agents, in addition to their own.
-
-    Raises:
-        ConfigurationError: It cannot be called so, or there cannot be such machines.
-        NodeLostError: No such head is up here, or machines did not come.
-        ResourceError: Its processes cannot be started, or machines are refused.
-
-    Example:
-        ::
-
-            handle = sapwood.request_session(16, name="night", on="slurm:4")  # the job may wait
-
-            with sapwood.attach(handle, on_wait=print) as cluster:  # from any process
-                print(cluster.submit(pow, 2, 10).result())
-    """
+    """Ask for a session and return its handle; see ``ClusterHead.request_session``."""
     from sapwood.head import session_records  # noqa: PLC0415 - as above
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
 

@@ -17,7 +17,7 @@ from sapwood.head.session_records import WorkMetrics
 from sapwood.nodes.messages import NodeActivity, NodeComponents
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.refusals import RefusedMachine
-from sapwood.session.invited import InvitationView
+from sapwood.session.invited import InvitationInfo
 
 DENIED = "credentials.denied"
 """Notice: some credentials were revoked. Value: a ``DenialUpdate``."""

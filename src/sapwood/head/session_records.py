@@ -8,7 +8,7 @@ import msgspec
 
 from sapwood.contexts.orders import ProcessReport
 from sapwood.security.rights import Rights
-from sapwood.session.invited import AgentEvent, InvitationView
+from sapwood.session.invited import AgentEvent, InvitationInfo
 
 
 class WorkMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     kept: int = 0
     dropped: int = 0
-    invitations: list[InvitationView] = []
+    invitations: list[InvitationInfo] = []
     agent_events: list[AgentEvent] = []
     nodes: list[str] = []
     pid: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapwood.activity.progress import Progress, RunState
+from sapwood.activity.progress import RunInfo, RunState
 from sapwood.head import calls, session_records
 from sapwood.head.parts.cluster import HeadFacts
 from sapwood.nodes.refusals import RefusedMachine
@@ -41,7 +41,7 @@ def run(state: str, ended: float = 0.0) -> calls.RunRecord:
 
 
 def test_a_whole_cluster_has_no_alerts_and_its_sums() -> None:
-    progress = Progress(state=RunState.RUNNING, iteration=3, items_per_second=2.5e6)
+    progress = RunInfo(state=RunState.RUNNING, iteration=3, items_per_second=2.5e6)
     session = session_records.SessionRecord(
         id="s1",
         name="day",
