@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from sapwood.activity.progress import Progress
-from sapwood.activity.run_record import WorkRecord
+from sapwood.activity.progress import RunInfo
+from sapwood.activity.run_record import WorkStatistics
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.shown import shown
 from sapwood.head import calls
@@ -366,7 +366,7 @@ async def run(asked: ApiRequest) -> RunView:
 
 
 @routes("GET", "/runs/{run}/work", right="observe", parts=_RUN_PART)
-async def run_work(asked: ApiRequest) -> WorkRecord:
+async def run_work(asked: ApiRequest) -> WorkStatistics:
     """Which agent did which work in a detached run, and why its slices moved."""
     record = await _run(asked)
     found = await asyncio.to_thread(work_of, record)

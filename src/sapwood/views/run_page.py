@@ -101,10 +101,10 @@ def progress_of(run: RunRecord) -> RunInfo | None:
     return found if isinstance(found, RunInfo) else None
 
 
-def work_of(run: RunRecord) -> WorkRecord | None:
+def work_of(run: RunRecord) -> WorkStatistics | None:
     """Return who did which work in a detached run; None before it has said so, and elsewhere."""
-    found = _read(Path(run.folder) / WORK, WorkRecord) if _is_here(run) else None
-    return found if isinstance(found, WorkRecord) else None
+    found = _read(Path(run.folder) / WORK, WorkStatistics) if _is_here(run) else None
+    return found if isinstance(found, WorkStatistics) else None
 
 
 def read_error(run: RunRecord, cluster: str = DEFAULT_CLUSTER) -> ErrorRecord:

@@ -327,7 +327,7 @@ def test_a_session_ends_with_who_made_it_and_did_not_leave(head: Head, until: Un
 
 
 def test_a_session_that_is_deleted_tells_its_clients(head: Head, until: Until) -> None:
-    handle = sapwood.create_session(1, name="gone", on="local").detach()
+    handle = sapwood.connect().create_session(1, name="gone", on="local").detach()
     cluster = sapwood.attach(handle)
     task = cluster.submit(signal.pause)
     head.sessions.end(handle).result(PATIENCE)
