@@ -1,6 +1,6 @@
 """Sapwood turns a set of machines into one tree and runs compiled programs on it.
 
-The names in ``__all__`` are the public API, with those of the modules ``sapwood.types``,
+The names in ``__all__`` are the public API, together with the modules ``sapwood.types``,
 ``sapwood.errors`` and ``sapwood.plugins``. Each is imported from its own module when it is first
 used, so that the processes of a cluster start fast. What programs are written with comes from its
 own module: a runner, which imports programs, needs nothing else of the client.

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "docs/reference/stability.toml").read_text(encoding="utf-8"))
 STATES = {"stable", "experimental", "internal"}
 
-# Constants of that kind which are no versions of ours.
+# Constants of such names that are not versions of Sapwood.
 OTHERS = {
     "sapwood.activity.checkpoint.MAGIC",  # its version is FORMAT
     "sapwood.code.installed_tools._VERSION",  # a pattern

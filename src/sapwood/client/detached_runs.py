@@ -351,7 +351,7 @@ class DetachedRun:
             timeout: Seconds to wait; by default for ever.
 
         Raises:
-            NodeLostError: There is no head any more.
+            NodeLostError: The head has ended.
         """
         timeout = wait_time(timeout)
         end = None if timeout is None else time.monotonic() + timeout

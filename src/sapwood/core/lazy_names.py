@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LazyNames:
-    """The public names of a module, each in a module of its own.
+    """The public names of a module, which other modules define.
 
     Args:
         module: Name of the module that has them.
