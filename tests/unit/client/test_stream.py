@@ -24,11 +24,11 @@ def report(rank: int) -> PlaceStatistics:
 
 def test_every_counter_has_a_heading() -> None:
     code = ("code", "staged", "problem")  # which stream.filters() tells
-    assert (*HEADINGS, *code, "relayed") == PlaceReport.__struct_fields__
+    assert (*HEADINGS, *code, "relayed") == PlaceStatistics.__struct_fields__
 
 
 def test_shortcuts_are_in_the_json_for_which_a_table_has_no_room() -> None:
-    counters = StreamCounters("work", (PlaceReport(1, "open", relayed=7),))
+    counters = StreamStatistics("work", (PlaceStatistics(1, "open", relayed=7),))
     assert '"relayed":7' in counters.json()
 
 
