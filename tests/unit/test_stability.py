@@ -19,7 +19,7 @@ from sapwood.cli.main import app
 from sapwood.cli.old_names import OLD_COMMANDS
 from sapwood.old_names import MOVED, REPLACED
 from sapwood.server.api import endpoints
-from sapwood.server.metrics import ServerFigures
+from sapwood.server.metrics import ServerMetrics
 from sapwood.server.openapi import document
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ def test_each_command_has_a_state() -> None:
 
 
 def test_each_endpoint_has_a_state() -> None:
-    found = document(endpoints(None, ServerFigures), "")["paths"]
+    found = document(endpoints(None, ServerMetrics), "")["paths"]
     assert sorted(names(DECLARED["http"])) == sorted(
         f"{method.upper()} {path}" for path, methods in found.items() for method in methods
     )
