@@ -15,6 +15,7 @@ TABLES: dict[str, str] = {
     "transfer": "sapwood.comm.messaging.rendezvous",
     "stream": "sapwood.comm.streams.stream",
     "process": "sapwood.lifecycle.processes",
+    "machine": "sapwood.lifecycle.machines:MACHINE_TRANSITIONS",
     "hold": "sapwood.nodes.processes",
     "session": "sapwood.session.session_life",
     "run": "sapwood.activity.run_life",

@@ -43,6 +43,7 @@ from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.starting import AwaitedDaemon
 from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.listeners import SessionListeners
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent
 from sapwood.session.supervisor import ProcessSetup
@@ -128,7 +129,10 @@ class _Session:
         self._simulation = simulation
         self.supervisor = simulation.supervisor
         self.begin_contract = simulation.begin_contract
+        self.listeners = SessionListeners()
+        self.subscribe = self.listeners.subscribe
         self.host = SimpleNamespace(
+            listeners=self.listeners,
             expand=simulation.expand,
             contract=simulation.contract,
             configuration_of=lambda _host: b"",
@@ -149,6 +153,7 @@ class _Control(ControlTree):
             None, options, NodeSettings(), _authority(), None, 1, simulation.denied.__contains__
         )
         self._loop = cast("Any", simulation.loop)
+        self.machines.listen(cast("Any", simulation.loop))
 
     def _new_session(self, options: SessionOptions) -> EmbeddedSession:
         del options
@@ -231,7 +236,7 @@ class NodeSimulation(Simulation):
         _on_end: Callable[[str], None],
     ) -> Any:
         del host
-        return AwaitedDaemon(self.control.desk.expect, on_report)
+        return AwaitedDaemon(self.control.machines.expect, on_report)
 
     def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
         """Have places that another machine gets."""
@@ -251,7 +256,7 @@ class NodeSimulation(Simulation):
 
     def _places_changed(self, change: lev.ProcessChange) -> None:
         super()._places_changed(change)
-        self.control._places_changed(  # noqa: SLF001 - it is subscribed to its session
+        self.session.listeners.changed(
             PlacesChanged(
                 change.ranks,
                 change.ranks,
@@ -408,6 +413,7 @@ class NodeSimulation(Simulation):
             len(ranks) == self.options.agents
             and ranks == set(self.tree.agent_ranks)
             and self.supervisor.processes.all_ready()
+            and all(node.state == "ready" for node in self.control.nodes)
         )
 
     def _give(self) -> None:
@@ -442,8 +448,16 @@ class NodeSimulation(Simulation):
     def _saw(self, effect: Any) -> None:
         self._saw_below(ROOT, effect)
 
+    def _joined(self, effect: ev.PlaceJoined) -> None:
+        record = self.supervisor.processes[effect.rank]
+        if record.is_ready and record.incarnation == effect.incarnation:
+            self.session.listeners.joined(effect.rank)
+
     def _saw_below(self, rank: int, effect: Any) -> None:
-        if isinstance(effect, ev.Asked):
+        if isinstance(effect, ev.LinkChanged):
+            if rank == ROOT and effect.rank in self.tree:
+                self.session.listeners.link_changed(effect.rank, effect.reason)
+        elif isinstance(effect, ev.Asked):
             key = effect.source, effect.number
             if key in self._done_by:
                 raise InvariantError(f"what rank {key[0]} asked as {key[1]} is done twice")
@@ -468,6 +482,7 @@ class NodeSimulation(Simulation):
 
     def _notice(self) -> None:
         super()._notice()
+        self.control.machines.life.check()
         nodes = self.network.nodes
         for key, given in list(self._given.items()):  # who gave it has ended
             node = nodes.get(key[0])

@@ -322,8 +322,8 @@ class Simulation:
             if seen.rank != ROOT:
                 self._saw_below(seen.rank, effect)
             elif isinstance(effect, ev.PlaceJoined):
-                self._joined(effect)
                 self.supervisor.post(effect)
+                self._joined(effect)
             elif isinstance(effect, ev.PlacesLost):
                 self.supervisor.post(effect)
             else:

@@ -595,7 +595,7 @@ def start_on(
         control.start()
     try:
         made = cluster_over(
-            control, agents, agents_per_node=agents_per_node, settings=settings, owned=True
+            control.access, agents, agents_per_node=agents_per_node, settings=settings, owned=True
         )
     except BaseException:
         control.close()

@@ -164,7 +164,7 @@ class NodeSessions:
         with self._lock:
             first = not any(one == name for one, _ in self._sessions)
             self._sessions[key] = made
-        self._control.join(made)
+        self._control.access.join(made)
         if first:
             rights = caller.granted
             self._ledger.note_caused(
@@ -183,7 +183,7 @@ class NodeSessions:
                 return False
             del self._sessions[name, host]
         known.forget()
-        self._control.part(known)
+        self._control.access.part(known)
         self._left(known, "it was closed")
         return True
 
@@ -209,7 +209,7 @@ class NodeSessions:
         with self._lock:
             session = self._sessions.pop(key, None)
         if session is not None:
-            self._control.part(session)
+            self._control.access.part(session)
             _log.info("session ended with its client", session=key[0], host=key[1])
             self._left(session, "its client is gone")
             with contextlib.suppress(SapwoodError):

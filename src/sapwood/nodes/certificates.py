@@ -144,8 +144,7 @@ class CertificateIssuer:
             rank, name = self._certified_node(question)
             certificate = self.sign(_request_in(question), name)
             end = valid_until(certificate)
-            with self._registry.lock:
-                self._registry.of(rank).certificate_end = end
+            self._registry.of(rank).certificate_end = end
             self._note(
                 "certificate.renewed",
                 "renewed the certificate",

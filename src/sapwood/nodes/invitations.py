@@ -380,7 +380,7 @@ class Invitations:
 
     def _lost(self, found: Invited, reason: str) -> None:
         found.lost = reason
-        self._session.host.remove_joined(found.rank, reason)
+        self._session.host.contract([found.rank], reason)
 
     # --- who goes --------------------------------------------------------------------------------
 
@@ -398,7 +398,7 @@ class Invitations:
         if rank not in session.tree:
             return  # it is being removed already
         waiting = set(session.begin_contract([rank]))
-        removed = partial(session.host.remove_joined, rank, "it left")
+        removed = partial(session.host.contract, [rank], "it left")
         timer = session.loop.call_later(DRAINING, removed)
 
         def over(done: Future[Any]) -> None:

@@ -6,37 +6,27 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
 
-from sapwood.contexts import orders
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
 from sapwood.core.hostset import fold_hosts
-from sapwood.core.topology import ROOT, Tree
-from sapwood.environment.logs import logger
 from sapwood.environment.settings import NodeSettings, RestartSettings
-from sapwood.lifecycle import events as lev
-from sapwood.lifecycle.processes import ProcessTable
+from sapwood.lifecycle import machine_events as mev
 from sapwood.nodes.certificates import CertificateIssuer
 from sapwood.nodes.daemon import DaemonOrder
 from sapwood.nodes.joining import (
-    JOIN_TIMEOUT,
-    PATIENCE,
     JoinAnswer,
     JoinRequest,
     check_clock,
     check_facts,
     check_python,
 )
+from sapwood.nodes.machines import MachineSupervisor
 from sapwood.nodes.note_event import NoteEvent
 from sapwood.nodes.refusals import Refusals, RefusedMachine, RefusedMachines, log_refusals
 from sapwood.nodes.registry import NodeRegistry
 from sapwood.security.authority import valid_until
 from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
-from sapwood.session.port import NewAgent
-
-_log = logger("nodes")
 
 _NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 """Names of nodes in certificates; those of heads and clients have others."""
@@ -49,49 +39,6 @@ MAX_USERS = 16
 
 MAX_NAME = 64
 """Characters of the name of a refused machine."""
-
-
-class ControlSupervisor(Protocol):
-    """The part of a supervisor that admits nodes."""
-
-    @property
-    def processes(self) -> ProcessTable:
-        """The records of all daemons."""
-
-    def post(self, event: lev.Event) -> None:
-        """Give the life cycle of the daemons an event."""
-
-
-class ControlHost(Protocol):
-    """The part of a session's host that admits nodes."""
-
-    def expand(self, places: Sequence[NewAgent]) -> tuple[int, ...]:
-        """Add ranks to the tree."""
-
-    def contract(self, ranks: Sequence[int], reason: str) -> None:
-        """End the processes of ranks."""
-
-    def configuration_of(self, host: int) -> bytes:
-        """Return what the processes of a machine share, encoded."""
-
-
-class ControlSession(Protocol):
-    """The session whose agents are the daemons of nodes; as :class:`EmbeddedSession` is."""
-
-    @property
-    def supervisor(self) -> ControlSupervisor:
-        """Supervises the daemons."""
-
-    @property
-    def host(self) -> ControlHost:
-        """The root of the tree."""
-
-    @property
-    def tree(self) -> Tree:
-        """The present tree."""
-
-    def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
-        """Take ranks out of the tree."""
 
 
 @dataclass(frozen=True)
@@ -117,54 +64,48 @@ class JoinDesk:
     Its methods run on the loop of the control tree unless others are named.
 
     Args:
-        session: The session whose agents are the daemons.
-        registry: The nodes.
+        machines: Decides which machines may join.
+        registry: Keeps what machines say of themselves.
         issuer: Signs their certificates.
         tokens: The tokens by which machines may join.
         policy: How machines become nodes.
         note: Receives an event for each machine that is admitted or refused.
-        later: Calls a function after some seconds, on the loop.
-        on_admitted: Called when a machine was admitted.
+        configuration_of: Returns what a daemon needs to know, encoded, by its rank.
     """
 
     def __init__(
         self,
-        session: Callable[[], ControlSession],
+        machines: MachineSupervisor,
         registry: NodeRegistry,
         issuer: CertificateIssuer,
         tokens: Tokens,
         policy: JoinPolicy,
         note: NoteEvent,
-        later: Callable[..., object],
-        on_admitted: Callable[[], None],
+        configuration_of: Callable[[int], bytes],
     ) -> None:
-        self._session = session
+        self._machines = machines
         self._registry = registry
         self._issuer = issuer
         self._tokens = tokens
         self._policy = policy
         self._note = note
-        self._later = later
-        self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens
+        self._configuration_of = configuration_of
+        self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens of launchers
         self._token_users: dict[str, deque[str]] = {}
         self._refused = RefusedMachines()
         self._note_refused = Refusals(self._record_refusal)
-        self._on_admitted = on_admitted
 
     # --- any thread ------------------------------------------------------------------------------
 
     @property
     def refusals(self) -> list[RefusedMachine]:
         """The machines that were refused, the last ones."""
-        with self._registry.lock:
-            return list(self._refused)
+        return list(self._refused)
 
     @property
     def tokens(self) -> list[TokenRecord]:
         """The tokens that can be used, except those of daemons that are starting."""
-        tokens = self._tokens.list()
-        with self._registry.lock:
-            return [one for one in tokens if one.id not in self._expected]
+        return [one for one in self._tokens.list() if one.id not in self._expected]
 
     def create_token(
         self, *, uses: int = 1, lifetime: float = LIFETIME, names: str = "*", host: int = 0
@@ -192,15 +133,10 @@ class JoinDesk:
             places: Where it reaches the head.
         """
         token = self._tokens.create(slot=rank)
-        with self._registry.lock:
-            self._expected[token.id] = incarnation
+        self._expected[token.id] = incarnation
         return DaemonOrder(token.text, list(places))
 
     # --- on the loop of the control tree -------------------------------------------------------
-
-    def expect(self, spec: orders.ProcessSpec) -> None:
-        """Let the next daemon of a rank join."""
-        self._registry.await_daemon(spec.rank, spec.incarnation)
 
     def admit(self, request: JoinRequest, peer: str, address: str) -> JoinAnswer:
         """Admit a machine as a node, or refuse it and remember why.
@@ -220,8 +156,7 @@ class JoinDesk:
             raise  # it tries again
         except SapwoodError as error:
             reason = error.what
-            with self._registry.lock:
-                users = list(self._token_users.get(_id_of(request.token), ()))
+            users = list(self._token_users.get(_id_of(request.token), ()))
             if users:
                 reason += f"; it let in {fold_hosts(users)}"
             name = _printable(request.facts.name)
@@ -244,8 +179,7 @@ class JoinDesk:
     def _refuse(self, refusal: RefusedMachine) -> None:
         log_refusals(refusal.name or refusal.address, refusal.reason)
         self._note_refused(refusal.address, f"{refusal.name}\0{refusal.reason}")
-        with self._registry.lock:
-            self._refused.add(refusal)
+        self._refused.add(refusal)
 
     def _record_refusal(self, address: str, what: str, left_out: int) -> None:
         """Record refused machines, rate-limited, because unauthenticated peers cause them."""
@@ -270,29 +204,27 @@ class JoinDesk:
         check_python(request.facts.python)
         check_clock(request.facts.clock - time.time(), self._issuer.spare)
         if request.token:
-            rank, incarnation, name = self._by_token(request)
+            admitted = self._by_token(request)
+            name = self._name_of_admitted(admitted)
             certificate = self._issuer.sign(request.request, name)
         else:
             # A node keeps its id: to deny the id is to deny all certificates that the node got.
             name = peer.partition(".")[0]
             self._must_be_node(peer)  # first: a signature costs time, and strangers get none
             certificate = self._issuer.sign(request.request, name)
-            rank, incarnation = self._by_certificate(request, peer)
+            admitted = self._machines.join(mev.JoinAsked(request.facts.name, node=peer))
         node = self._issuer.authority.node_id(name)
-        with self._registry.lock:
-            one = self._registry.of(rank)
-            one.node, one.facts = node, request.facts
-            one.skew = request.facts.clock - time.time()
-            one.certificate_end = valid_until(certificate)
-            one.answered = incarnation
-            one.trouble = ""
-        self._on_admitted()
+        rank = admitted.rank
+        self._registry.of(rank).admitted(
+            request.facts, request.facts.clock - time.time(), valid_until(certificate)
+        )
+        self._machines.post(mev.Certified(rank, node))
         return JoinAnswer(
             node,
             certificate,
             rank,
-            incarnation,
-            self._session().host.configuration_of(rank),
+            admitted.incarnation,
+            self._configuration_of(rank),
             self._registry.name_of(rank),
             self._policy.restart,
             list(dict.fromkeys(self._policy.settings.components)),
@@ -300,57 +232,32 @@ class JoinDesk:
             self._policy.settings.stage_limit,
         )
 
-    def _by_token(self, request: JoinRequest) -> tuple[int, int, str]:
-        """Return rank, incarnation and name in certificates of a machine that has a token."""
-        token = JoinToken.parse(request.token)
-        checked = self._tokens.check(token, request.facts.name)
-        former = 0 if checked.slot else self._rank_of_lost(request.facts.name)
-        record = self._tokens.redeem(token, request.facts.name)
-        with self._registry.lock:
-            users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
-            users.append(_printable(request.facts.name))
-            if len(self._token_users) > MAX_TOKEN_USERS:
-                del self._token_users[next(iter(self._token_users))]
-            launched = self._expected.pop(token.id, 0)
-        rank = record.slot or former or self._add_node(request.facts.name)
-        incarnation = launched or self._registry.take_awaited(rank)
-        if not incarnation:
-            raise SecurityError(
-                f"the join token is for the node {rank}, which is there or was removed",
-                hint="make a token for a new node",
-            )
-        name = f"n{rank}-{self._policy.generation}" if self._policy.generation else f"n{rank}"
-        if former:  # the former daemon may only be cut off, and keeps its own certificate
-            name = f"n{rank}-{self._policy.generation}-{incarnation}"
-        return rank, incarnation, name
-
-    def _rank_of_lost(self, name: str) -> int:
-        """Return the rank of a lost node, which a machine gets that joins by its name.
-
-        Returns:
-            0 if no node of that name is lost.
+    def _by_token(self, request: JoinRequest) -> mev.Admit:
+        """Return what a machine that has a token becomes.
 
         Raises:
-            CommunicationError: The node of that name has no connection, but may come back.
+            CommunicationError: The node of its name may come back: it may try again later.
+            SecurityError: The token cannot be used.
         """
-        session, registry = self._session(), self._registry
-        known = [one for one in registry.named(name) if one in session.tree]
-        if not known:
-            return 0
-        with registry.lock:
-            if registry.of(known[0]).awaited:
-                return known[0]
-        if registry.given_up(known[0]):
-            self._remove_given_up(known)
-        elif registry.is_broken(known[0]) or session.supervisor.processes[known[0]].may_come_back:
+        token = JoinToken.parse(request.token)
+        name = request.facts.name
+        checked = self._tokens.check(token, name)
+        if not checked.slot and self._machines.life.must_wait(name):  # its token stays valid
             raise CommunicationError(f"the node '{name}' is not known to be gone yet")
-        return 0
+        record = self._tokens.redeem(token, name)
+        users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
+        users.append(_printable(name))
+        if len(self._token_users) > MAX_TOKEN_USERS:
+            del self._token_users[next(iter(self._token_users))]
+        launched = self._expected.pop(token.id, 0)
+        return self._machines.join(mev.JoinAsked(name, slot=record.slot, incarnation=launched))
 
-    def _remove_given_up(self, known: Sequence[int]) -> None:
-        """Remove a node that was lost too often: its machine gets another rank."""
-        session = self._session()
-        session.begin_contract(known)
-        session.host.contract(known, "it came again, and has another place")
+    def _name_of_admitted(self, admitted: mev.Admit) -> str:
+        """Return the name in certificates of a machine that joined by a token."""
+        name, generation = f"n{admitted.rank}", self._policy.generation
+        if admitted.replaces:  # the former daemon may only be cut off, and keeps its certificate
+            return f"{name}-{generation}-{admitted.incarnation}"
+        return f"{name}-{generation}" if generation else name
 
     def _must_be_node(self, peer: str) -> None:
         """Raise SecurityError unless a certificate is one of a node that may come again."""
@@ -358,45 +265,6 @@ class JoinDesk:
             raise SecurityError("a machine that was never here needs a join token")
         if self._policy.denied(peer):
             raise SecurityError("the node was removed", hint="join with a new token")
-
-    def _by_certificate(self, request: JoinRequest, peer: str) -> tuple[int, int]:
-        """Return rank and incarnation of a node that comes again."""
-        registry = self._registry
-        with registry.lock:
-            known = [rank for rank, one in registry if one.node == peer]
-        if not known:
-            rank = self._add_node(request.facts.name)
-            return rank, registry.take_awaited(rank)
-        incarnation = registry.take_awaited(known[0])
-        if incarnation:
-            return known[0], incarnation
-        if not registry.given_up(known[0]):
-            with registry.lock:
-                answered = registry.of(known[0]).answered
-            # The answer that admitted it may have got lost on its way.
-            self._session().supervisor.post(lev.Restart(known[0], answered, "its node asks again"))
-            raise CommunicationError("the node is not known to be gone yet")
-        self._remove_given_up(known)
-        rank = self._add_node(request.facts.name)
-        return rank, registry.take_awaited(rank)
-
-    def _add_node(self, name: str) -> int:
-        """Give a joining machine a new rank; return it."""
-        session = self._session()
-        rank = session.tree.size
-        present = [one for one in range(rank) if one in session.tree]
-        self._registry.add(rank, name, present)
-        (rank,) = session.host.expand([NewAgent(ROOT, rank)])
-        _log.info("node admitted", host=self._registry.name_of(rank), rank=rank)
-        self._later(JOIN_TIMEOUT + PATIENCE, self._forget_absent, rank)
-        return rank
-
-    def _forget_absent(self, rank: int) -> None:
-        """Remove a node that was admitted and did not join the tree."""
-        session = self._session()
-        if session.supervisor.processes[rank].is_new and rank in session.tree:
-            session.begin_contract([rank])
-            session.host.contract([rank], "it joined and did not take its place")
 
 
 def _id_of(token: str) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -74,13 +74,6 @@ _TELL = 'import sys; print("%d.%d.%d" % sys.version_info[:3])'
 _log = logger("nodes")
 
 
-class NodeTrouble(NamedTuple):
-    """Why a node is not there."""
-
-    host: str
-    reason: str
-
-
 def shell_command(python: Sequence[str] = (), mark: str = "") -> str:
     """Return the command of the shell that starts a stub, whose text comes by standard input.
 
@@ -135,8 +128,9 @@ class DaemonStarter:
         host: The machine, as users name it.
         slots: Bounds how many machines are on their way at once.
         order: Returns the configuration of the daemon of a place: ``order(rank, incarnation)``.
-        on_report: Receives its state changes, on the loop of the control tree.
-        on_trouble: Told why it is not there, on any thread; says whether to try again.
+        expect: Told which daemon may join from now on.
+        on_report: Receives its state changes, on the loop of the control tree; of a daemon that did
+            not come the end of a process without an id.
         settings: How machines become nodes.
         on_way: Told, on any thread, how the machine reaches the head: the name of the launcher
             that leads it there, or nothing where it does so directly.
@@ -149,8 +143,8 @@ class DaemonStarter:
         host: str,
         slots: threading.Semaphore,
         order: Callable[[int, int], DaemonOrder],
+        expect: Callable[[orders.ProcessSpec], None],
         on_report: Callable[[orders.Report], None],
-        on_trouble: Callable[[NodeTrouble], bool],
         settings: NodeSettings,
         on_way: Callable[[str], None],
         *,
@@ -163,8 +157,8 @@ class DaemonStarter:
         self._host = host
         self._slots = slots
         self._order = order
+        self._expect = expect
         self._on_report = on_report
-        self._on_trouble = on_trouble
         self._mode = settings.runtime
         self._python = tuple(settings.python)
         self._packages = tuple(settings.packages)
@@ -195,6 +189,7 @@ class DaemonStarter:
         for channel in attempts:
             channel.kill()
         for spec in processes:
+            self._expect(spec)
             failed = partial(self._failed, spec)
             thread = new_thread(f"sapwood-{self._host}", self._live, spec, failed=failed)
             self._threads = [one for one in self._threads if one.is_alive()]
@@ -274,8 +269,6 @@ class DaemonStarter:
         with self._lock:
             self._channels.pop(pid, None)
         reason = self._launcher.explain(self._host, status, said.text)
-        if not self._closed.is_set():
-            self._on_trouble(NodeTrouble(self._host, reason))
         self._report(orders.Exited(spec.rank, spec.incarnation, pid, status, reason))
 
     def _lead(self, channel: subprocess.Popen[bytes], spec: orders.ProcessSpec, said: _Tail) -> int:
@@ -425,9 +418,7 @@ class DaemonStarter:
     def _failed(self, spec: orders.ProcessSpec, error: SapwoodError) -> None:
         with self._lock:
             self._channels.pop(-spec.incarnation, None)
-            closed = self._closed.is_set()
-        if not closed and self._on_trouble(NodeTrouble(self._host, error.what)):
-            self._report(orders.Exited(spec.rank, spec.incarnation, 0, 1, error.what))
+        self._report(orders.Exited(spec.rank, spec.incarnation, 0, 1, error.what))
 
     def _report(self, report: orders.Report) -> None:
         with self._lock:

@@ -110,8 +110,7 @@ class EmbeddedSession:
             lambda number: self._thread.call(tagged.cancel, number),
         )
         self.groups = ClientGroups(self._thread, host.post, host.pool)
-        host.connect(self._handlers(), self._failure_handlers())
-        host.ask = self.ask
+        host.connect(self._handlers(), self.ask, self._failure_handlers())
         self._make_invitations: Callable[[], HostedInvitations] | None = None
         self.invited: HostedInvitations | None = None
 
@@ -417,7 +416,7 @@ class EmbeddedSession:
         Returns:
             A function that ends the subscription.
         """
-        return self.host.subscribe(listener)
+        return self.host.listeners.subscribe(listener)
 
     # --- streams and requests ----------------------------------------------------------------
 

@@ -6,14 +6,11 @@ thread. What users of the session hold is a port (``port.py``).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,26 +23,26 @@ from sapwood.comm.node import Node
 from sapwood.comm.pool import BlockPool
 from sapwood.comm.reduction import gathering
 from sapwood.comm.transport.base import Listener
-from sapwood.contexts import orders
-from sapwood.contexts.plan import ZygotePlan
-from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
-from sapwood.core.futures import when_done
-from sapwood.core.topology import ROOT, Tree, gateways
+from sapwood.core.errors import ConfigurationError, SapwoodError
+from sapwood.core.topology import ROOT, Tree
 from sapwood.environment.logs import logger
 from sapwood.lifecycle import events as lev
 from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import census_of
 from sapwood.session.folder import make_folder
+from sapwood.session.gateways import Gateways
 from sapwood.session.keys import SessionKeys
+from sapwood.session.listeners import SessionListeners
 from sapwood.session.member import READDRESS, MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import NewAgent
-from sapwood.session.secondary_tree import PrimarySession, SharedAgents
+from sapwood.session.secondary_tree import PrimarySession
+from sapwood.session.shared_configuration import SharedConfiguration
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.supervisor import (
     HostOrder,
+    NodeNetwork,
     NodeSource,
-    ProcessSetup,
     ProcessSupervisor,
     SupervisionTimeouts,
 )
@@ -53,11 +50,11 @@ from sapwood.session.supervisor import (
 _log = logger("session")
 
 
-LISTEN_TIMEOUT = 10.0
-"""Seconds that machines get to report where they listen; others are skipped."""
-
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
 """What the port does with the effects of the root that concern it."""
+
+Ask = Callable[[int, str, Any], Any]
+"""Sends a request to a place: its rank, the handler, the value."""
 
 
 class SessionHost:
@@ -76,7 +73,7 @@ class SessionHost:
         node: The root.
         supervisor: Supervises the processes.
         place: The root at work; set by :meth:`connect`.
-        ask: Sends a request to a place without waiting; the owner of the host sets it.
+        listeners: Subscribers of changes of places, links and processes.
     """
 
     def __init__(
@@ -96,9 +93,7 @@ class SessionHost:
         # Without a zygote, which would remove it, and without places on this machine, it is not
         # needed.
         self._folder = make_folder() if options.zygote else None
-        self._listeners: list[Callable[[PlacesChanged], None]] = []
-        self._link_listeners: list[Callable[[int, str], None]] = []
-        self._report_listeners: list[Callable[[orders.ProcessReport], None]] = []
+        self.listeners = SessionListeners()
         self._server: Listener | None = None
         self._next_stream = 1
         self._keys = SessionKeys(options.tree, options.hosts)
@@ -111,10 +106,10 @@ class SessionHost:
             silence=timing.failure_after,
         )
         self._life = ProcessLifecycle(options.tree, options.hosts, self._policy(timeouts))
-        self._addresses: dict[int, str] = {}
-        self._detours: set[int] = set()
-        self.ask: Callable[[int, str, Any], Any] = _nobody_asks
-        self._have_machines_listen()
+        network = nodes if isinstance(nodes, NodeNetwork) and lender is None else None
+        root = "" if self._port is None else self._port.address
+        self._gateways = Gateways(network, self._life, loop, options.node_listen, root)
+        self._gateways.open()
         configuration = MemberConfiguration(
             cluster=f"sapwood-{secrets.token_hex(5)}",
             folder=str(self._folder or ""),
@@ -125,10 +120,12 @@ class SessionHost:
             inline_limit=options.inline_limit,
             extra=options.extra,
             hosts=options.hosts,
-            addresses=self._directory(),
+            addresses=self._gateways.addresses(),
             transport=options.transport,
         )
-        self._configuration = configuration
+        self._configuration = SharedConfiguration(
+            options, configuration, self._keys, lender, nodes, self._look_where
+        )
         identity = Identity(
             configuration.cluster,
             ROOT,
@@ -140,23 +137,30 @@ class SessionHost:
         self._address = configuration.socket_path(ROOT)
         self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
         self.supervisor = ProcessSupervisor(
-            self._life, self._beginning(configuration), timeouts, self._perform, self._reported
+            self._life,
+            self._configuration.setup(),
+            timeouts,
+            self._perform,
+            self.listeners.reported,
         )
         self.place: NodeDriver
+        self._ask: Ask
 
     def connect(
-        self, handlers: Handlers, on_failure: FailureHandlers = NO_FAILURE_HANDLERS
+        self, handlers: Handlers, ask: Ask, on_failure: FailureHandlers = NO_FAILURE_HANDLERS
     ) -> None:
         """Set the handlers of the root's effects; before anything is started.
 
         Args:
             handlers: By effect: performs it.
+            ask: Sends a request to a place without waiting.
             on_failure: By effect: fails what it was for, if that raised an unexpected exception.
         """
+        self._ask = ask
         own: Handlers = {
             ev.PlaceJoined: self._joined,
             ev.PlacesLost: self.supervisor.post,
-            ev.LinkChanged: self._link_changed,
+            ev.LinkChanged: lambda effect: self.listeners.link_changed(effect.rank, effect.reason),
         }
         self.place = NodeDriver(
             self.node, {**own, **handlers}, self._loop, _problem, on_failure=on_failure
@@ -192,38 +196,7 @@ class SessionHost:
                 try_transport,
             )
 
-            try_transport(name, self._configuration.new_transport(), self._address)
-
-    def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
-        """Have a function told of lost and replaced places, on the loop's thread.
-
-        Returns:
-            A function that ends the subscription.
-        """
-        self._listeners.append(listener)
-
-        def end() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return end
-
-    def watch_links(self, listener: Callable[[int, str], None]) -> None:
-        """Have a function told when a link to a neighbour has no connection or a new one.
-
-        Args:
-            listener: Given the neighbour's rank and the reason, which is empty for a new one; on
-                the loop's thread. A place that is lost afterwards is reported to subscribers.
-        """
-        self._link_listeners.append(listener)
-
-    def watch_processes(self, listener: Callable[[orders.ProcessReport], None]) -> None:
-        """Have a function receive the reports on processes, on the loop's thread."""
-        self._report_listeners.append(listener)
-
-    def _reported(self, report: orders.ProcessReport) -> None:
-        for listener in self._report_listeners:
-            listener(report)
+            try_transport(name, self._configuration.current.new_transport(), self._address)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; after :meth:`end`, on any thread."""
@@ -234,7 +207,7 @@ class SessionHost:
         self.pool.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self._nodes is not None:
+        if isinstance(self._nodes, NodeNetwork):
             self._nodes.close()
 
     # --- on the loop's thread ----------------------------------------------------------------
@@ -243,7 +216,7 @@ class SessionHost:
         """Take connections of the places below, and begin to supervise."""
         try:
             if self._folder is not None:
-                transport = self._configuration.new_transport()
+                transport = self._configuration.current.new_transport()
                 self._server = transport.listen(self._address, self.place, self._loop)
             if self._port is not None:
                 self._port.serve(self.node.identity.cluster, self.place)
@@ -281,11 +254,9 @@ class SessionHost:
         if isinstance(order, lev.Notify):
             self._notify(order.change)
         elif isinstance(order, lev.NewTree):
-            self._configuration = msgspec.structs.replace(
-                self._configuration, tree=order.tree, hosts=order.hosts
-            )
+            setup = self._configuration.change(tree=order.tree, hosts=order.hosts)
             self.post(ev.ChangeTree(order.tree))
-            self.supervisor.reconfigure(self._beginning(self._configuration))
+            self.supervisor.reconfigure(setup)
         else:
             self._move(order)
 
@@ -293,11 +264,9 @@ class SessionHost:
         """Have ranks start on another machine."""
         for rank in order.ranks:
             self._keys.renew(rank)
-        self._configuration = msgspec.structs.replace(
-            self._configuration, hosts=order.hosts, addresses=self._directory()
-        )
+        setup = self._configuration.change(hosts=order.hosts, addresses=self._gateways.addresses())
         self._look_where(order.host)
-        self.supervisor.reconfigure(self._beginning(self._configuration))
+        self.supervisor.reconfigure(setup)
 
     def _notify(self, change: lev.ProcessChange) -> None:
         if not change.disconnected:
@@ -319,8 +288,7 @@ class SessionHost:
             change.removed,
             self.tree.epoch,
         )
-        for listener in tuple(self._listeners):
-            listener(told)
+        self.listeners.changed(told)
 
     # --- the tree changes, on the loop's thread -----------------------------------------------
 
@@ -381,10 +349,6 @@ class SessionHost:
         self._expand({rank: ROOT}, {rank: -rank})
         return rank
 
-    def remove_joined(self, rank: int, reason: str) -> None:
-        """Remove an agent that joined by an invitation, if the session still has it."""
-        self.contract([rank], reason)
-
     def drain(self, ranks: Sequence[int]) -> None:
         """Take places out of the tree; their processes finish what they were asked for.
 
@@ -400,7 +364,7 @@ class SessionHost:
 
     def ready_hosts(self) -> list[int]:
         """Return the other machines on which processes can begin now; from any thread."""
-        return [] if self._nodes is None else self._nodes.ready_hosts()
+        return self._nodes.ready_hosts() if isinstance(self._nodes, NodeNetwork) else []
 
     def contract(self, ranks: Sequence[int], reason: str) -> None:
         """End the processes of ranks for good, and remove the ranks from the tree."""
@@ -408,99 +372,29 @@ class SessionHost:
 
     def configuration_of(self, host: int) -> bytes:
         """Return what the places of a machine share, as the tree is now, encoded."""
-        return self._configuration_of(self._configuration, host)
-
-    # --- machines below machines ---------------------------------------------------------------
-
-    def _link_changed(self, effect: ev.LinkChanged) -> None:
-        for listener in self._link_listeners:
-            listener(effect.rank, effect.reason)
+        return self._configuration.of(host)
 
     def _joined(self, effect: ev.PlaceJoined) -> None:
         self.supervisor.post(effect)
-        if self._nodes is not None and self._life.hosts and self._lender is None:
-            self._note_detour(effect.rank, self._nodes)
-
-    def _note_detour(self, rank: int, nodes: NodeSource) -> None:
-        """Say which place is not below the machine that it should be below."""
-        placed = self.node.router.placed(rank)
-        if placed is None or rank not in self.tree:
-            return
-        mine = self._life.hosts[rank]
-        home, at = self._life.hosts[self.tree.parents[rank]], self._life.hosts[placed.parent]
-        if mine == home or (home != at) == (rank in self._detours):
-            return
-        self._detours.symmetric_difference_update([rank])
-        names = {host: nodes.name_of(host) if host else "the root" for host in (mine, home, at)}
-        (_log.warning if home != at else _log.info)(
-            "attached elsewhere" if home != at else "attached at home",
-            rank=rank,
-            machine=names[mine],
-            home=names[home],
-            at=names[at],
-        )
-        nodes.note_detour(self.node.identity.cluster, mine, rank, home, at)
-
-    def _gateways(self) -> list[int]:
-        """Return the junctions that have places of other machines below them."""
-        return sorted(gateways(self.tree, self._life.hosts))
-
-    def _have_machines_listen(self) -> None:
-        """Have machines listen that others are below, before anything begins on those."""
-        if self._nodes is None or self._lender is not None:
-            return
-        where = self.options.node_listen
-        hosts = {self._life.hosts[rank] for rank in self._gateways()} - {0}
-        asked = {host: self._nodes.listen(host, where) for host in sorted(hosts)}
-        wait(asked.values(), LISTEN_TIMEOUT)
-        for host, answer in asked.items():
-            self._take_address(host, answer)
-
-    def _take_address(self, host: int, answer: Future[str]) -> None:
-        """Note where a machine listens."""
-        if answer.done() and answer.exception() is None:
-            self._addresses[host] = answer.result()
-        else:
-            reason = answer.exception() if answer.done() else "it does not say"
-            _log.warning("a machine does not listen for others", host=host, reason=str(reason))
-
-    def _directory(self) -> dict[int, str]:
-        """Return where places listen for other machines, by rank."""
-        found = {} if self._port is None else {ROOT: self._port.address}
-        for rank in self._gateways():
-            if self._life.hosts[rank] in self._addresses:
-                found[rank] = self._addresses[self._life.hosts[rank]]
-        return found
+        record = self.supervisor.processes[effect.rank]
+        if record.is_ready and record.incarnation == effect.incarnation:
+            self.listeners.joined(effect.rank)
+        self._gateways.joined(effect.rank, self.node.router, self.node.identity.cluster)
 
     def _look_where(self, host: int) -> None:
         """Ask a machine on which processes can begin where it listens, if others are below it."""
-        mine = any(self._life.hosts[rank] == host for rank in self._gateways())
-        if self._nodes is None or self._lender is not None or not mine:
-            return
+        self._gateways.look(host, self._addresses_changed)
 
-        def answered(answer: Future[str]) -> None:
-            with contextlib.suppress(ClosedError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._listens, host, answer)
-
-        with contextlib.suppress(ClosedError):
-            when_done(self._nodes.listen(host, self.options.node_listen), answered)
-
-    def _listens(self, host: int, answer: Future[str]) -> None:
+    def _addresses_changed(self, news: dict[int, str]) -> None:
         """Tell the places below a machine where it listens now."""
-        known = self._addresses.get(host)
-        self._take_address(host, answer)
-        if self._addresses.get(host) == known:
-            return
-        self._configuration = msgspec.structs.replace(
-            self._configuration, addresses=self._directory()
-        )
-        self.supervisor.reconfigure(self._beginning(self._configuration))
-        hosts = self._life.hosts
-        news = {rank: self._addresses[host] for rank in self._gateways() if hosts[rank] == host}
+        setup = self._configuration.change(addresses=self._gateways.addresses())
+        self.supervisor.reconfigure(setup)
+        hosts, changed = self._life.hosts, set(news)
         below = {one for rank in news for one in self.tree.subtree(rank)}
+        here = {hosts[rank] for rank in changed}
         for one in sorted(below):
-            if hosts[one] != host and self.supervisor.processes[one].is_ready:
-                self.ask(one, READDRESS, [[rank, where] for rank, where in news.items()])
+            if hosts[one] not in here and self.supervisor.processes[one].is_ready:
+                self._ask(one, READDRESS, [[rank, where] for rank, where in news.items()])
 
     # --- how processes start -----------------------------------------------------------------
 
@@ -516,48 +410,6 @@ class SessionHost:
             shared=self._lender is not None,
         )
 
-    def _beginning(self, configuration: MemberConfiguration) -> ProcessSetup:
-        options, lender = self.options, self._lender
-        encoded = msgspec.msgpack.encode(configuration)
-        return ProcessSetup(
-            configuration.cluster,
-            self._entry,
-            orders.ConfigureProcesses(configuration.folder, encoded, options.environment),
-            ZygotePlan(
-                () if lender is not None else (options.agent_entry.partition(":")[0],),
-                (options.junction_entry.partition(":")[0], *options.runner_modules),
-                options.runner_entry,
-                options.interpreter,
-            ),
-            None
-            if lender is None
-            else SharedAgents(
-                lender,
-                configuration.cluster,
-                lambda rank: self._configuration_of(
-                    configuration, self._life.hosts[rank] if self._life.hosts else 0
-                ),
-            ),
-            self._nodes,
-            options.zygote,
-            partial(self._configuration_of, configuration),
-            options.node_patience,
-            self._look_where,
-        )
-
-    def _configuration_of(self, configuration: MemberConfiguration, host: int) -> bytes:
-        """Return what the places of a machine share: each machine has its own keys."""
-        keys = self._keys.of(host, configuration.tree, configuration.hosts)
-        local = msgspec.structs.replace(configuration, keys=keys)
-        return msgspec.msgpack.encode(local)
-
-    def _entry(self, rank: int) -> str:
-        return self.options.agent_entry if self.tree.is_agent(rank) else self.options.junction_entry
-
 
 def _problem(text: str) -> None:
     _log.warning("peer cut off", reason=text)
-
-
-def _nobody_asks(_rank: int, _handler: str, _value: Any) -> None:
-    pass

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -80,6 +80,27 @@ class NodeSource(Protocol):
     def open_port(self, loop: SharedReactor) -> TreePort:
         """Return where those machines reach the root; it works once its loop runs."""
 
+    def starter(
+        self,
+        host: int,
+        setup: ProcessSetup,
+        on_report: Callable[[orders.Report], None],
+        on_end: Callable[[str], None],
+    ) -> ProcessStarter:
+        """Return what begins and ends processes on a machine.
+
+        Args:
+            host: Number of the machine.
+            setup: How the processes begin.
+            on_report: Receives their state changes, on the session's loop.
+            on_end: Receives the reason why all of them are gone, on the session's loop.
+        """
+
+
+@runtime_checkable
+class NodeNetwork(NodeSource, Protocol):
+    """Nodes that a session shares with others: each may get processes, and be below others."""
+
     def close(self) -> None:
         """Note that the session is over."""
 
@@ -116,22 +137,6 @@ class NodeSource(Protocol):
         """Return why nothing can begin on some of these machines; empty if nothing is known.
 
         It may wait some seconds for an answer; not for the loop's thread.
-        """
-
-    def starter(
-        self,
-        host: int,
-        setup: ProcessSetup,
-        on_report: Callable[[orders.Report], None],
-        on_end: Callable[[str], None],
-    ) -> ProcessStarter:
-        """Return what begins and ends processes on a machine.
-
-        Args:
-            host: Number of the machine.
-            setup: How the processes begin.
-            on_report: Receives their state changes, on the session's loop.
-            on_end: Receives the reason why all of them are gone, on the session's loop.
         """
 
 
@@ -299,8 +304,7 @@ class ProcessSupervisor:
             where = fold("rank", late)
             nodes, hosts = self._setup.nodes, self.life.hosts
             late_hosts = {hosts[rank] for rank in late if hosts} - {0}
-            trouble = "" if nodes is None else nodes.trouble(late_hosts)
-            if nodes is not None and trouble:
+            if isinstance(nodes, NodeNetwork) and (trouble := nodes.trouble(late_hosts)):
                 raise NodeLostError(f"{what}: {trouble}", where=where, hint=nodes.hint)
             hint = "use fewer agents, or raise cluster.ready_timeout"
             raise ResourceError(what, where=where, hint=hint)
@@ -385,7 +389,7 @@ class ProcessSupervisor:
             _log.warning("runner lost", rank=report.rank, pid=report.pid, reason=what)
         elif isinstance(report, orders.SpawnFailed) and report.machine_gone:
             nodes = self._setup.nodes
-            ready = () if nodes is None else tuple(nodes.ready_hosts())
+            ready = tuple(nodes.ready_hosts()) if isinstance(nodes, NodeNetwork) else ()
             self.post(lev.MachineGone(report, ready))
         elif not isinstance(report, orders.HeartbeatReply):
             self.post(report)

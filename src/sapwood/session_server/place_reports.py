@@ -48,7 +48,7 @@ class PlaceReports:
         self._reported_nodes: list[str] = []
         self._tree_timer: Timer | None = None
         self._rounds = MetricRounds(session, self._report_metrics)
-        session.host.watch_processes(self._process_reported)
+        session.host.listeners.reports.append(self._process_reported)
 
     def start(self) -> None:
         """Report the present places, and what changes from now on."""

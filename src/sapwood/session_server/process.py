@@ -41,6 +41,7 @@ from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.security.denials import Denials
 from sapwood.session.folder import make_folder
+from sapwood.session.supervisor import NodeSource
 from sapwood.session_server.allocating import SessionMachines
 from sapwood.session_server.making import (
     SessionPlan,
@@ -98,7 +99,7 @@ class ServerProcess:
         self._denials.subscribe(self._denied)
         self._brings = control is not None
         planned, self._nodes_of = _planned(given, settings, control)
-        nodes = None if self._nodes_of is None else self._nodes_of.source(owned=True)
+        nodes = _source(self._nodes_of)
         self.session = ServedSession(planned.options, nodes)
         self._policy = SessionPolicy(given.idle, given.disconnect, chosen=wanted.idle is not None)
         loop = self.session.loop
@@ -261,6 +262,12 @@ class ServerProcess:
         self.session.on_loop(self.server.news.wrote, rank, data)
 
 
+def _source(nodes: HeadAccess | ControlTree | None) -> NodeSource | None:
+    """Return what begins processes on nodes, which end with the session."""
+    access = nodes.access if isinstance(nodes, ControlTree) else nodes
+    return None if access is None else access.source(owned=True)
+
+
 def _planned(
     given: ServerPlan, settings: Settings, control: ControlTree | None
 ) -> tuple[SessionPlan, HeadAccess | ControlTree | None]:
@@ -271,7 +278,7 @@ def _planned(
     """
     wanted = given.wanted
     if control is not None:
-        brought = plan_over(control, settings, wanted.agents, wanted.agents_per_node)
+        brought = plan_over(control.access, settings, wanted.agents, wanted.agents_per_node)
         options = msgspec.structs.replace(brought.options, agents_here=False)
         return msgspec.structs.replace(brought, options=options), control
     if wanted.on == "local":

@@ -45,7 +45,7 @@ def on_nodes() -> Iterator[OnNodes]:
 
 def control_of(cluster: sapwood.Cluster) -> ControlTree:
     """Return the control tree of a cluster."""
-    found: ControlTree = embedded(cluster.session).host._nodes._access  # type: ignore[union-attr]  # of these tests
+    found: ControlTree = embedded(cluster.session).host._nodes._access._control  # type: ignore[union-attr]  # of these tests
     return found
 
 

@@ -72,7 +72,7 @@ class Head:
         """Start a session over the nodes."""
         how = msgspec.structs.replace(SETTINGS.cluster, **changed)
         settings = msgspec.structs.replace(SETTINGS, cluster=how)
-        self.clusters.append(cluster_over(self.control, agents, settings=settings))
+        self.clusters.append(cluster_over(self.control.access, agents, settings=settings))
         return self.clusters[-1]
 
     def close(self) -> None:
@@ -241,7 +241,7 @@ def test_a_machine_that_others_are_below_is_gone(
     nodes = msgspec.structs.replace(SETTINGS.nodes, topology="kary:2", node_listen="127.0.0.1:0")
     how = msgspec.structs.replace(SETTINGS.cluster, lost_nodes=lost_nodes)
     settings = msgspec.structs.replace(SETTINGS, cluster=how, nodes=nodes)
-    cluster = cluster_over(head.control, 6, settings=settings)
+    cluster = cluster_over(head.control.access, 6, settings=settings)
     head.clusters.append(cluster)
     host = embedded(cluster.session).host
     inner = [rank for rank in host.tree.junctions if host.hosts[rank] == 2]

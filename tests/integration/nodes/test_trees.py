@@ -212,7 +212,7 @@ def port_of(cluster: sapwood.Cluster, machine: int) -> tuple[int, str, str]:
     host = host_of(cluster)
     rank = junctions(cluster)[machine]
     tree = tree_protocol(host.node.identity.cluster)
-    return rank, host._directory()[rank], protocol_of(tree, rank)
+    return rank, host._gateways.addresses()[rank], protocol_of(tree, rank)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_what_is_below_a_machine_heals(until: Until, victim: str) -> None:
     """Waves continue meanwhile; in the end all are attached as planned, at whatever address."""
     with made() as cluster:
         assert works(cluster)
-        before = host_of(cluster)._directory()
+        before = host_of(cluster)._gateways.addresses()
         inner = junctions(cluster)[1]
         pid = places(cluster)[inner] if victim == "junction" else daemons(cluster)[0]
         with cluster.stream(scaled(), reduce="sum", on_loss="replace") as stream:
@@ -315,6 +315,6 @@ def test_what_is_below_a_machine_heals(until: Until, victim: str) -> None:
                 total = stream.exchange(value, timeout=PATIENCE).total
                 assert np.array_equal(total, expected(value))
                 assert time.monotonic() < deadline, (attached(cluster), planned(cluster))
-        after = host_of(cluster)._directory()
+        after = host_of(cluster)._gateways.addresses()
         assert (before[inner] == after[inner]) is (victim == "junction")
         assert works(cluster)

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.row("C3-AGENT")
 def test_those_by_a_revoked_credential_end_with_their_agents(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    removed: list[tuple[int, str]] = []
+    removed: list[tuple[list[int], str]] = []
     session: Any = SimpleNamespace(
-        host=SimpleNamespace(remove_joined=lambda *given: removed.append(given)),
+        host=SimpleNamespace(contract=lambda *given: removed.append(given)),
         requests=SimpleNamespace(serve=lambda *_: None),
         subscribe=lambda _told: None,
         call=lambda do, *given: do(*given),
@@ -31,5 +31,5 @@ def test_those_by_a_revoked_credential_end_with_their_agents(
             found.rank, made._agents[rank] = rank, found
     made.deny(frozenset({"bb", "cc"}))
     assert [one.revoked for one in made._invited.values()] == [True, True, False, False]
-    assert removed == [(1, "the credential of who invited it was revoked")]
+    assert removed == [([1], "the credential of who invited it was revoked")]
     assert next(one.state for one in made.current()) == "revoked"

@@ -31,7 +31,7 @@ from sapwood.environment.settings import CacheSettings, NodeSettings
 from sapwood.nodes import starting, stub
 from sapwood.nodes.daemon import DaemonOrder
 from sapwood.nodes.fetched_libraries import FetchedLibraries
-from sapwood.nodes.starting import AwaitedDaemon, DaemonStarter, NodeTrouble, shell_command
+from sapwood.nodes.starting import AwaitedDaemon, DaemonStarter, shell_command
 
 PATIENCE = 30.0
 SECRET = "s" * 52
@@ -372,24 +372,25 @@ class Started:
     def __init__(self, launcher: LocalLauncher, places: Sequence[str] = (), **named: Any) -> None:
         self.reports: list[orders.Report] = []
         self.ways: list[str] = []
-        self.trouble: list[NodeTrouble] = []
+        self.expected: list[ProcessSpec] = []
         self.slots = threading.Semaphore(1)
         self.starter = DaemonStarter(
             launcher,
             "local1",
             self.slots,
             lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", list(places)),
+            self.expected.append,
             self.reports.append,
-            self.noted,
             NodeSettings(runtime="send", **named),
             self.ways.append,
             libraries=FetchedLibraries(CacheSettings()),
         )
         self.starter.listen(Loop())  # type: ignore[arg-type]  # all of a loop that it needs
 
-    def noted(self, trouble: NodeTrouble) -> bool:
-        self.trouble.append(trouble)
-        return True
+    @property
+    def trouble(self) -> list[str]:
+        """Why daemons did not come, or ended."""
+        return [one.reason for one in self.reports if isinstance(one, orders.Exited)]
 
     def spawn(self, incarnation: int = 1) -> None:
         self.starter.spawn([ProcessSpec("", 1, incarnation)])
@@ -425,6 +426,7 @@ def test_a_daemon_is_started_and_ends_with_its_starter(start: Start) -> None:
     report = one.first()
     assert isinstance(report, orders.Spawned)
     assert Path(f"/proc/{report.pid}").exists()
+    assert [(spec.rank, spec.incarnation) for spec in one.expected] == [(1, 1)]
     one.starter.close()
     assert not Path(f"/proc/{report.pid}").exists()
     assert not one.trouble
@@ -445,7 +447,7 @@ def test_a_mistake_of_a_launcher_is_that_of_its_machine(start: Start) -> None:
     report = one.first()
     assert isinstance(report, orders.Exited)
     assert report.reason == "KeyError: 'no such partition'"
-    assert [trouble.reason for trouble in one.trouble] == [report.reason]
+    assert one.trouble == [report.reason]
     one.spawn(2)
     until(lambda: len(one.reports) == 2)
 
@@ -472,8 +474,8 @@ def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
     one.spawn()
     assert isinstance(one.first(), orders.Exited)
     (trouble,) = one.trouble
-    assert re.search(reason, trouble.reason), trouble.reason
-    assert "its Python 3.99.1 (" in trouble.reason
+    assert re.search(reason, trouble), trouble
+    assert "its Python 3.99.1 (" in trouble
 
 
 WAY_DAEMON = """
@@ -512,7 +514,7 @@ def test_a_machine_that_cannot_be_led_to_the_head_is_named_with_the_cause(
     one = start(launcher=launcher, places=("127.0.0.1:7",))
     one.spawn()
     assert isinstance(one.first(), orders.Exited)
-    assert [trouble.reason for trouble in one.trouble] == ["ssh forwards nothing"]
+    assert one.trouble == ["ssh forwards nothing"]
     assert len(launcher.settled) == 1
     assert not one.ways
 
@@ -552,7 +554,7 @@ def test_why_a_machine_does_not_come_is_told(start: Start, before: str, reason: 
     assert isinstance(report, orders.Exited)
     assert reason in report.reason
     (trouble,) = one.trouble
-    assert trouble.reason == report.reason
+    assert trouble == report.reason
     assert one.slots.acquire(timeout=PATIENCE), "others can start no more"
 
 
@@ -582,7 +584,7 @@ def test_a_daemon_that_ends_is_told_with_its_cause(start: Start) -> None:
     ended = one.reports[1]
     assert isinstance(ended, orders.Exited)
     assert (ended.pid, ended.status, ended.reason) == (begun.pid, -9, "killed by SIGKILL")
-    assert [trouble.reason for trouble in one.trouble] == ["killed by SIGKILL"]
+    assert one.trouble == ["killed by SIGKILL"]
 
 
 def test_a_daemon_that_is_stopped_can_be_ended(start: Start) -> None:
@@ -628,7 +630,6 @@ def test_reports_wait_until_somebody_listens(start: Start) -> None:
     one = start("exit 7")
     one.starter._loop = None
     one.spawn()
-    until(lambda: one.trouble)
     until(lambda: one.starter._early)
     assert not one.reports
     one.starter.listen(Loop())  # type: ignore[arg-type]  # as above

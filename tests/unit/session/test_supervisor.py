@@ -21,6 +21,7 @@ from sapwood.lifecycle.starters import OnHost, StarterKey
 from sapwood.session.starters import ProcessStarter
 from sapwood.session.supervisor import (
     HostOrder,
+    NodeNetwork,
     ProcessSetup,
     ProcessSupervisor,
     SupervisionTimeouts,
@@ -107,8 +108,8 @@ class Zygote(Starter):
         self.ended = True
 
 
-class Nodes:
-    """Machines as a session has them; only what the supervisor uses."""
+class Nodes(NodeNetwork):
+    """Machines as a session has them; only what the supervisor uses does something."""
 
     hint = "look at the nodes"
 
@@ -122,6 +123,9 @@ class Nodes:
 
     def ready_hosts(self) -> list[int]:
         return [2]
+
+
+new_nodes: Callable[..., Nodes] = cast("Any", Nodes)
 
 
 class Supervised(ProcessSupervisor):
@@ -219,7 +223,7 @@ def test_a_process_that_cannot_be_started_fails_the_start() -> None:
 
 
 def test_processes_that_are_not_ready_name_a_head_that_does_not_answer() -> None:
-    nodes = Nodes("the head did not answer within 2 s")
+    nodes = new_nodes("the head did not answer within 2 s")
     one = Supervised(flat(2), (0, 1, 1), nodes).begin()
     with pytest.raises(NodeLostError, match="not ready after 0 s: the head did not answer") as told:
         one.wait_ready(0.0)
@@ -236,7 +240,7 @@ def test_a_report_that_cannot_be_taken_does_not_stop_the_next() -> None:
 
 
 def test_a_machine_that_is_gone_comes_with_those_that_are_ready() -> None:
-    one = Supervised(flat(2), (0, 1, 2), Nodes()).begin().settle()
+    one = Supervised(flat(2), (0, 1, 2), new_nodes()).begin().settle()
     one.ended(OnHost(1), "the node is gone")
     one.loop.advance(0.1)
     failed = orders.SpawnFailed(1, 2, "it was given up", machine_gone=True)
@@ -312,7 +316,7 @@ def test_nothing_is_started_after_the_end() -> None:
 
 
 def test_a_configuration_reaches_the_starters_that_hold_one() -> None:
-    one = Supervised(flat(2), (0, 0, 1), Nodes()).begin()
+    one = Supervised(flat(2), (0, 0, 1), new_nodes()).begin()
     setup = ProcessSetup(
         "tree",
         lambda _: "a:b",
