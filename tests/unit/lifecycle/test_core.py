@@ -1,4 +1,4 @@
-"""The life cycle of processes: each file of ``scenarios`` is a transcript.
+"""The life cycles of processes and machines: each file of ``scenarios`` is a transcript.
 
 ``REWRITE=1 pytest tests/unit/lifecycle/test_core.py`` writes the transcripts anew; then read what
 has changed.
@@ -11,14 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from .transcript import rerun
+from .machine_transcript import MachineTranscript
+from .transcript import Transcript, rerun
 
-SCENARIOS = sorted(Path(__file__).with_name("scenarios").glob("*.txt"))
+FOLDER = Path(__file__).with_name("scenarios")
+SCENARIOS = sorted(FOLDER.glob("*.txt"))
+MACHINES = sorted((FOLDER / "machines").glob("*.txt"))
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*SCENARIOS, *MACHINES], ids=lambda path: path.stem)
 def test_the_orders_are_those_of_the_transcript(path: Path) -> None:
-    now = rerun(path)
+    now = rerun(path, MachineTranscript() if path in MACHINES else Transcript())
     if os.environ.get("REWRITE"):
         path.write_text(now)
     assert now == path.read_text()
@@ -26,3 +29,4 @@ def test_the_orders_are_those_of_the_transcript(path: Path) -> None:
 
 def test_there_are_scenarios() -> None:
     assert len(SCENARIOS) >= 30
+    assert len(MACHINES) >= 25

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sapwood.comm import events as ev
 from sapwood.contexts import orders as reports
@@ -255,9 +255,15 @@ def blocks(path: Path) -> Iterator[tuple[list[str], list[str]]]:
         yield before.strip("\n-").splitlines(), after.splitlines()
 
 
-def rerun(path: Path) -> str:
+class Scenario(Protocol):
+    """What runs the commands of a scenario."""
+
+    def run(self, command: str) -> list[str]:
+        """Run a command; return what the life cycle ordered."""
+
+
+def rerun(path: Path, transcript: Scenario) -> str:
     """Return a scenario with the orders that the life cycle gives now."""
-    transcript = Transcript()
     found: list[str] = []
     for before, _ in blocks(path):
         commands = [line for line in before if line and not line.startswith("#")]
