@@ -77,7 +77,7 @@ class SessionsOnNodes:
             session.heard(report)
 
     def notify(self, order: mev.NotifySessions) -> None:
-        """Notify the sessions on a node of what became of it."""
+        """Notify the sessions on a node of its new state."""
         with self._lock:
             affected = [one for one in self._sessions.values() if one.host == order.rank]
         for session in affected:

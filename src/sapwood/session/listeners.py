@@ -1,4 +1,4 @@
-"""Who is notified of what becomes of the places of a session."""
+"""The subscribers of a session: functions that receive changes of its places and links."""
 
 from __future__ import annotations
 
