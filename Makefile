@@ -35,6 +35,7 @@ check: $(VENV)/with-check ## check format, lint, types, layers, spelling and pro
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/python scripts/verify_types.py
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/python scripts/prose.py
@@ -86,7 +87,7 @@ lowest: $(VENV)/with-test
 	$(BIN)/python -m venv --clear $(LOWEST)
 	$(BIN)/python scripts/lowest_versions.py >$(LOWEST)/constraints.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-	    --editable ".[server,watch,cuda,examples,lan,otel,parquet,sketches,url]" \
+	    --editable ".[server,watch,cuda,examples,lan,otel,parquet,sketches,url,uv]" \
 	    $(addprefix --editable ,$(patsubst %/pyproject.toml,%,$(wildcard extras/*/pyproject.toml))) \
 	    hatchling httpx hypothesis pandas polars pytest pytest-timeout pytest-xdist trustme uvloop
 	env OPENBLAS_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(WORKERS) -o filterwarnings=default \

@@ -73,8 +73,10 @@ class Run(StaysHere):
         spec: RunSpec,
         setup: RunSetup,
     ) -> None:
-        self.name = f"{program.name}-{next(_numbers)}"
-        self.program, self.data, self.spec = program, data, spec
+        self.name: str = f"{program.name}-{next(_numbers)}"
+        self.program: Program = program
+        self.data: Dataset = data
+        self.spec: RunSpec = spec
         self._run_time_limit = min(spec.run_time_limit or 0.0, threading.TIMEOUT_MAX)
         self._future: CallerFuture[Any] = CallerFuture()
         self._future.set_running_or_notify_cancel()  # it is cancelled by cancel() only

@@ -41,7 +41,7 @@ class TaskFuture(RequestFuture):
         self._opens = opens
         self._is_trusted = True
         self._lock = threading.RLock()
-        self.was_cancelled = False
+        self.was_cancelled: bool = False
         self._is_opened = False
         self._value: Any = None
         self._error: BaseException | None = None

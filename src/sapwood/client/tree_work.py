@@ -71,7 +71,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._runs: list[Run] = []
         self._span: TraceSpan | None = None
         self.allocation: AllocationEnd | None = None
-        self.page = DashboardPage()
+        self.page: DashboardPage = DashboardPage()
         self._tell_run: Callable[[Run], object] | None = None
         self.run_started: Callable[[Run], object] | None = None
         self.history: RateHistory = FileHistory(settings.cache.path() / "rates")

@@ -60,7 +60,7 @@ class Built:
         self.target = target
         self.others = others
         self.python: CacheEntry | None = None
-        self.cached = not any(library.entry.built for library in self.all_libraries)
+        self.cached: bool = not any(library.entry.built for library in self.all_libraries)
 
     @property
     def all_libraries(self) -> tuple[BuiltLibrary, ...]:

@@ -76,7 +76,7 @@ class CacheEntry:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, descriptor: int) -> None:
-        self.key = folder.name
+        self.key: str = folder.name
         self.folder = folder
         self.manifest = manifest
         self.built = False
@@ -134,9 +134,9 @@ class BuildCache:
     """
 
     def __init__(self, folder: Path | None = None, *, size_limit: int = DEFAULT_SIZE_LIMIT) -> None:
-        self.folder = (folder or cache_folder()).absolute()
+        self.folder: Path = (folder or cache_folder()).absolute()
         self.size_limit = size_limit
-        self.counters = CacheCounters()
+        self.counters: CacheCounters = CacheCounters()
 
     def get_or_build(self, key: str, fill: Fill) -> CacheEntry:
         """Return the entry of a key, building it if it is missing; others wait for one build.

@@ -67,7 +67,7 @@ class NativeFunction:
     ) -> None:
         self.signature = signature
         self._problem = problem
-        self.__name__ = signature.name
+        self.__name__: str = signature.name
         self.__doc__ = signature.doc
         self._function = function
         checkers: list[Checker] = [
@@ -80,7 +80,7 @@ class NativeFunction:
         self._scalars = _numbered(checkers, ScalarChecker)
         self._arrays = _numbered(checkers, ArrayChecker)
         self._compound = [(i, array) for i, array in self._arrays if array.compound]
-        self.array_indices = tuple(index for index, _ in self._arrays)
+        self.array_indices: tuple[int, ...] = tuple(index for index, _ in self._arrays)
         outputs = {Role.OUTPUT, Role.INOUT}
         self._outputs = [(i, array) for i, array in self._arrays if array.signature.role in outputs]
         self._lengths = length_names(signature)

@@ -85,16 +85,16 @@ class SharedBlock:
         if capacity >= LARGE_BLOCK and capacity > _available_memory():
             raise _no_room(capacity)
         try:
-            self.fd = os.memfd_create("sapwood", os.MFD_CLOEXEC)
+            self.fd: int = os.memfd_create("sapwood", os.MFD_CLOEXEC)
         except OSError as error:
             raise _refused(error, capacity) from error
         try:
-            self.view = _reserved(self.fd, capacity, content)
+            self.view: memoryview = _reserved(self.fd, capacity, content)
         except OSError as error:
             os.close(self.fd)
             raise _refused(error, capacity) from error
-        self.capacity = capacity
-        self.inode = os.fstat(self.fd).st_ino
+        self.capacity: int = capacity
+        self.inode: int = os.fstat(self.fd).st_ino
 
     def ref(self, offset: int = 0, nbytes: int | None = None) -> SharedRef:
         """Return a reference that another process of this user can map."""

@@ -123,9 +123,9 @@ class SapwoodError(Exception):
         # Not super(): next in line may be a built-in exception that wants other arguments.
         Exception.__init__(self, what)
         self.what = what
-        self.where = where
+        self.where: str = where
         self.hint = hint
-        self.details = dict(details or {})
+        self.details: dict[str, str] = dict(details or {})
 
     def __str__(self) -> str:
         text = self.what

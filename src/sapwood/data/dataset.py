@@ -49,10 +49,10 @@ class Dataset:
         named: bool = False,
     ) -> None:
         self._columns = dict(columns)
-        self.items = items
-        self.origin = origin
+        self.items: range = items
+        self.origin: str = origin
         self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
-        self.named = named
+        self.named: bool = named
 
     @property
     def length(self) -> int:

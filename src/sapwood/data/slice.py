@@ -123,9 +123,9 @@ class Slice:
     def __init__(
         self, start: int, stop: int, arrays: Mapping[str, Array], read_bytes: int = 0
     ) -> None:
-        self.start = start
-        self.stop = stop
-        self.read_bytes = read_bytes
+        self.start: int = start
+        self.stop: int = stop
+        self.read_bytes: int = read_bytes
         self.arrays: Mapping[str, Array] = MappingProxyType(dict(arrays))
 
     def __len__(self) -> int:

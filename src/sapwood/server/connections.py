@@ -62,8 +62,8 @@ class HttpServer:
         limits: HttpLimits | None = None,
         refused: Refused | None = None,
     ) -> None:
-        self.limits = limits or HttpLimits()
-        self.refused = refused or _ignore
+        self.limits: HttpLimits = limits or HttpLimits()
+        self.refused: Refused = refused or _ignore
         bounded = BoundedApplication(application, self.limits, self.refused, is_own_host)
         self._config = uvicorn.Config(
             bounded,

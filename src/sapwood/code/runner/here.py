@@ -31,7 +31,7 @@ class AgentContext:
 
     def __init__(self, channel: RpcClient, welcome: rpc_messages.RpcWelcome) -> None:
         self._channel = channel
-        self.rank = welcome.rank
+        self.rank: int = welcome.rank
         ranks = tuple(sorted(from_ranges(welcome.agents)))
         first_to_last = range(1, len(ranks) + 1)
         self.agents: Sequence[int] = first_to_last if ranks == (*first_to_last,) else ranks

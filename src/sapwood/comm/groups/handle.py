@@ -93,7 +93,7 @@ class Group:
         options: GroupOptions,
     ) -> None:
         self.rank = rank
-        self.members = tuple(members)
+        self.members: tuple[int, ...] = tuple(members)
         self._number = number
         self._caller = caller
         self._options = options

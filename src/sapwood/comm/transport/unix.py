@@ -184,7 +184,7 @@ class UnixConnection:
         self._handler = handler
         self._loop = loop
         self._unsent: deque[memoryview] = deque()
-        self.unsent = 0
+        self.unsent: int = 0
         self._closing = False
         self._open = True
         self._number = -1

@@ -99,8 +99,8 @@ class Buffer:
     __slots__ = ("handle", "nbytes")
 
     def __init__(self, handle: Any, nbytes: int) -> None:
-        self.handle = handle
-        self.nbytes = nbytes
+        self.handle: Any = handle
+        self.nbytes: int = nbytes
 
 
 class Module(Protocol):

@@ -45,7 +45,7 @@ class CudaDevice:
 
     def __init__(self, driver: CudaDriver, facts: DeviceFacts) -> None:
         self.facts = facts
-        self.statistics = DeviceStatistics()
+        self.statistics: DeviceStatistics = DeviceStatistics()
         self._driver = driver
         self._modules: list[CudaModule] = []
         self._pinned: list[c_void_p] = []
