@@ -61,6 +61,7 @@ class KeptCluster:
         self.authority = self._kept_authority()
         self.tokens = self._kept_tokens()
         self.generation = self._next_generation()
+        self._denied = {one.key.removeprefix(_DENIED) for one in store().entries(_DENIED)}
 
     def _kept_authority(self) -> Authority:
         entry = self._store().get(_AUTHORITY)
@@ -141,13 +142,15 @@ class KeptCluster:
 
     def is_denied(self, node: str) -> bool:
         """Whether a node was removed, and its certificate may be valid still."""
-        return self._store().get(_DENIED + node) is not None
+        return node in self._denied
 
     def deny(self, node: str) -> None:
         """Deny a node; forget denied nodes whose certificates have expired."""
         now = time.time()
         self._store().put(_DENIED + node, str(now + max(self._life, DENIED_FOR)).encode())
+        self._denied.add(node)
         for entry in list(self._store().entries(_DENIED)):
             with contextlib.suppress(ValueError):
                 if float(entry.value) < now:
                     self._store().delete(entry.key)
+                    self._denied.discard(entry.key.removeprefix(_DENIED))

@@ -123,6 +123,7 @@ class ControlTree:
             JoinPolicy(settings, options.restart, generation, denied),
             note,
             self._configuration_of,
+            self._later,
         )
         self._daemons = DaemonSource(
             launcher,
@@ -345,9 +346,13 @@ class ControlTree:
         return self.server_starts(session)
 
     def _later(self, seconds: float, function: Callable[..., None], *args: Any) -> None:
-        """Call a function later, on the loop of the control tree; before it has one, never."""
+        """Call a function later, on the loop of the control tree; before it has one, never.
+
+        From any thread.
+        """
         if self._loop is not None:
-            self._loop.call_later(seconds, function, *args)
+            with contextlib.suppress(ClosedError):
+                self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function, *args)
 
     def _renew(self) -> None:
         """Show another certificate from now on: this one ends soon."""

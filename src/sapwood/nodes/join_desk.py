@@ -6,9 +6,14 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
 
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.core.failures import start_thread
+from sapwood.core.futures import CallerFuture
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.settings import NodeSettings, RestartSettings
 from sapwood.lifecycle import machine_events as mev
@@ -71,6 +76,7 @@ class JoinDesk:
         policy: How machines become nodes.
         note: Receives an event for each machine that is admitted or refused.
         configuration_of: Returns what a daemon needs to know, encoded, by its rank.
+        later: Calls a function after some seconds, on the loop; from any thread.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class JoinDesk:
         policy: JoinPolicy,
         note: NoteEvent,
         configuration_of: Callable[[int], bytes],
+        later: Callable[..., Any],
     ) -> None:
         self._machines = machines
         self._registry = registry
@@ -90,6 +97,7 @@ class JoinDesk:
         self._policy = policy
         self._note = note
         self._configuration_of = configuration_of
+        self._later = later
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens of launchers
         self._token_users: dict[str, deque[str]] = {}
         self._refused = RefusedMachines()
@@ -138,39 +146,67 @@ class JoinDesk:
 
     # --- on the loop of the control tree -------------------------------------------------------
 
-    def admit(self, request: JoinRequest, peer: str, address: str) -> JoinAnswer:
+    def admit(self, request: JoinRequest, peer: str, address: str) -> Future[JoinAnswer]:
         """Admit a machine as a node, or refuse it and remember why.
+
+        A join token is redeemed on a separate thread, because the store of the head may be slow.
 
         Args:
             request: What it asks for.
             peer: The id in the certificate that it shows; empty for none.
             address: Where it comes from.
 
-        Raises:
-            CommunicationError: It may try again.
-            SapwoodError: It is refused.
+        Returns:
+            The answer, which is completed on the loop; a :class:`CommunicationError` if the
+            machine may try again, and another error if it is refused.
         """
-        try:
-            answer = self.admitted(request, peer)
-        except CommunicationError:
-            raise  # it tries again
-        except SapwoodError as error:
-            reason = error.what
-            users = list(self._token_users.get(_id_of(request.token), ()))
-            if users:
-                reason += f"; it let in {fold_hosts(users)}"
-            name = _printable(request.facts.name)
-            self._refuse(
-                RefusedMachine(time=time.time(), name=name, address=address, reason=reason)
+        answer: Future[JoinAnswer] = CallerFuture()
+        answer.set_running_or_notify_cancel()
+
+        def end(admitted: Callable[[], JoinAnswer]) -> None:
+            try:
+                made = admitted()
+            except SapwoodError as error:
+                self._turned_away(request, address, error)
+                answer.set_exception(error)
+                return
+            self._note(
+                "node.joined" if request.token else "node.back",
+                "joined" if request.token else "reconnected with its certificate",
+                node=self._registry.name_of(made.rank),
+                facts={"address": address, "id": made.node, "user": request.facts.user},
             )
-            raise
-        self._note(
-            "node.joined" if request.token else "node.back",
-            "joined" if request.token else "reconnected with its certificate",
-            node=self._registry.name_of(answer.rank),
-            facts={"address": address, "id": answer.node, "user": request.facts.user},
-        )
+            answer.set_result(made)
+
+        def redeem(token: JoinToken) -> None:
+            try:
+                record = self._tokens.redeem(token, request.facts.name)
+            except SapwoodError as error:
+                self._later(0.0, end, partial(_raise, error))
+            else:
+                self._later(0.0, end, partial(self._by_token, request, record))
+
+        if not request.token:
+            end(partial(self.admitted, request, peer))
+            return answer
+        try:
+            token = self._checked_token(request)
+        except SapwoodError as error:
+            end(partial(_raise, error))
+        else:
+            start_thread("sapwood-redeem", redeem, token)
         return answer
+
+    def _turned_away(self, request: JoinRequest, address: str, error: SapwoodError) -> None:
+        """Remember why a machine was refused, unless it tries again."""
+        if isinstance(error, CommunicationError):
+            return
+        reason = error.what
+        users = list(self._token_users.get(_id_of(request.token), ()))
+        if users:
+            reason += f"; it let in {fold_hosts(users)}"
+        name = _printable(request.facts.name)
+        self._refuse(RefusedMachine(time=time.time(), name=name, address=address, reason=reason))
 
     def failed(self, address: str, reason: str) -> None:
         """Record a peer that failed before it sent a request."""
@@ -190,29 +226,33 @@ class JoinDesk:
         self._note("machine.refused", reason, facts=facts)
 
     def admitted(self, request: JoinRequest, peer: str) -> JoinAnswer:
-        """Admit a machine as a node.
+        """Admit a machine that was a node before.
 
         Args:
             request: What it asks for.
-            peer: The id in the certificate that it shows; empty for none.
+            peer: The id in the certificate that it shows.
 
         Raises:
             SapwoodError: It is not admitted.
         """
+        self._check(request)
+        # A node keeps its id: to deny the id is to deny all certificates that the node got.
+        name = peer.partition(".")[0]
+        self._must_be_node(peer)  # first: a signature costs time, and strangers get none
+        certificate = self._issuer.sign(request.request, name)
+        admitted = self._machines.join(mev.JoinAsked(request.facts.name, node=peer))
+        return self._answer(request, name, certificate, admitted)
+
+    def _check(self, request: JoinRequest) -> None:
         self._issuer.check()
         check_facts(request.facts)
         check_python(request.facts.python)
         check_clock(request.facts.clock - time.time(), self._issuer.spare)
-        if request.token:
-            admitted = self._by_token(request)
-            name = self._name_of_admitted(admitted)
-            certificate = self._issuer.sign(request.request, name)
-        else:
-            # A node keeps its id: to deny the id is to deny all certificates that the node got.
-            name = peer.partition(".")[0]
-            self._must_be_node(peer)  # first: a signature costs time, and strangers get none
-            certificate = self._issuer.sign(request.request, name)
-            admitted = self._machines.join(mev.JoinAsked(request.facts.name, node=peer))
+
+    def _answer(
+        self, request: JoinRequest, name: str, certificate: bytes, admitted: mev.Admit
+    ) -> JoinAnswer:
+        """Record a node that is admitted, and return the answer to it."""
         node = self._issuer.authority.node_id(name)
         rank = admitted.rank
         self._registry.of(rank).admitted(
@@ -232,25 +272,34 @@ class JoinDesk:
             self._policy.settings.stage_limit,
         )
 
-    def _by_token(self, request: JoinRequest) -> mev.Admit:
-        """Return what a machine that has a token becomes.
+    def _checked_token(self, request: JoinRequest) -> JoinToken:
+        """Return the token of a request that can be granted now.
 
         Raises:
             CommunicationError: The node of its name may come back: it may try again later.
             SecurityError: The token cannot be used.
         """
+        self._check(request)
         token = JoinToken.parse(request.token)
         name = request.facts.name
         checked = self._tokens.check(token, name)
         if not checked.slot and self._machines.life.must_wait(name):  # its token stays valid
             raise CommunicationError(f"the node '{name}' is not known to be gone yet")
-        record = self._tokens.redeem(token, name)
-        users = self._token_users.setdefault(token.id, deque(maxlen=MAX_USERS))
+        return token
+
+    def _by_token(self, request: JoinRequest, record: TokenRecord) -> JoinAnswer:
+        """Admit a machine whose token was redeemed."""
+        name = request.facts.name
+        users = self._token_users.setdefault(record.id, deque(maxlen=MAX_USERS))
         users.append(_printable(name))
         if len(self._token_users) > MAX_TOKEN_USERS:
             del self._token_users[next(iter(self._token_users))]
-        launched = self._expected.pop(token.id, 0)
-        return self._machines.join(mev.JoinAsked(name, slot=record.slot, incarnation=launched))
+        launched = self._expected.pop(record.id, 0)
+        asked = mev.JoinAsked(name, slot=record.slot, incarnation=launched)
+        admitted = self._machines.join(asked)
+        shown = self._name_of_admitted(admitted)
+        certificate = self._issuer.sign(request.request, shown)
+        return self._answer(request, shown, certificate, admitted)
 
     def _name_of_admitted(self, admitted: mev.Admit) -> str:
         """Return the name in certificates of a machine that joined by a token."""
@@ -265,6 +314,10 @@ class JoinDesk:
             raise SecurityError("a machine that was never here needs a join token")
         if self._policy.denied(peer):
             raise SecurityError("the node was removed", hint="join with a new token")
+
+
+def _raise(error: SapwoodError) -> NoReturn:
+    raise error
 
 
 def _id_of(token: str) -> str:

@@ -23,6 +23,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
@@ -44,6 +45,7 @@ from sapwood.core.errors import (
     StoreError,
 )
 from sapwood.core.failures import start_thread
+from sapwood.core.futures import when_done
 from sapwood.environment.settings import RestartSettings
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
@@ -304,14 +306,15 @@ class JoinServer:
     Args:
         authority: The authority's certificate, PEM.
         admit: Returns the answer to a request, or raises why there is none; given the request,
-            the node in the certificate that was shown, and where the machine is.
+            the node in the certificate that was shown, and where the machine is. The answer may
+            be a future, which is completed on the loop.
         loop: The loop.
     """
 
     def __init__(
         self,
         authority: bytes,
-        admit: Callable[[JoinRequest, str, str], JoinAnswer | AgentPlace],
+        admit: Callable[[JoinRequest, str, str], JoinAnswer | AgentPlace | Future[JoinAnswer]],
         loop: Loop,
     ) -> None:
         self._greeting = packed(JoinGreeting(authority))
@@ -319,6 +322,7 @@ class JoinServer:
         self._loop = loop
         self._open: dict[int, tuple[Connection, MessageReader[JoinRequest], Timer]] = {}
         self._came: dict[int, float] = {}  # the first came first
+        self._asked: set[int] = set()  # of those that wait for their answer
         self._next = 0
 
     def connection_opened(self, connection: Connection, *, initiator: bool) -> int:
@@ -346,7 +350,7 @@ class JoinServer:
         except ProtocolError:
             self._refuse(number, JoinRefused("the request is malformed"))
             return
-        if len(requests) > 1 or (requests and not reader.empty):
+        if len(requests) > 1 or (requests and not reader.empty) or number in self._asked:
             self._end(number).abort()
             return
         for request in requests:
@@ -355,13 +359,33 @@ class JoinServer:
     def _answer(self, number: int, connection: Connection, request: JoinRequest) -> None:
         try:
             address = connection.facts().address if isinstance(connection, TlsConnection) else ""
-            answer: msgspec.Struct = self._admit(request, connection.peer, address)
+            answer = self._admit(request, connection.peer, address)
         except SapwoodError as error:
-            again = isinstance(error, CommunicationError | StoreError | ClosedError)  # may pass
-            self._refuse(number, JoinRefused(error.what, error.hint, again))
+            self._refuse_for(number, error)
             return
+        if isinstance(answer, Future):
+            self._asked.add(number)
+            when_done(answer, partial(self._admitted, number))
+        else:
+            self._grant(number, answer)
+
+    def _admitted(self, number: int, answer: Future[JoinAnswer]) -> None:
+        if number not in self._open:
+            return  # the machine did not wait
+        error = answer.exception()
+        if isinstance(error, SapwoodError):
+            self._refuse_for(number, error)
+        elif error is None:
+            self._grant(number, answer.result())
+
+    def _grant(self, number: int, answer: JoinAnswer | AgentPlace) -> None:
+        connection = self._end(number)
         connection.write(packed(answer))
-        self._end(number).close()
+        connection.close()
+
+    def _refuse_for(self, number: int, error: SapwoodError) -> None:
+        again = isinstance(error, CommunicationError | StoreError | ClosedError)  # may pass
+        self._refuse(number, JoinRefused(error.what, error.hint, again))
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Forget a machine."""
@@ -393,6 +417,7 @@ class JoinServer:
     def _end(self, number: int) -> Connection:
         connection, _, timer = self._open.pop(number)
         del self._came[number]
+        self._asked.discard(number)
         timer.cancel()
         return connection
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sapwood.core.errors import SecurityError
 from sapwood.environment.configuration import load_configuration
 from sapwood.head.calls import IssueCredential
 from sapwood.head.folder import find_head, head_folder
@@ -27,6 +28,9 @@ from sapwood.head.parts.web import WebServer
 from sapwood.head.role_table import CALLS
 from sapwood.head.session_records import CreateSession, SessionRecord, SessionReport
 from sapwood.head_client.connection import ServiceClient, UnixWay
+from sapwood.nodes.joining import JoinRequest
+from sapwood.nodes.node_facts import NodeFacts
+from sapwood.security.authority import make_request
 from sapwood.session_server.making import session_options
 
 PATIENCE = 30.0
@@ -121,3 +125,28 @@ def test_a_slow_store_delays_no_calls_that_do_not_need_it(
         store.may_write.set()
         wait([written], PATIENCE)
         head.sessions._records.clear()
+
+
+def test_a_slow_store_delays_a_machine_that_joins_and_no_other(
+    head: Head, clients: tuple[ServiceClient, ServiceClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = head.control.desk.create_token()
+    request = JoinRequest(token.text, make_request()[1], NodeFacts.here("slow"))
+    loop = head.control.session
+    store = SlowStore(head, monkeypatch)
+    try:
+        answer = loop.call(head.control.desk.admit, request, "", "10.0.0.9:7")
+        assert store.reached.wait(PATIENCE)
+        assert loop.call(lambda: "it answers") == "it answers"
+        assert clients[0].call_within(PATIENCE, Nodes.every) == []
+        assert not answer.done()
+        with pytest.raises(SecurityError, match="needs a join token"):
+            loop.call(head.control.desk.admitted, request, "stranger.grove")
+    finally:
+        store.may_write.set()
+    rank = answer.result(PATIENCE).rank
+    assert rank in loop.tree
+    again = loop.call(head.control.desk.admit, request, "", "10.0.0.9:7")
+    with pytest.raises(SecurityError, match="used before"):
+        again.result(PATIENCE)
+    head.control.remove_node(rank, 0.0)

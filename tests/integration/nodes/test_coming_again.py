@@ -43,7 +43,8 @@ def second() -> Iterator[ControlTree]:
 def ask(control: ControlTree, peer: str, request: bytes | None = None) -> JoinAnswer:
     """Ask as the machine that has the certificate of a node."""
     wanted = JoinRequest("", make_request()[1] if request is None else request, NodeFacts.here("a"))
-    return control.session._thread.call(control.desk.admit, wanted, peer, "10.0.0.9:7")
+    answer = control.session._thread.call(control.desk.admit, wanted, peer, "10.0.0.9:7")
+    return answer.result(0)
 
 
 def test_a_node_keeps_its_id(second: ControlTree) -> None:
