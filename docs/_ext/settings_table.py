@@ -9,8 +9,8 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.typing import ExtensionMetadata
 
-from sapwood.environment.defaults import render_value
 from sapwood.environment.schema import ANY, SettingField, all_settings
+from sapwood.environment.settings_toml import render_value
 
 
 def sections() -> str:

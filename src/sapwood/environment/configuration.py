@@ -26,11 +26,11 @@ import msgspec
 
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
-from sapwood.environment.defaults import render_toml, render_value
 from sapwood.environment.folders import expand_user
 from sapwood.environment.layers import Entry, read_file, read_flags, read_variables
 from sapwood.environment.schema import ANY, Key, all_settings, find_setting
 from sapwood.environment.settings import Settings
+from sapwood.environment.settings_toml import render_toml, render_value
 from sapwood.environment.toml_text import format_key
 
 SITE_FILE = Path("/etc/sapwood/config.toml")

@@ -1,7 +1,7 @@
 """Every setting with its default, unit and meaning: a tree of frozen structures.
 
 A new setting is one line here; configuration files, variables, ``sapwood config show`` and
-the commented ``defaults.toml`` follow from it. Annotations are types here and not text, which would
+the page of the documentation follow from it. Annotations are types here and not text, which would
 be compiled one by one whenever a cluster starts.
 """
 

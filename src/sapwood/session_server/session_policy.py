@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sapwood.core import typed
-from sapwood.environment.defaults import render_value
 from sapwood.environment.schema import find_setting
 from sapwood.environment.settings import DisconnectPolicy
+from sapwood.environment.settings_toml import render_value
 from sapwood.head import session_records
 from sapwood.head.parts.policy import PolicyRow
 

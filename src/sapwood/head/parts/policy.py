@@ -22,11 +22,11 @@ from sapwood.core.errors import ConfigurationError, SecurityError
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.configuration import Configuration, load_configuration
-from sapwood.environment.defaults import render_value
 from sapwood.environment.layers import Entry
 from sapwood.environment.logs import logger
 from sapwood.environment.schema import Key, find_setting
 from sapwood.environment.settings import PolicySettings, Settings
+from sapwood.environment.settings_toml import render_value
 from sapwood.environment.toml_text import format_key
 from sapwood.head.protocol.call import HeadPart, call
 from sapwood.head.protocol.caller import ServiceCaller
