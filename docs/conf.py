@@ -19,6 +19,7 @@ extensions = [
     "http_table",
     "protocol_tables",
     "role_table",
+    "capability_table",
     "command_pages",
     "settings_table",
     "stability_table",

@@ -17,7 +17,7 @@ KEYS = {"name", "agents", "bytes", "value", "unit", "floor", "ratio", "runs"}
 @pytest.mark.parametrize(
     "script",
     [
-        "startup",
+        pytest.param("startup", marks=pytest.mark.row("A-PERF-1")),
         "tree",
         "iterate",
         "store",

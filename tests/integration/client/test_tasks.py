@@ -99,6 +99,7 @@ def test_large_arrays_in_closures_stay_what_they_are(cluster: sapwood.Cluster) -
     assert first[0] == 0.0
 
 
+@pytest.mark.row("D-8")
 def test_closures_and_their_arguments_travel(cluster: sapwood.Cluster) -> None:
     factor = 7
 
@@ -179,6 +180,7 @@ class OddError(LookupError):
         self.lock = threading.Lock()
 
 
+@pytest.mark.row("D-8")
 def test_an_own_exception_keeps_its_class(cluster: sapwood.Cluster) -> None:
     def fail() -> None:
         raise OddError("a", depth=3)
@@ -435,6 +437,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.row("D-8")
 def test_an_idle_agent_takes_what_waits_behind_a_long_task(
     cluster: sapwood.Cluster, tmp_path: Path
 ) -> None:
@@ -456,6 +459,7 @@ def test_an_idle_agent_takes_what_waits_behind_a_call_to_one_agent(
     assert long.result(TIMEOUT) is None
 
 
+@pytest.mark.row("D-8")
 @pytest.mark.parametrize("to_one", [False, True])
 def test_a_running_task_can_be_cancelled(
     make_cluster: MakeCluster, tmp_path: Path, until: Until, *, to_one: bool

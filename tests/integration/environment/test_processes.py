@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sapwood.environment.component import ComponentContext, ComponentEvent
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.lifecycle import State
@@ -31,6 +33,7 @@ def test_several_processes_log_into_one_file(tmp_path: Path) -> None:
         assert [line["number"] for line in lines if line["pid"] == writer.pid] == list(range(200))
 
 
+@pytest.mark.row("A-ENV-3")
 def test_shell_files_are_chosen_by_configuration_and_host(tmp_path: Path) -> None:
     (tmp_path / "plain.sh").write_text("export KIND=plain\n")
     (tmp_path / "gpu.sh").write_text("export KIND=gpu\n")

@@ -23,6 +23,7 @@ def test_this_machine() -> None:
     assert max(map(len, answer.stdout.splitlines())) <= 80
 
 
+@pytest.mark.row("A-ENV-2")
 def test_missing_things_are_marked_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     shows(
         monkeypatch,

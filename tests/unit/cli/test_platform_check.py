@@ -16,6 +16,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
+@pytest.mark.row("A-ENV-2")
 def test_everything_is_looked_at() -> None:
     report = check_platform(devices=lambda: [Found("cuda 0", "a GPU")])
     seen = {(item.group, item.name) for item in report.items}
