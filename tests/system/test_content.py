@@ -387,6 +387,22 @@ def test_an_agent_that_dies_while_it_fetches(
         assert run.statistics.replaced_agents == 1
 
 
+def test_an_agent_that_stops_reading_delays_no_other_agent(strangers: Strangers) -> None:
+    x = np.random.default_rng(9).random(9 * 2**20)
+    with strangers.cluster(agents=3, fanout=0) as cluster:
+        program = strangers.program()
+        assert cluster.run(program, x[:9]).result(LIMIT) == pytest.approx(x[:9].sum())
+        sent = embedded(cluster.session).content.sent
+        stopped = cluster.agents[0].pid
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            run = cluster.run(program, x)
+            until(lambda: sent.total() >= 2 * x.nbytes // 3)  # what the others need
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert run.result(LIMIT) == pytest.approx(x.sum())
+
+
 def test_a_node_fetches_the_same_content_once(strangers: Strangers) -> None:
     """All agents need the same libraries; the client sends each of them once."""
     program = strangers.program()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -32,11 +32,13 @@ from sapwood.content.refs import (
 )
 from sapwood.content.serving import SendQueue
 from sapwood.core import typed
-from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError
-from sapwood.core.failures import log_failure, new_thread
+from sapwood.core.errors import ClosedError, DataMissingError, ProtocolError, ResourceError
 
 MAX_COUNTED: Final = 10_000
 """Pieces of content for which a session remembers how many bytes it sent."""
+
+MAX_NAMING: Final = 4096
+"""Requests for the hashes of parts of files that wait."""
 
 _PartKey = tuple[FileStamp, int, int]
 
@@ -115,9 +117,10 @@ class ContentOffers:
         self._named: dict[str, _Offer] = {}
         self._parts: dict[_PartKey, _Offer] = {}
         self._queue: SendQueue[_Chunk] = SendQueue()
+        self._naming = 0
         self._closed = False
-        self._reader = _WorkerThread("sapwood-content")
-        self._namer = _WorkerThread("sapwood-content-names")
+        self._reader = ThreadPoolExecutor(1, "sapwood-content")
+        self._namer = ThreadPoolExecutor(1, "sapwood-content-names")
 
     def __len__(self) -> int:
         with self._lock:
@@ -222,8 +225,8 @@ class ContentOffers:
             waiting = self._queue.clear()
         for chunk in waiting:
             self._answering(chunk.request, _refuse)
-        self._reader.close()
-        self._namer.close()
+        self._reader.shutdown()
+        self._namer.shutdown()
 
     def _add(
         self, fd: int, offset: int, nbytes: int, stamp: FileStamp | None, sha256: str
@@ -274,7 +277,15 @@ class ContentOffers:
 
     def asked_for_name(self, request: ContentRequest) -> None:
         """Answer ``[file, offset, nbytes]`` with the SHA-256 of that part of a file, soon."""
-        self._namer.do(lambda: self._answering(request, self._name))
+        self._answering(request, self._name_asked)
+
+    def _name_asked(self, request: ContentRequest) -> None:
+        with self._lock:
+            if self._naming >= MAX_NAMING:
+                raise ResourceError(f"more than {MAX_NAMING} requests for hashes wait")
+            if not self._closed:
+                self._naming += 1
+                self._namer.submit(self._answering, request, self._name)
 
     def _answering(self, request: ContentRequest, answer: Callable[[ContentRequest], None]) -> None:
         with request.answered_with_errors():
@@ -297,11 +308,10 @@ class ContentOffers:
 
     def _send_next(self) -> None:
         """Have chunks read whose turn it is; with the lock held."""
-        while (ready := self._queue.next()) is not None:
+        while not self._closed and (ready := self._queue.next()) is not None:
             source, chunk, _ = ready
-            self._reader.do(
-                partial(self._answering, chunk.request, partial(self._send, source, chunk))
-            )
+            send = partial(self._send, source, chunk)
+            self._reader.submit(self._answering, chunk.request, send)
 
     def _send(self, source: int, chunk: _Chunk, request: ContentRequest) -> None:
         owner = ContentChunk(partial(self._taken, source, chunk.nbytes))
@@ -318,6 +328,8 @@ class ContentOffers:
         request.give(None, Payload(data, owner=owner))
 
     def _name(self, request: ContentRequest) -> None:
+        with self._lock:
+            self._naming -= 1
         stamp, offset, nbytes = typed.convert(request.value(), tuple[FileStamp, int, int])
         with self._reading(lambda: self._parts.get((stamp, offset, nbytes))) as offer:
             sha256 = offer.sha256
@@ -359,42 +371,6 @@ class ContentOffers:
         with self._lock:
             self._queue.taken(source, nbytes)
             self._send_next()
-
-
-class _WorkerThread:
-    """A thread that does one thing after the other; it begins with the first."""
-
-    def __init__(self, name: str) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = new_thread(name, self._work)
-        self._lock = threading.Lock()
-        self._begun = False
-        self._closed = False
-
-    def do(self, what: Callable[[], None]) -> None:
-        """Have something done, unless it was closed."""
-        with self._lock:
-            if self._closed:
-                return
-            if not self._begun:
-                self._begun = True
-                self._thread.start()
-        self._queue.put(what)
-
-    def close(self) -> None:
-        """End it, when what it was given is done."""
-        with self._lock:
-            self._closed = True
-        if self._begun:
-            self._queue.put(None)
-            self._thread.join()
-
-    def _work(self) -> None:
-        while (what := self._queue.get()) is not None:
-            try:
-                what()
-            except Exception as error:  # noqa: BLE001 - others come after it
-                log_failure("answering a request for content", error)
 
 
 def _refuse(_request: ContentRequest) -> None:
