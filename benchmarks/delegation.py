@@ -13,7 +13,7 @@ two cores are enough to have any number of them, and the ideal is known, items b
     Two equal agents whose map computes: what measuring costs. Floor: the same with ``static``.
 
 The floor of the others is the ideal. They begin without a history of rates; ``.again`` is the next
-run, which has one. ``.static`` is the same run with equal parts. ``.ray`` is a pool of actors, and
+run, which has one. ``.one`` and ``.one.again`` are runs of one iteration. ``.static`` is the same run with equal parts. ``.ray`` is a pool of actors, and
 ``.dask`` a worker for each agent with work stealing, where they are installed: a task for each of
 64 chunks in each iteration, to whoever is free.
 """
@@ -53,16 +53,17 @@ def rate(kind: str, agent: int, round_: int) -> float:
     return BASE * RATES[kind][agent] / (4 if slowed else 1)
 
 
-def ideal(kind: str) -> float:
+def ideal(kind: str, rounds: int = ROUNDS) -> float:
     """Return the seconds of a run whose agents are always all done at the same time."""
     agents = range(len(RATES[kind]))
-    return sum(ITEMS / sum(rate(kind, one, number) for one in agents) for number in range(ROUNDS))
+    return sum(ITEMS / sum(rate(kind, one, number) for one in agents) for number in range(rounds))
 
 
 class Waiting(sapwood.Program):
     """Waits for as long as its items take on this agent."""
 
     kind = sapwood.parameter("124")
+    rounds = sapwood.parameter(ROUNDS)
     reduce: ClassVar = {"items": "sum"}
 
     def init(self, data: Any) -> dict[str, Any]:
@@ -80,11 +81,11 @@ class Waiting(sapwood.Program):
 
     def done(self, state: dict[str, Any]) -> bool:
         """As the method of all programs."""
-        return bool(state["round"] >= ROUNDS)
+        return bool(state["round"] >= self.rounds)
 
     def iterations(self) -> int:
         """As the method of all programs."""
-        return ROUNDS
+        return int(self.rounds)
 
 
 class Computing(sapwood.Program):
@@ -115,17 +116,21 @@ def main() -> None:
     turns = 1 if options.quick else options.runs
     with Report("Agents of unequal speed", options) as report:
         for kind, rates in RATES.items():
-            floor = [ideal(kind)]
             agents = len(rates)
             with sapwood.local(agents) as cluster:
-                first, again = [], []
-                for _ in range(turns):
-                    with tempfile.TemporaryDirectory() as folder:
-                        cluster.history = FileHistory(Path(folder))
-                        first.append(waiting(cluster, kind, "measured"))
-                        again.append(waiting(cluster, kind, "measured"))
-                report.add(Figure.of(f"delegation.{kind}", agents, first, floor, unit="ms"))
-                report.add(Figure.of(f"delegation.{kind}.again", agents, again, floor, unit="ms"))
+                for name, rounds in ((kind, ROUNDS), (f"{kind}.one", 1)):
+                    floor = [ideal(kind, rounds)]
+                    first, again = [], []
+                    for _ in range(turns):
+                        with tempfile.TemporaryDirectory() as folder:
+                            cluster.history = FileHistory(Path(folder))
+                            first.append(waiting(cluster, kind, "measured", rounds))
+                            again.append(waiting(cluster, kind, "measured", rounds))
+                    report.add(Figure.of(f"delegation.{name}", agents, first, floor, unit="ms"))
+                    report.add(
+                        Figure.of(f"delegation.{name}.again", agents, again, floor, unit="ms")
+                    )
+                floor = [ideal(kind)]
                 times = [waiting(cluster, kind, "static") for _ in range(turns)]
                 report.add(Figure.of(f"delegation.{kind}.static", agents, times, floor, unit="ms"))
         report.add(equal(turns))
@@ -140,10 +145,15 @@ def main() -> None:
                 report.add(Figure.of(figure, len(rates), times, [ideal(kind)], unit="ms"))
 
 
-def waiting(cluster: sapwood.Cluster, kind: str, how: Literal["measured", "static"]) -> float:
+def waiting(
+    cluster: sapwood.Cluster,
+    kind: str,
+    how: Literal["measured", "static"],
+    rounds: int = ROUNDS,
+) -> float:
     """Return the seconds of all iterations of a run."""
-    run = cluster.run(Waiting(kind=kind), range(ITEMS), delegate=how)
-    assert run.result()["items"] == ROUNDS * ITEMS
+    run = cluster.run(Waiting(kind=kind, rounds=rounds), range(ITEMS), delegate=how)
+    assert run.result()["items"] == rounds * ITEMS
     return run.statistics.seconds - run.statistics.prepare_seconds
 
 
