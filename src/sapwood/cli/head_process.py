@@ -425,8 +425,8 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
         typer.echo("Within an hour, other machines join it by:\n")
         typer.echo(command_line("node", "join", answer.join) + "\n")
     _show_http(answer)
-    option = "" if answer.name == DEFAULT_CLUSTER else f":{answer.name}"
-    typer.echo(f"Run on it with --on head{option}. {command('down', cluster=answer.name)} ends it.")
+    run = command("run", "PROGRAM", "--cluster", answer.name)
+    typer.echo(f"Run a program on it by {run}. {command('down', cluster=answer.name)} ends it.")
 
 
 def _show_http(answer: UpAnswer) -> None:

@@ -308,12 +308,9 @@ def in_cluster(session: str, cluster: str) -> tuple[str, str]:
 
 def _how_to_use(record: session_records.SessionRecord, cluster: str) -> str:
     """Return how runs and programs on this machine use a session."""
-    if cluster == DEFAULT_CLUSTER:
-        return f"Use it with --session {record.name}, or sapwood.attach({record.handle!r})."
-    return (
-        f"Use it with --session {record.name} --cluster {cluster}, or "
-        f"sapwood.attach({record.handle!r}, cluster={cluster!r})."
-    )
+    run = command("run", "PROGRAM", "--session", record.name, cluster=cluster)
+    named = "" if cluster == DEFAULT_CLUSTER else f", cluster={cluster!r}"
+    return f"Use it by {run}, or sapwood.attach({record.handle!r}{named})."
 
 
 def _line_of(session: str, cluster: str) -> str:

@@ -143,9 +143,16 @@ def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
     try:
         info = _read(file.read_bytes())
     except FileNotFoundError:
+        running = running_heads()
+        if name == DEFAULT_CLUSTER and len(running) > 1:
+            raise NodeLostError(
+                f"several clusters are up here: {', '.join(running)}",
+                hint=f"name one: --cluster {running[0]}, SAPWOOD_CLUSTER={running[0]}, in Python "
+                f"sapwood.connect({running[0]!r})",
+            ) from None
         others = [
             f"'{one}' (--cluster {one}, --on head:{one}, sapwood.connect({one!r}))"
-            for one in running_heads()
+            for one in running
         ]
         raise NodeLostError(
             f"no cluster '{name}' is up here",

@@ -312,7 +312,7 @@ class SessionRegistry:
             )
             raise ConfigurationError(
                 f"session '{text}' does not exist",
-                hint=f"sessions are {known}" if known else "`sapwood session create` makes one",
+                hint=f"sessions are {known}" if known else "`sapwood session create` creates one",
             )
         by_id = [one for one in found if one.id == number]
         living = [one for one in found if not SessionState(one.state).is_over]

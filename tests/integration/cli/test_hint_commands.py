@@ -33,8 +33,10 @@ EXAMPLES = {
 }
 
 CHOSEN = {
+    "cli/head_process.py": {"PROGRAM"},
     "cli/options.py": {"NAME", "RUN", "VARIABLE"},
     "cli/policy.py": {"VALUE"},
+    "cli/session_work.py": {"PROGRAM"},
     "code/native_binding.py": {"SOURCE"},
     "data/checks.py": {"PROGRAM"},
     "data/row_reader.py": {"PROGRAM"},

@@ -122,6 +122,6 @@ def check_where_commands_run(cli: Cli) -> None:
 
 def said_options(said: str) -> list[str]:
     """Return the options with which `sapwood up` says that a command runs on the cluster."""
-    found = re.search(r"with (--on \S+)\.", said)
+    found = re.search(r"`sapwood run PROGRAM (--cluster \S+)`", said)
     assert found is not None
     return found[1].split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -10,7 +11,13 @@ import pytest
 
 from sapwood.core.errors import NodeLostError, SecurityError
 from sapwood.environment.folders import make_private
-from sapwood.head.folder import find_head, head_folder, remove_left_sockets
+from sapwood.head.folder import (
+    HeadInfo,
+    find_head,
+    head_folder,
+    remove_left_sockets,
+    write_info,
+)
 
 
 @pytest.fixture
@@ -60,3 +67,14 @@ def test_a_head_is_not_looked_for_where_others_may_write(
     [folder, *folder.parents][above].chmod(0o777)
     with pytest.raises(SecurityError, match="other users may write to the folder"):
         find_head("lab")
+
+
+def test_several_clusters_that_are_up_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name in ("lab", "nw"):
+        write_info(head_folder(name), HeadInfo(socket.gethostname(), os.getpid(), ""))
+    with pytest.raises(NodeLostError, match="several clusters are up here: lab, nw") as caught:
+        find_head()
+    assert "--cluster lab" in caught.value.hint
