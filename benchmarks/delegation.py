@@ -13,9 +13,10 @@ two cores are enough to have any number of them, and the ideal is known, items b
     Two equal agents whose map computes: what measuring costs. Floor: the same with ``static``.
 
 The floor of the others is the ideal. They begin without a history of rates; ``.again`` is the next
-run, which has one. ``.one`` and ``.one.again`` are runs of one iteration. ``.static`` is the same run with equal parts. ``.ray`` is a pool of actors, and
-``.dask`` a worker for each agent with work stealing, where they are installed: a task for each of
-64 chunks in each iteration, to whoever is free.
+run, which has one. ``.one`` and ``.one.again`` are runs of one iteration. ``.static`` is the same
+run with equal parts. ``.ray`` is a pool of actors, and ``.dask`` a worker for each agent with work
+stealing, where they are installed: a task for each of 64 chunks in each iteration, to whoever is
+free.
 """
 
 from __future__ import annotations
