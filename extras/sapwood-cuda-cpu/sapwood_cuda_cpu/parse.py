@@ -105,12 +105,6 @@ class Function:
         return self.source.braces.get(int(self.body.start_byte)) == int(self.body.end_byte)
 
     @property
-    def is_const(self) -> bool:
-        """Whether it is a method that does not change its object."""
-        head = text_of(self.source, self.node.start_byte, self.body.start_byte)
-        return "const" in head.rpartition(")")[2].split()
-
-    @property
     def line(self) -> int:
         """Line of its definition."""
         return int(self.node.start_point[0]) + 1

@@ -94,7 +94,7 @@ def record_end(head: HeadAccess, run: Run) -> None:
 
 
 def _session_of(head: HeadAccess) -> str:
-    return next((one.name for one in head.known.sessions), "")
+    return next((one.name for one in head.known.sessions.on()), "")
 
 
 def _record(head: HeadAccess, record: RunEnded) -> None:

@@ -154,17 +154,6 @@ def processor_flags(compiler: Compiler, target: Target) -> tuple[str, ...]:
     return (f"{option}={target.features.replace('_', '-')}", *narrow)
 
 
-def available_compilers(environment: Mapping[str, str]) -> tuple[Compiler, ...]:
-    """Return the compilers of this machine, at most one per language."""
-    found = []
-    for language in CANDIDATES:
-        try:
-            found.append(find_compiler(language, environment))
-        except CompilerMissingError:
-            continue
-    return tuple(found)
-
-
 def _zig_compiler(zig: str, language: str, target: Target) -> Compiler:
     return Compiler(
         language=language,

@@ -121,14 +121,7 @@ class HeadRuns:
 
     def start(self) -> None:
         """Find the runs that a former head has begun."""
-        for entry in list(self._opened().entries(_RUNS)):
-            try:
-                record = _read_record(entry.value)
-            except msgspec.MsgspecError as error:
-                raise StoreError(
-                    f"the cluster's entry '{entry.key}' cannot be read: {error}",
-                    where=self._opened().url,
-                ) from error
+        for record in self._opened().decoded(_RUNS, _read_record):
             self._records[record.id] = record
             if record.state == RUNNING and record.machine == machine_id():
                 self._watch(record)  # else a head on its own machine does

@@ -211,14 +211,7 @@ class SessionRegistry:
     def start(self) -> None:
         """Find the sessions that a former head has begun."""
         notices = {one.id: one for one in self.processes.notices()}
-        for entry in list(self._opened().entries(_SESSIONS)):
-            try:
-                record = _read_record(entry.value)
-            except msgspec.MsgspecError as error:
-                raise StoreError(
-                    f"the cluster's entry '{entry.key}' cannot be read: {error}",
-                    where=self._opened().url,
-                ) from error
+        for record in self._opened().decoded(_SESSIONS, _read_record):
             self._records[record.id] = record
             if not SessionState(record.state).is_over and record.machine == self._machine:
                 self._go_on(record, notices.get(record.id))  # others are looked after elsewhere

@@ -25,7 +25,7 @@ from sapwood.head_client.handed_connections import HandedConnections
 from sapwood.head_client.known_nodes import KnownNodes
 from sapwood.head_client.reconnecting import SILENCE, ReconnectingClient
 from sapwood.nodes.port import SessionRootPort, interface_of
-from sapwood.nodes.processes import SessionNodes, SessionOnNode
+from sapwood.nodes.processes import SessionNodes
 from sapwood.security.authority import places_id
 from sapwood.security.capabilities import Capability, HolderKey
 from sapwood.security.denials import Denials, DenialUpdate
@@ -76,6 +76,7 @@ class HeadAccess:
         self.denials = Denials()
         self.connection = ReconnectingClient(name, credential, holder, session, self)
         self.known = KnownNodes(lambda: self.connection.rights)
+        self.join, self.part = self.known.sessions.join, self.known.sessions.part
         self.handed = HandedConnections(lambda: self.client)
         self.credentials = RenewedCredentials(self.connection)
         self.connection.open()
@@ -193,14 +194,6 @@ class HeadAccess:
                 return error.what
         return self.gone
 
-    def join(self, session: SessionOnNode) -> None:
-        """Have reports about a session on one node handed to it."""
-        self.known.join(session)
-
-    def part(self, session: SessionOnNode) -> None:
-        """Hand no more reports to it."""
-        self.known.part(session)
-
     # --- events of the connection, on its threads -------------------------------------------------
 
     def connected(self, client: ServiceClient, *, again: bool) -> None:
@@ -229,14 +222,14 @@ class HeadAccess:
 
     def head_gone(self) -> None:
         """Make sessions wait for the next head."""
-        for session in self.known.sessions:
+        for session in self.known.sessions.on():
             session.way_lost()
         self.known.forget()
 
     def head_back(self) -> None:
         """Have the sessions use their nodes again."""
         self.credentials.plan_renewal()
-        for session in self.known.sessions:
+        for session in self.known.sessions.on():
             session.way_back()
 
     def head_given_up(self, reason: str) -> None:

@@ -13,8 +13,7 @@ from sapwood.head.calls import NodeRecord, NodesChanged, OfNode
 from sapwood.head.protocol.greeting import RightsFacts
 from sapwood.head.reserved import refused
 from sapwood.head_client.numbers import NodeNumbers
-from sapwood.nodes import messages
-from sapwood.nodes.processes import SessionOnNode
+from sapwood.nodes.control_access import SessionsOnNodes
 
 _MISSING = frozenset({"disconnected", "lost", "closed"})
 """States of nodes that belong to the cluster and cannot be used at present."""
@@ -27,6 +26,9 @@ class KnownNodes:
 
     Args:
         rights: Returns what the client may do; None for all.
+
+    Attributes:
+        sessions: The client's sessions, one for each node that they use.
     """
 
     def __init__(self, rights: Callable[[], RightsFacts | None]) -> None:
@@ -36,7 +38,7 @@ class KnownNodes:
         self._records: dict[int, NodeRecord] = {}
         self._given_up: dict[int, str] = {}
         self._over = ""
-        self._sessions: dict[tuple[str, int], SessionOnNode] = {}
+        self.sessions = SessionsOnNodes()
 
     @property
     def records(self) -> list[NodeRecord]:
@@ -115,25 +117,6 @@ class KnownNodes:
         only = "" if rights is None else rights.nodes
         return not only or node.name in set(expand_hosts(only))
 
-    # --- sessions ---------------------------------------------------------------------------------
-
-    @property
-    def sessions(self) -> list[SessionOnNode]:
-        """The client's sessions, one for each node that they use."""
-        with self._lock:
-            return list(self._sessions.values())
-
-    def join(self, session: SessionOnNode) -> None:
-        """Have reports about a session on one node handed to it."""
-        with self._lock:
-            self._sessions[session.name, session.host] = session
-
-    def part(self, session: SessionOnNode) -> None:
-        """Hand no more reports to it."""
-        with self._lock:
-            if self._sessions.get((session.name, session.host)) is session:
-                del self._sessions[session.name, session.host]
-
     # --- what the head reports --------------------------------------------------------------------
 
     def forget(self) -> None:
@@ -163,9 +146,9 @@ class KnownNodes:
         """Take in a change of nodes, notify sessions there; return it with the client's numbers."""
         nodes = self.take(change.nodes)
         hosts = {one.host for one in nodes}
-        with self._lock:
-            affected = [one for one in self._sessions.values() if one.host in hosts]
-            if change.for_good:
+        affected = self.sessions.on(hosts)
+        if change.for_good:
+            with self._lock:
                 self._given_up |= dict.fromkeys(hosts, change.reason)
         for session in affected:
             if change.for_good:
@@ -180,11 +163,7 @@ class KnownNodes:
         Raises:
             ProtocolError: The report is malformed.
         """
-        report = messages.from_value(notice.value, messages.ProcessesReported)
-        with self._lock:
-            session = self._sessions.get((report.session, self._numbers.here(notice.host)))
-        if session is not None:
-            session.heard(report)
+        self.sessions.reported(self.renumbered(notice).host, notice.value)
 
     def renumbered(self, notice: OfNode) -> OfNode:
         """Return what the head reports of a node, with the client's number of the node."""
@@ -200,5 +179,5 @@ class KnownNodes:
         """Note that no node will come back, and notify sessions."""
         with self._lock:
             self._over = reason
-        for session in self.sessions:
+        for session in self.sessions.on():
             session.node_removed(reason)

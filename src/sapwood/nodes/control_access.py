@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Protocol
@@ -68,6 +68,12 @@ class SessionsOnNodes:
             if self._sessions.get((session.name, session.host)) is session:
                 del self._sessions[session.name, session.host]
 
+    def on(self, hosts: Collection[int] | None = None) -> list[SessionOnNode]:
+        """Return the sessions on some nodes; by default on all."""
+        with self._lock:
+            found = list(self._sessions.values())
+        return [one for one in found if hosts is None or one.host in hosts]
+
     def reported(self, rank: int, value: Any) -> None:
         """Hand on what a node reports of the processes of a session."""
         report = messages.from_value(value, messages.ProcessesReported)
@@ -78,9 +84,7 @@ class SessionsOnNodes:
 
     def notify(self, order: mev.NotifySessions) -> None:
         """Notify the sessions on a node of its new state."""
-        with self._lock:
-            affected = [one for one in self._sessions.values() if one.host == order.rank]
-        for session in affected:
+        for session in self.on({order.rank}):
             if order.news is mev.MachineNews.REMOVED:
                 session.node_removed(order.reason)
             elif order.news is mev.MachineNews.GIVEN_UP:

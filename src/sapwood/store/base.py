@@ -7,13 +7,18 @@ if it is unchanged since", and a reader can ask for later changes.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
 
-from sapwood.core.errors import InputError
+import msgspec
+
+from sapwood.core.errors import ClosedError, InputError, StoreError
+
+T = TypeVar("T")
 
 MAX_KEY = 512
 """Bytes of a key in UTF-8."""
@@ -148,6 +153,8 @@ class Unchanged:
 class StoreWatch(Protocol):
     """The changes below a prefix, one after the other, none left out and none twice.
 
+    Watches derive from this class and write :meth:`next` and :meth:`close`.
+
     One thread takes changes; any thread may close. A watch that is not read keeps a bounded
     number of changes, or none; if the store drops them meanwhile, the reader gets an error.
     Iterating over a watch waits for each change, and ends when the watch or its store is closed.
@@ -164,12 +171,18 @@ class StoreWatch(Protocol):
 
     def __iter__(self) -> Iterator[Change]:
         """Return the changes until the watch is closed."""
+        with contextlib.suppress(ClosedError):
+            while True:
+                change = self.next()
+                if change is not None:
+                    yield change
 
     def close(self) -> None:
         """End the watch; closing it twice does nothing."""
 
     def __enter__(self) -> Self:
         """Return the watch, which the block's end closes."""
+        return self
 
     def __exit__(
         self,
@@ -178,6 +191,7 @@ class StoreWatch(Protocol):
         trace: TracebackType | None,
     ) -> None:
         """Close the watch."""
+        self.close()
 
 
 class Store(Protocol):
@@ -328,6 +342,25 @@ class Store(Protocol):
             if not page.more:
                 return
             after = page.entries[-1].key
+
+    def decoded(self, prefix: str, read: Callable[[bytes], T]) -> Iterator[T]:
+        """Return the values of all entries whose keys begin with ``prefix``.
+
+        Args:
+            prefix: How the keys begin.
+            read: Decodes a value.
+
+        Raises:
+            StoreError: A value is not what ``read`` expects.
+        """
+        for entry in list(self.entries(prefix)):
+            try:
+                value = read(entry.value)
+            except msgspec.MsgspecError as error:
+                raise StoreError(
+                    f"the cluster's entry '{entry.key}' cannot be read: {error}", where=self.url
+                ) from error
+            yield value
 
     def __enter__(self) -> Self:
         """Return the store, which the block's end closes."""

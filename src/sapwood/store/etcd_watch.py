@@ -11,8 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
@@ -25,7 +24,7 @@ from sapwood.core.errors import (
     StoreUnavailableError,
 )
 from sapwood.core.failures import new_thread
-from sapwood.store.base import Change, StoreEntry, StoreEvent, prefix_end
+from sapwood.store.base import Change, StoreEntry, StoreEvent, StoreWatch, prefix_end
 from sapwood.store.etcd_calls import (
     CALL_TIME,
     MEMBER_TIME,
@@ -78,7 +77,7 @@ class WatchLine(msgspec.Struct):
     error: EtcdRefusal | None = None
 
 
-class EtcdWatch:
+class EtcdWatch(StoreWatch):
     """The changes below a prefix of etcd.
 
     Args:
@@ -137,14 +136,6 @@ class EtcdWatch:
                 raise trouble
             return None
 
-    def __iter__(self) -> Iterator[Change]:
-        """Return the changes until the watch is closed."""
-        with contextlib.suppress(ClosedError):
-            while True:
-                change = self.next()
-                if change is not None:
-                    yield change
-
     def close(self) -> None:
         """End the watch; closing it twice does nothing."""
         with self._state:
@@ -157,19 +148,6 @@ class EtcdWatch:
         if not already:
             self._thread.join()
             self._ended(self)
-
-    def __enter__(self) -> Self:
-        """Return the watch, which the block's end closes."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the watch."""
-        self.close()
 
     @property
     def _where(self) -> str:

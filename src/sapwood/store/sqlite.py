@@ -17,8 +17,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from sapwood.core.clock import Clock, MonotonicClock
 from sapwood.core.errors import (
@@ -497,7 +496,7 @@ class SqliteStore(Store):
             raise _explain(error, self._path) from error
 
 
-class _SqliteWatch:
+class _SqliteWatch(StoreWatch):
     """A position in the history of a store: later changes are still to come."""
 
     def __init__(self, store: SqliteStore, prefix: bytes, position: int) -> None:
@@ -510,30 +509,9 @@ class _SqliteWatch:
         """Return the next change, or None if none came within ``timeout`` seconds."""
         return self._store._next(self, timeout)  # noqa: SLF001 - two halves of one thing
 
-    def __iter__(self) -> Iterator[Change]:
-        """Return the changes until the watch is closed."""
-        with contextlib.suppress(ClosedError):
-            while True:
-                change = self.next()
-                if change is not None:
-                    yield change
-
     def close(self) -> None:
         """End the watch; closing it twice does nothing."""
         self._store._end_watch(self)  # noqa: SLF001 - as above
-
-    def __enter__(self) -> Self:
-        """Return the watch, which the block's end closes."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the watch."""
-        self.close()
 
 
 def _entry(row: tuple[Any, ...]) -> StoreEntry:
