@@ -27,7 +27,7 @@ from sapwood.core.errors import CommunicationError, ResourceError, SapwoodError
 from sapwood.core.failures import log_loop_failure
 from sapwood.core.topology import ROOT
 from sapwood.environment.logs import logger
-from sapwood.security.invitations import AgentInvitation
+from sapwood.security.invitations import AGENTS, Invitation
 from sapwood.session.agent import (
     END_AGENT,
     LEAVE_SESSION,
@@ -82,7 +82,7 @@ def join_as_agent(line: str, *, on_join: Callable[[int, str], None] | None = Non
         join_session,
     )
 
-    invitation = AgentInvitation.parse(line)
+    invitation = AGENTS.parse(line)
     process = JoinedAgentProcess(invitation, join_session(invitation))
     if on_join is not None:
         process.when_ready(lambda: on_join(process.rank, process.session))
@@ -102,7 +102,7 @@ class JoinedAgentProcess:
         session: Name of the session.
     """
 
-    def __init__(self, invitation: AgentInvitation, joined: JoinedAgent) -> None:
+    def __init__(self, invitation: Invitation, joined: JoinedAgent) -> None:
         place = joined.place
         self.rank = place.rank
         self.session = place.session
@@ -270,7 +270,7 @@ class _Noting:
         self._handler.connection_closed(number, reason)
 
 
-def _localised(invitation: AgentInvitation, joined: JoinedAgent) -> MemberConfiguration:
+def _localised(invitation: Invitation, joined: JoinedAgent) -> MemberConfiguration:
     """Return the configuration of the root, completed with the settings of this process."""
     place = joined.place
     found = read_configuration(place.configuration)

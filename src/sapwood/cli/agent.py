@@ -20,7 +20,7 @@ from sapwood.cli.session_work import attached
 from sapwood.contexts import background
 from sapwood.core.hints import command_line
 from sapwood.environment.units import parse_duration
-from sapwood.security.invitations import AgentInvitation
+from sapwood.security.invitations import AGENTS
 from sapwood.session.invited import InvitationInfo
 
 app = typer.Typer(
@@ -118,7 +118,7 @@ def join(
     After Ctrl-C it first finishes its work.
     """
     if line != "-":
-        AgentInvitation.parse(line)
+        AGENTS.parse(line)
         hide_line(line, background.own_command("agent", "join", "-"))
         return  # it continues as another command
     text = sys.stdin.read(MAX_LINE)

@@ -20,7 +20,7 @@ from sapwood.contexts import background
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, NodeLostError
 from sapwood.environment.folders import make_private, state_folder
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import NODES, Invitation
 
 MAX_LINE = 64 * 1024
 """Characters of what a machine joins with."""
@@ -83,7 +83,7 @@ def join_here(
         line = sys.stdin.read(MAX_LINE).strip()
     words = background.own_command("node", "join", "-", *(["--as", label] if label else []))
     if find and not behind and not hidden:
-        JoinToken.parse(line.partition("@")[0])
+        NODES.parse(line.partition("@")[0])
         hide_line(line, [*words, "--find"])
     if find:
         line = find_line(line)
@@ -99,7 +99,7 @@ def join_here(
         hide_line(line, words)
 
 
-def parse_line(line: str) -> tuple[JoinToken, list[str]]:
+def parse_line(line: str) -> tuple[Invitation, list[str]]:
     """Return the token and the places of what ``sapwood up`` shows.
 
     Raises:
@@ -112,7 +112,7 @@ def parse_line(line: str) -> tuple[JoinToken, list[str]]:
             "this names no place of a head",
             hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
         )
-    return JoinToken.parse(token), places.split(",")
+    return NODES.parse(token), places.split(",")
 
 
 def find_line(line: str) -> str:
@@ -127,7 +127,7 @@ def find_line(line: str) -> str:
     """
     from sapwood.nodes.discovery import find_clusters  # noqa: PLC0415 - see above
 
-    token = JoinToken.parse(line.partition("@")[0])
+    token = NODES.parse(line.partition("@")[0])
     found = find_clusters(enough=lambda one: one.pin == token.pin)
     places = [place for one in found if one.pin == token.pin for place in one.places]
     if not places:

@@ -14,10 +14,10 @@ from sapwood.core.errors import SapwoodError
 from sapwood.environment.configuration import load_configuration
 from sapwood.nodes.daemon import join_by_hand
 from sapwood.nodes.joining import Joined, check_label
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import Invitation
 
 
-def be_node(token: JoinToken, places: Sequence[str], label: str, ready_descriptor: int) -> None:
+def be_node(token: Invitation, places: Sequence[str], label: str, ready_descriptor: int) -> None:
     """Be a node until the head says so, or a signal comes.
 
     Args:

@@ -17,7 +17,7 @@ from sapwood.core.errors import SecurityError, StoreError
 from sapwood.environment.settings import NodeSettings
 from sapwood.nodes.port import listen_address
 from sapwood.security.authority import Authority, new_cluster_id
-from sapwood.security.tokens import TokenRecord, Tokens
+from sapwood.security.invitations import NODES, InvitationRecord, InvitationStore
 from sapwood.store.base import Store
 
 DENIED_FOR: Final = 30 * 24 * 3600.0
@@ -74,15 +74,15 @@ class KeptCluster:
             found = typed.unpacker(_KeptAuthority)(entry.value)
             return Authority.load(found.key, found.certificate)
 
-    def _kept_tokens(self) -> Tokens:
-        read = typed.unpacker(TokenRecord)
+    def _kept_tokens(self) -> InvitationStore:
+        read = typed.unpacker(InvitationRecord)
         with self.reading(_TOKENS):
             records = [read(one.value) for one in self._store().entries(_TOKENS)]
         # Those with a slot were for daemons that the former head had started.
         usable = [one for one in records if not one.slot]
-        return Tokens(self.authority.pin, time.time, self._keep_token, usable)
+        return InvitationStore(NODES, self.authority.pin, time.time, self._keep_token, usable)
 
-    def _keep_token(self, token: str, record: TokenRecord | None) -> None:
+    def _keep_token(self, token: str, record: InvitationRecord | None) -> None:
         if record is None:
             self._store().delete(_TOKENS + token)
         else:

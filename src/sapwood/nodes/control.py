@@ -43,7 +43,7 @@ from sapwood.nodes.registry import NodeRegistry, NodeView
 from sapwood.nodes.starting import SEND_TIMEOUT
 from sapwood.security.authority import Authority, new_cluster_id
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import Tokens
+from sapwood.security.invitations import NODES, InvitationStore
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.requests import ServedRequest
@@ -92,7 +92,7 @@ class ControlTree:
         options: SessionOptions,
         settings: NodeSettings,
         authority: Authority | None = None,
-        tokens: Tokens | None = None,
+        tokens: InvitationStore | None = None,
         generation: int = 0,
         denied: Callable[[str], bool] = lambda _node: False,
         note: NoteEvent = note_nothing,
@@ -119,7 +119,7 @@ class ControlTree:
             self.machines,
             self.registry,
             self.issuer,
-            tokens or Tokens(authority.pin, time.time),
+            tokens or InvitationStore(NODES, authority.pin, time.time),
             JoinPolicy(settings, options.restart, generation, denied),
             note,
             self._configuration_of,

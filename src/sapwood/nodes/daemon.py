@@ -50,7 +50,7 @@ from sapwood.nodes.session_processes import SessionZygotes
 from sapwood.nodes.stage import NodeStage, StageFolder
 from sapwood.nodes.staged_use import STAGE_VARIABLE
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import NODES, Invitation
 from sapwood.session.agent import READY, Contribution, IncomingRequest
 
 LINK_PATIENCE = 2.0
@@ -383,7 +383,7 @@ def _joined(
         stack: Closes the way.
         say: As for :func:`main`.
     """
-    token, addresses = JoinToken.parse(order.token), _addresses(order.addresses)
+    token, addresses = NODES.parse(order.token), _addresses(order.addresses)
     if not order.way:
         return join(token, addresses), None
     answer = FirstAnswer(addresses)
@@ -405,7 +405,7 @@ def _joined(
 
 
 def join_by_hand(
-    token: JoinToken,
+    token: Invitation,
     addresses: Sequence[str],
     name: str,
     joined: Callable[[Joined, int], None],

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import hmac
 import time
 from collections import deque
 from collections.abc import Callable
@@ -43,16 +42,19 @@ from sapwood.nodes.port import listen_address, places_of_port
 from sapwood.nodes.refusals import Refusals
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
-from sapwood.security.invitations import AgentInvitation
+from sapwood.security.invitations import (
+    AGENTS,
+    ANY_NUMBER,
+    Invitation,
+    InvitationRecord,
+    InvitationStore,
+)
 from sapwood.session.agent import END_AGENT, LEAVE_SESSION
 from sapwood.session.embedded import DRAINING, EmbeddedSession
 from sapwood.session.member import tree_protocol
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import AgentEvent, InvitationInfo, ProcessState
 from sapwood.session.requests import ServedRequest
-
-MAX_INVITATIONS = 10_000
-"""Invitations that a session keeps at once, also those that are over."""
 
 CERTIFICATE_LIFE = dt.timedelta(days=365)
 """How long an agent's certificate is valid: it ends with the agent, and with the session."""
@@ -70,14 +72,10 @@ _log = logger("session")
 
 
 class Invited:
-    """An invitation, and who is there by it.
+    """The agent that is there by an invitation, if there is one.
 
     Attributes:
-        id: Which one it is.
-        digest: SHA-256 of its secret.
-        expires: Until when it lets processes in, seconds since 1970.
-        by: Ids of the blocks of the credential of whoever has made it; none without one.
-        revoked: Whether it was revoked.
+        id: Which invitation it is.
         rank: The agent that is there by it; 0 for none.
         host: What that process' machine calls itself.
         pid: Its process id there.
@@ -89,14 +87,8 @@ class Invited:
         lost: Why it is lost; empty while it is not.
     """
 
-    def __init__(
-        self, invitation: AgentInvitation, expires: float, by: tuple[str, ...] = ()
-    ) -> None:
-        self.id = invitation.id
-        self.digest = invitation.digest
-        self.expires = expires
-        self.by = by
-        self.revoked = False
+    def __init__(self, invitation: str) -> None:
+        self.id = invitation
         self.host = ""
         self.pid = 0
         self.since = 0.0
@@ -147,6 +139,9 @@ class Invitations:
         self._on_event = on_event
         self._authority = Authority.create(new_cluster_id())
         self._credentials = self._issue()
+        self._store = InvitationStore(
+            AGENTS, self._authority.pin, time.time, in_use=lambda one: bool(self._of(one).rank)
+        )
         self._invited: dict[str, Invited] = {}
         self._agents: dict[int, Invited] = {}
         self._nodes: dict[str, Invited] = {}
@@ -193,7 +188,7 @@ class Invitations:
 
         An agent that is there by it stays.
         """
-        return bool(self._session.call(self._revoke, invitation))
+        return bool(self._session.call(self._store.revoke, invitation))
 
     def close(self) -> None:
         """Stop all invited agents, and admit no more."""
@@ -206,37 +201,39 @@ class Invitations:
     def current(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
         now = time.time()
+        found = [(record, self._of(record.id)) for record in self._store.list()]
         return [
             InvitationInfo(
                 id=one.id,
-                state=self._state_of(one, now),
-                expires=one.expires,
+                state=_state_of(record, one, now),
+                expires=record.expires,
                 rank=one.rank,
                 host=one.host if one.rank else "",
                 pid=one.pid if one.rank else 0,
                 since=one.since if one.rank else 0.0,
                 joined=one.joined,
             )
-            for one in self._invited.values()
+            for record, one in found
         ]
+
+    def _of(self, invitation: str) -> Invited:
+        """Return the agent of an invitation."""
+        found = self._invited.get(invitation)
+        if found is None:
+            found = self._invited[invitation] = Invited(invitation)
+        return found
 
     def deny(self, ids: frozenset[str]) -> None:
         """End the invitations by credentials that were revoked, with the agents there by them."""
-        for one in self._invited.values():
-            if ids.isdisjoint(one.by):
-                continue
-            one.revoked = True
+        for invitation in self._store.by_credentials(ids):
+            self._store.revoke(invitation)
+            one = self._of(invitation)
             if one.rank in self._agents:
                 self._lost(one, "the credential of who invited it was revoked")
 
-    def _state_of(self, one: Invited, now: float) -> str:
-        if one.rank:
-            return "joining" if one.timer is not None else "joined"
-        return "revoked" if one.revoked else "expired" if one.expires < now else "open"
-
     def _create(
         self, count: int, lifetime: float, listen: str, by: tuple[str, ...]
-    ) -> list[AgentInvitation]:
+    ) -> list[Invitation]:
         if not 1 <= count <= self._most:
             raise ConfigurationError(
                 f"{count} agents cannot be invited",
@@ -244,29 +241,16 @@ class Invitations:
             )
         if not lifetime > 0:
             raise ConfigurationError(f"an invitation cannot be valid for {lifetime:g} s")
-        self._forget_some(count)
+        self._store.make_room(count)
         self._open(listen)
         made = [
-            AgentInvitation.create(self._authority.pin, self._places) for _number in range(count)
+            self._store.create(uses=ANY_NUMBER, lifetime=lifetime, by=by, places=self._places)
+            for _number in range(count)
         ]
-        until = time.time() + lifetime
-        self._invited |= {one.id: Invited(one, until, by) for one in made}
+        known = {record.id for record in self._store.list()}
+        for over in self._invited.keys() - known:
+            del self._invited[over]
         return made
-
-    def _forget_some(self, count: int) -> None:
-        """Make room for more invitations: expired ones without agents are removed first."""
-        now = time.time()
-        over = [
-            one.id
-            for one in self._invited.values()
-            if not one.rank and (one.revoked or one.expires < now)
-        ]
-        for name in over[: max(0, len(self._invited) + count - MAX_INVITATIONS)]:
-            del self._invited[name]
-        if len(self._invited) + count > MAX_INVITATIONS:
-            raise ConfigurationError(
-                f"there are {len(self._invited)} invitations already", hint="revoke some of them"
-            )
 
     def _open(self, listen: str) -> None:
         wanted = listen_address(listen or self._listens or self._listen)
@@ -287,13 +271,6 @@ class Invitations:
         self._port, self._listens = port, wanted
         self._places = places_of_port(wanted, int(port.address.rpartition(":")[2]))
         _log.info("agents may join", at=",".join(self._places))
-
-    def _revoke(self, invitation: str) -> bool:
-        found = self._invited.get(invitation)
-        if found is None or found.revoked:
-            return False
-        found.revoked = True
-        return True
 
     def _end_agents(self) -> list[Future[Any]]:
         """Have all agents end; return their answers."""
@@ -327,17 +304,8 @@ class Invitations:
             raise
 
     def _admitted(self, request: JoinRequest) -> AgentPlace:
-        shown = AgentInvitation.parse(request.token)
-        found = self._invited.get(shown.id)
-        known = found.digest if found is not None else bytes(32)
-        if not hmac.compare_digest(shown.digest, known) or found is None:
-            raise SecurityError(
-                "this session has not given the invitation", hint="ask its owner for another one"
-            )
-        if found.revoked:
-            raise SecurityError("the invitation was revoked", hint="ask for another one")
-        if found.expires < time.time():
-            raise SecurityError("the invitation has expired", hint="ask for another one")
+        record = self._store.redeem(AGENTS.parse(request.token), request.facts.name)
+        found = self._of(record.id)
         check_facts(request.facts)
         check_python(request.facts.python)
         if found.rank and (found.links or found.timer is not None):
@@ -465,6 +433,12 @@ class Invitations:
         event = AgentEvent(number=self._happened, kind=kind, text=text, facts=facts)
         self.events.append(event)
         self._on_event(event)
+
+
+def _state_of(record: InvitationRecord, one: Invited, now: float) -> str:
+    if one.rank:
+        return "joining" if one.timer is not None else "joined"
+    return "revoked" if record.revoked else "expired" if record.expires < now else "open"
 
 
 class _LinkAuthorizer:

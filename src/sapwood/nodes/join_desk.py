@@ -31,7 +31,13 @@ from sapwood.nodes.note_event import NoteEvent
 from sapwood.nodes.refusals import Refusals, RefusedMachine, RefusedMachines, log_refusals
 from sapwood.nodes.registry import NodeRegistry
 from sapwood.security.authority import valid_until
-from sapwood.security.tokens import LIFETIME, JoinToken, TokenRecord, Tokens
+from sapwood.security.invitations import (
+    LIFETIME,
+    NODES,
+    Invitation,
+    InvitationRecord,
+    InvitationStore,
+)
 
 _NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 """Names of nodes in certificates; those of heads and clients have others."""
@@ -84,7 +90,7 @@ class JoinDesk:
         machines: MachineSupervisor,
         registry: NodeRegistry,
         issuer: CertificateIssuer,
-        tokens: Tokens,
+        tokens: InvitationStore,
         policy: JoinPolicy,
         note: NoteEvent,
         configuration_of: Callable[[int], bytes],
@@ -111,13 +117,13 @@ class JoinDesk:
         return list(self._refused)
 
     @property
-    def tokens(self) -> list[TokenRecord]:
+    def tokens(self) -> list[InvitationRecord]:
         """The tokens that can be used, except those of daemons that are starting."""
         return [one for one in self._tokens.list() if one.id not in self._expected]
 
     def create_token(
         self, *, uses: int = 1, lifetime: float = LIFETIME, names: str = "*", host: int = 0
-    ) -> JoinToken:
+    ) -> Invitation:
         """Return a token by which machines become nodes.
 
         Args:
@@ -280,7 +286,7 @@ class JoinDesk:
             SecurityError: The token cannot be used.
         """
         self._check(request)
-        token = JoinToken.parse(request.token)
+        token = NODES.parse(request.token)
         name = request.facts.name
         checked = self._tokens.check(token, name)
         if not checked.slot and self._machines.life.must_wait(name):  # its token stays valid

@@ -50,8 +50,7 @@ from sapwood.environment.settings import RestartSettings
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import BACK_DATED, HEAD, is_head, make_request, pin_of
 from sapwood.security.credentials import Credentials
-from sapwood.security.invitations import AgentInvitation
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import Invitation
 
 JOIN_PROTOCOL = "sapwood-join/2"
 """The name under which the port of a head tells joining from anything else (ALPN)."""
@@ -440,7 +439,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join(
-    token: JoinToken,
+    token: Invitation,
     addresses: Sequence[str],
     timeout: float = JOIN_TIMEOUT,
     name: str = "",
@@ -483,7 +482,7 @@ class JoinedAgent(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-def join_session(invitation: AgentInvitation, timeout: float = JOIN_TIMEOUT) -> JoinedAgent:
+def join_session(invitation: Invitation, timeout: float = JOIN_TIMEOUT) -> JoinedAgent:
     """Become an agent of a session.
 
     Args:
@@ -498,7 +497,7 @@ def join_session(invitation: AgentInvitation, timeout: float = JOIN_TIMEOUT) -> 
     def attempt(address: str, left: float) -> JoinedAgent:
         with _way_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (way, end, found):
             place, credentials = _ask(
-                way, end, invitation.token, "", found.authority, address, AgentPlace
+                way, end, invitation.text, "", found.authority, address, AgentPlace
             )
             return JoinedAgent(place=place, credentials=credentials, address=address)
 
@@ -597,7 +596,7 @@ def _try_each(
 
 
 def _join_at(
-    token: JoinToken,
+    token: Invitation,
     name: str,
     address: str,
     timeout: float,

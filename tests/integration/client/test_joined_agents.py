@@ -23,7 +23,7 @@ from sapwood.core.errors import CommunicationError, ConfigurationError, Security
 from sapwood.environment.settings import CommSettings, LimitSettings, NodeSettings, Settings
 from sapwood.nodes import invitations
 from sapwood.nodes.joining import join_session
-from sapwood.security.invitations import AgentInvitation
+from sapwood.security.invitations import AGENTS, Invitation
 from sapwood.session.embedded import embedded
 
 TIMEOUT = 60.0
@@ -194,7 +194,7 @@ def test_one_is_removed_and_the_line_lets_in_another(
     assert first.rank == 2
     until(lambda: agents(cluster) == [1, 2])
     with pytest.raises(SecurityError, match="agent 2 is there by this invitation: process"):
-        join_session(AgentInvitation.parse(line))
+        join_session(AGENTS.parse(line))
     assert cluster.expand() == (3,)  # by the cluster's own processes, as ever
     cluster.contract([2])
     assert first.end() == "the session has removed it"
@@ -212,10 +212,10 @@ def test_one_is_removed_and_the_line_lets_in_another(
 def test_who_has_no_invitation_that_counts_is_refused(
     cluster: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    good, revoked, late = (AgentInvitation.parse(line) for line in cluster.invite(3))
+    good, revoked, late = (AGENTS.parse(line) for line in cluster.invite(3))
     cluster.revoke_invitation(revoked.id)
-    wrong = AgentInvitation(good.id, "a" * 52, good.pin, good.places)
-    unknown = AgentInvitation("b" * 8, good.secret, good.pin, good.places)
+    wrong = Invitation(AGENTS, good.id, "a" * 52, good.pin, good.places)
+    unknown = Invitation(AGENTS, "b" * 8, good.secret, good.pin, good.places)
     for invitation, why in (
         (wrong, "has not given the invitation"),
         (unknown, "has not given the invitation"),
@@ -223,7 +223,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
     ):
         with pytest.raises(SecurityError, match=why):
             join_session(invitation)
-    elsewhere = AgentInvitation(good.id, good.secret, "0" * 64, good.places)
+    elsewhere = Invitation(AGENTS, good.id, good.secret, "0" * 64, good.places)
     with pytest.raises(SecurityError, match="not the session that made the invitation"):
         join_session(elsewhere)
     with pytest.raises(SecurityError, match="not an invitation"):
@@ -252,9 +252,9 @@ def test_who_has_no_invitation_that_counts_is_refused(
 
 def test_a_certificate_counts_as_long_as_its_agent_is_there(cluster: sapwood.Cluster) -> None:
     (line,) = cluster.invite()
-    gone = join_session(AgentInvitation.parse(line))
+    gone = join_session(AGENTS.parse(line))
     cluster.session.contract([gone.place.rank], 0.0)
-    process = JoinedAgentProcess(AgentInvitation.parse(line), gone)
+    process = JoinedAgentProcess(AGENTS.parse(line), gone)
     with pytest.raises(CommunicationError, match="the session is lost: its place was removed"):
         process.run()
     assert any("its place was removed" in text for _, text in events(cluster))

@@ -34,8 +34,7 @@ from sapwood.nodes import joining
 from sapwood.nodes.port import session_protocol
 from sapwood.security.authority import HEAD, Authority, make_request
 from sapwood.security.credentials import Credentials
-from sapwood.security.invitations import AgentInvitation
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import AGENTS, NODES, Invitation
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session_server.remote import connect_by
 
@@ -148,7 +147,7 @@ def caught(work: Callable[[], Any]) -> SapwoodError:
 
 
 def joins(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
-    token = JoinToken("a" * 8, "b" * 52, up.head.control.authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, up.head.control.authority.pin)
     return caught(lambda: joining.join(token, [place], 1.0, "x")), token.secret
 
 
@@ -158,7 +157,7 @@ def joins_again(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, st
 
 
 def becomes_an_agent(up: UpHead, place: str, _folder: Path) -> tuple[SapwoodError, str]:
-    invitation = AgentInvitation.create(up.head.control.authority.pin, (place,))
+    invitation = AGENTS.create(up.head.control.authority.pin, (place,))
     return caught(lambda: joining.join_session(invitation, 1.0)), invitation.secret
 
 

@@ -18,7 +18,7 @@ from sapwood.nodes.control import ControlTree
 from sapwood.nodes.joining import JoinAnswer, JoinRequest
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import Authority, make_request
-from sapwood.security.tokens import Tokens
+from sapwood.security.invitations import NODES, InvitationStore
 from sapwood.session_server.making import session_options, site_variables
 
 from .conftest import QUICK
@@ -33,7 +33,7 @@ def second() -> Iterator[ControlTree]:
     """The second head of a cluster, whose first one had let nodes in."""
     authority = Authority.create("grove")
     base = session_options(SETTINGS, site_variables(SETTINGS))
-    tokens = Tokens(authority.pin, time.time)
+    tokens = InvitationStore(NODES, authority.pin, time.time)
     made = ControlTree(None, base, SETTINGS.nodes, authority, tokens, 2)
     made.start()
     yield made

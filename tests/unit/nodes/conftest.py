@@ -11,7 +11,7 @@ from sapwood.nodes.joining import JoinAnswer, JoinRequest, JoinServer
 from sapwood.nodes.port import HeadPort
 from sapwood.security.authority import HEAD, Authority, make_request
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import JoinToken, Tokens
+from sapwood.security.invitations import NODES, InvitationStore
 from sapwood.session.shared_reactor import SharedReactor
 
 
@@ -26,7 +26,7 @@ class Head:
     def __init__(self, authority: Authority, shown: Credentials | None = None) -> None:
         self.authority = authority
         self.now = 1_000_000.0
-        self.tokens = Tokens(authority.pin, lambda: self.now)
+        self.tokens = InvitationStore(NODES, authority.pin, lambda: self.now)
         self.admitted: list[JoinRequest] = []
         self.loop = SharedReactor()
         self.server = JoinServer(authority.certificate, self.admit, self.loop)
@@ -37,7 +37,7 @@ class Head:
         self._thread.start()
 
     def admit(self, request: JoinRequest, _peer: str, _address: str) -> JoinAnswer:
-        token = JoinToken.parse(request.token)
+        token = NODES.parse(request.token)
         record = self.tokens.redeem(token, request.facts.name)
         self.admitted.append(request)
         node = f"n{record.slot}"

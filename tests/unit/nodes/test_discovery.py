@@ -20,11 +20,11 @@ from sapwood.nodes.discovery import (
     find_clusters,
     read_announcement,
 )
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import NODES, Invitation
 
 PIN = "0123456789abcdef" * 4
 LAB = AnnouncedCluster(name="lab", cluster="sw-1", pin=PIN, places=["10.0.0.1:7700"])
-TOKEN = JoinToken("a" * 8, "b" * 52, PIN)
+TOKEN = Invitation(NODES, "a" * 8, "b" * 52, PIN)
 
 
 def service(**changed: str) -> ServiceInfo:
@@ -92,7 +92,7 @@ def test_a_token_is_completed_by_the_places_of_its_cluster(monkeypatch: pytest.M
     assert find_line(f"{TOKEN.text}@192.0.2.1:9") == f"{TOKEN.text}@10.0.0.1:7700"
     assert asked == [False, True] * 2
     with pytest.raises(NodeLostError, match=r"announced are den \(sw-2\), lab \(sw-1\)") as error:
-        find_line(JoinToken("a" * 8, "b" * 52, "e" * 64).text)
+        find_line(Invitation(NODES, "a" * 8, "b" * 52, "e" * 64).text)
     assert "bbbb" not in str(error.value)
     with pytest.raises(SecurityError, match="not a join token"):
         find_line("lab")

@@ -26,10 +26,11 @@ def test_those_by_a_revoked_credential_end_with_their_agents(
     made = Invitations(session, "127.0.0.1:0", 9, "night")
     for by in (("aa", "bb"), ("aa", "bb"), ("aa",), ()):
         made.create(1, 60.0, "", by)
-    for rank, found in enumerate(made._invited.values()):
+    for rank, record in enumerate(made._store.list()):
         if rank:  # no agent has joined by the first
-            found.rank, made._agents[rank] = rank, found
+            found = made._agents[rank] = made._of(record.id)
+            found.rank = rank
     made.deny(frozenset({"bb", "cc"}))
-    assert [one.revoked for one in made._invited.values()] == [True, True, False, False]
+    assert [one.revoked for one in made._store.list()] == [True, True, False, False]
     assert removed == [([1], "the credential of who invited it was revoked")]
     assert next(one.state for one in made.current()) == "revoked"

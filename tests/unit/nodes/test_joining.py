@@ -39,7 +39,7 @@ from sapwood.nodes.joining import (
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.security.authority import HEAD, Authority, is_issued_by, make_request
 from sapwood.security.credentials import Credentials
-from sapwood.security.tokens import JoinToken
+from sapwood.security.invitations import NODES, Invitation
 
 from .conftest import Head, MakeHead, credentials_of
 
@@ -96,7 +96,7 @@ def hear(secure: ssl.SSLSocket) -> Any:
     return msgspec.msgpack.decode(body)
 
 
-def request_of(token: JoinToken, name: str = "n1") -> JoinRequest:
+def request_of(token: Invitation, name: str = "n1") -> JoinRequest:
     _, request = make_request()
     facts = msgspec.structs.replace(NodeFacts.here(), name=name)
     return JoinRequest(token.text, request, facts)
@@ -140,7 +140,7 @@ def test_a_store_that_is_away_is_no_reason_to_stay_away(
     redeem = head.tokens.redeem
     fails = iter([StoreUnavailableError("no member answers"), LeaseLostError("it is over")])
 
-    def redeemed(token: JoinToken, name: str) -> Any:
+    def redeemed(token: Invitation, name: str) -> Any:
         error = next(fails, None)
         if error is not None:
             raise error
@@ -153,7 +153,7 @@ def test_a_store_that_is_away_is_no_reason_to_stay_away(
 def test_nobody_there_is_told_with_each_address() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         closed = f"127.0.0.1:{taken.getsockname()[1]}"
-    token = JoinToken("a" * 8, "b" * 52, "0" * 64)
+    token = Invitation(NODES, "a" * 8, "b" * 52, "0" * 64)
     failed: list[str] = []
     with pytest.raises(CommunicationError, match="cannot be reached") as caught:
         join(token, [closed], SHORT, failed=failed.append)
@@ -243,16 +243,13 @@ def test_a_token_that_has_ended_lets_nobody_in(head: Head) -> None:
 
 
 def test_a_token_that_is_unknown_lets_nobody_in(head: Head) -> None:
-    token = JoinToken("a" * 8, "b" * 52, head.authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, head.authority.pin)
     with pytest.raises(SecurityError, match="used before, or revoked"):
         join(token, [head.place])
     assert not head.admitted
 
 
 def test_a_token_for_others_lets_nobody_in(head: Head) -> None:
-    of_role = head.tokens.create(role="client")
-    with pytest.raises(SecurityError, match="is for a client called"):
-        join(of_role, [head.place])
     of_name = head.tokens.create(names="no machine is called so")
     with pytest.raises(SecurityError, match="called no machine is called so"):
         join(of_name, [head.place])
@@ -532,7 +529,7 @@ def test_the_secret_is_never_sent_to_another_head(
         "own greeting": (credentials_of(authority), stranger.certificate),
     }[kind]
     middle = fake(shown, packed(JoinGreeting(greeting)))
-    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError, match="not the head that made the join token") as caught:
         join(token, [middle.place])
     assert "the secret was not sent" in caught.value.hint
@@ -556,7 +553,7 @@ def test_what_a_head_may_not_say_first_ends_the_attempt(
     fake: MakeFake, authority: Authority, said: bytes
 ) -> None:
     middle = fake(credentials_of(authority), said)
-    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError):
         join(token, [middle.place])
     middle.close()
@@ -571,7 +568,7 @@ def test_a_head_that_drips_does_not_hold_a_machine_for_ever(
         PREFIX.pack(framing.MAGIC, framing.FRAME_VERSION, 2, 255, 0) + b"x" * 255,
         drips=True,
     )
-    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     begun = time.monotonic()
     with pytest.raises(CommunicationError, match=r"too slow|timed out"):
         join(token, [middle.place], SHORT)
@@ -585,7 +582,7 @@ def test_the_right_head_hears_the_token(fake: MakeFake, authority: Authority) ->
     shown = credentials_of(authority, HEAD)
     refusal = packed(JoinRefused("full", "wait"))
     right = fake(shown, packed(JoinGreeting(authority.certificate)), refusal)
-    token = JoinToken("a" * 8, "b" * 52, authority.pin)
+    token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError, match="full"):
         join(token, [right.place])
     right.close()

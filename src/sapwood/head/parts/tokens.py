@@ -10,8 +10,8 @@ import msgspec
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.head.protocol.call import HeadPart, call
+from sapwood.security.invitations import LIFETIME
 from sapwood.security.rights import ADMIN
-from sapwood.security.tokens import LIFETIME
 
 if TYPE_CHECKING:
     from sapwood.nodes.control import ControlTree
