@@ -7,6 +7,7 @@ has changed.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,17 @@ def test_the_orders_are_those_of_the_transcript(path: Path) -> None:
 def test_there_are_scenarios() -> None:
     assert len(SCENARIOS) >= 30
     assert len(MACHINES) >= 25
+
+
+def test_only_the_life_cycles_advance_records() -> None:
+    """Whatever else starts, watches or ends processes and machines gives a core an event."""
+    folder = FOLDER.parents[3] / "src" / "sapwood"
+    advancing = re.compile(
+        r"\.advance\((?:LifeEvent|MachineEvent)\.|\b(?:LifeEvent|MachineEvent)\."
+    )
+    found = {
+        path.relative_to(folder).parts[0]
+        for path in folder.rglob("*.py")
+        if advancing.search(path.read_text())
+    }
+    assert found == {"lifecycle"}
