@@ -140,7 +140,7 @@ class Invitations:
         self._authority = Authority.create(new_cluster_id())
         self._credentials = self._issue()
         self._store = InvitationStore(
-            AGENTS, self._authority.pin, time.time, in_use=lambda one: bool(self._of(one).rank)
+            AGENTS, self._authority.pin, _now, in_use=lambda one: bool(self._of(one).rank)
         )
         self._invited: dict[str, Invited] = {}
         self._agents: dict[int, Invited] = {}
@@ -200,7 +200,7 @@ class Invitations:
 
     def current(self) -> list[InvitationInfo]:
         """Return snapshots of all invitations."""
-        now = time.time()
+        now = _now()
         found = [(record, self._of(record.id)) for record in self._store.list()]
         return [
             InvitationInfo(
@@ -433,6 +433,10 @@ class Invitations:
         event = AgentEvent(number=self._happened, kind=kind, text=text, facts=facts)
         self.events.append(event)
         self._on_event(event)
+
+
+def _now() -> float:
+    return time.time()
 
 
 def _state_of(record: InvitationRecord, one: Invited, now: float) -> str:

@@ -41,8 +41,8 @@ class InvitationKind:
         version: How their text begins; another form gets another number.
         noun: What one is called.
         role: What they let their holder become.
-        foreign: What is said of a text that is not one.
-        unknown: What is said of one that is not known (any more).
+        foreign: The error for another text.
+        unknown: The error for one that is not known, or not any more.
         hint: What to do about one that is not valid.
     """
 
@@ -130,7 +130,7 @@ class Invitation:
 
     @property
     def digest(self) -> bytes:
-        """What is kept of the secret: its SHA-256."""
+        """The SHA-256 of the secret, which the inviting side keeps."""
         return hashlib.sha256(self.secret.encode()).digest()
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Invitation:
 
 
 class InvitationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of an invitation.
+    """The record of an invitation.
 
     Attributes:
         id: Which one it is.
