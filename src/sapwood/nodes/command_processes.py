@@ -98,7 +98,6 @@ class CommandProcess:
         self._watch = -1
         self._taken = 0
         self._reading = False
-        self._leader_gone = False
         self._sweeping = False
         self._signalled = False
         self._status: int | None = None
@@ -249,7 +248,6 @@ class CommandProcess:
 
     def _leader_ended(self) -> None:
         self._stop_watching()
-        self._leader_gone = True
         self._look()
         self._loop.call_later(LINGER, self._lingered)
 
@@ -264,7 +262,7 @@ class CommandProcess:
 
     @property
     def _is_over(self) -> bool:
-        return self._cancelled or (self._leader_gone and not self._output)
+        return self._cancelled or (self._watch < 0 and not self._output)
 
     def _look(self) -> None:
         if self._is_over:

@@ -113,7 +113,6 @@ class SessionProcesses:
             partial(self._ended, "the zygote ended"),
             owner=owner,
         )
-        self._open = True
         self._closing: threading.Thread | None = None
         self._done: list[Callable[[], None]] = []
         self.gone = False
@@ -124,7 +123,7 @@ class SessionProcesses:
     @property
     def is_open(self) -> bool:
         """Whether it is open."""
-        return self._open
+        return self._closing is None
 
     @property
     def credential(self) -> Sequence[str]:
@@ -206,7 +205,7 @@ class SessionProcesses:
 
     def _delegate(self) -> None:
         self._end_delegations()
-        if self._port is None or not self._open:
+        if self._port is None or not self.is_open:
             return
         found = self._configuration
         for rank in gateways(found.tree, found.hosts):
@@ -223,7 +222,7 @@ class SessionProcesses:
     def renew(self, credentials: Credentials) -> None:
         """Let processes that begin from now on show other credentials."""
         self._credentials = credentials
-        if self._open:
+        if self.is_open:
             self._use_configuration()
             waiting, self._unspawned = self._unspawned, []
             self._spawner.spawn(waiting)
@@ -258,14 +257,13 @@ class SessionProcesses:
         A session is closed once: a second caller waits for the same.
         """
         self._done.append(done)
-        if not self._open:
+        if not self.is_open:
             if self.gone:
                 self._loop.call_soon(self._tell_done)
             return
-        self._open = False
+        self._closing = new_thread("sapwood-close", self._wait)
         self._end_delegations()
         self._spawner.detach()
-        self._closing = new_thread("sapwood-close", self._wait)
         self._closing.start()
 
     def _wait(self) -> None:
@@ -287,7 +285,7 @@ class SessionProcesses:
             self._closing.join(timeout)
 
     def _look(self) -> None:
-        if not self._open:
+        if not self.is_open:
             return
         self._loop.call_later(self._heartbeat, self._look)  # first: also after a look that fails
         if self._spawner.is_silent(LOOKS, FIRST_LOOKS):
@@ -303,7 +301,7 @@ class SessionProcesses:
         self._tell(messages.ProcessesReported(order.session, order.life, report))
 
     def _ended(self, reason: str) -> None:
-        if not self._open:
+        if not self.is_open:
             return
         order = self._order
         _log.warning("session lost", session=order.session, reason=reason)
