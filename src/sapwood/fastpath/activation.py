@@ -27,7 +27,8 @@ class Activation:
 
     def _begin(self) -> None:
         """Begin; on the loop's thread."""
-        if not self._session.start_shortcut():
+        session = self._session
+        if not session.shortcut.start(session.host.place):
             return
         try:
             self._stream = self._session.open_stream(agent_requests.FASTPATH, {})

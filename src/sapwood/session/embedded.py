@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -17,37 +17,36 @@ from sapwood.comm import events as ev
 from sapwood.comm import values
 from sapwood.comm.driver import FailureHandlers
 from sapwood.comm.loop import Loop
-from sapwood.comm.pool import BlockPool
 from sapwood.content.messages import GET, NAME
 from sapwood.content.offers import ContentOffers
 from sapwood.content.refs import ContentChunk
 from sapwood.contexts.runner_factory import RunnerFactory
 from sapwood.core.clock import MonotonicClock
-from sapwood.core.errors import ClosedError, ConfigurationError, ResourceError, SapwoodError
+from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
 from sapwood.core.failures import run_all
 from sapwood.core.optional import fastpath
-from sapwood.core.rankset import fold, to_ranges
+from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import Tree
 from sapwood.environment.lifecycle import Lifecycle, State
 from sapwood.environment.logs import logger
-from sapwood.lifecycle.processes import ProcessRecord
 from sapwood.session.agent import READY
 from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.client_groups import ClientGroups
 from sapwood.session.draining import drain
-from sapwood.session.expansion import Expansion
 from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
 from sapwood.session.port import HostedInvitations, NewAgent, PlaceView, SessionPort, StreamPort
+from sapwood.session.readiness import ReadinessNews
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shared_reactor import SharedReactor
 from sapwood.session.shortcut import NoShortcut, Shortcut
 from sapwood.session.streams import Filters, StreamHandle, StreamOptions, StreamTable
-from sapwood.session.supervisor import NodeSource, ProcessSupervisor
+from sapwood.session.supervisor import NodeSource
+from sapwood.session.tree_changes import TreeChanges
 
 CLOSING = 5.0
 """Seconds that the end of a cluster waits for what agents have sent of themselves."""
@@ -87,14 +86,17 @@ class EmbeddedSession:
         self.options = options
         self._thread = LoopThread("sapwood-session", self._end)
         host = self.host = SessionHost(options, self._thread.loop, lender, nodes)
-        self.shortcut = self._make_shortcut()
+        self.loop = self._thread.loop
+        self.supervisor = host.supervisor
+        self.pool = host.pool
+        self.shortcut = _new_shortcut(options, self.loop)
         self.streams = StreamTable(
             self._thread, host.post, host.pool, options.backlog, self.shortcut, host.new_stream
         )
-        self.streams.members_of = self._members_of
+        self.streams.members_of = lambda stream: _members_of(host, stream)
         self._lock = threading.Lock()
         self._closed = False
-        self._expansions: set[Expansion] = set()
+        self._changes = TreeChanges(host, self._thread, self.begin_contract, options.ready_timeout)
         self.life = Lifecycle("session", MonotonicClock())
         self.ready_seconds = 0.0
         limiter = ByteLimiter(4 * options.backlog, self._thread)
@@ -110,7 +112,14 @@ class EmbeddedSession:
             lambda number: self._thread.call(tagged.cancel, number),
         )
         self.groups = ClientGroups(self._thread, host.post, host.pool)
-        host.connect(self._handlers(), self.ask, self._failure_handlers())
+        on_failure: FailureHandlers = {
+            **self.streams.failure_handlers(),
+            ev.Answered: self.requests.not_answered,
+            ev.Asked: self.requests.not_handled,
+            **self.groups.failure_handlers,
+            **self.mailbox.failure_handlers(),
+        }
+        host.connect(self._handlers(), self.ask, on_failure)
         self._make_invitations: Callable[[], HostedInvitations] | None = None
         self.invited: HostedInvitations | None = None
 
@@ -122,17 +131,7 @@ class EmbeddedSession:
             ev.Asked: self.requests.asked,
             **self.groups.handlers,
             **self.mailbox.handlers(),
-            ev.Released: self._released,
-        }
-
-    def _failure_handlers(self) -> FailureHandlers:
-        """Return what fails when an effect of the root cannot be performed."""
-        return {
-            **self.streams.failure_handlers(),
-            ev.Answered: self.requests.not_answered,
-            ev.Asked: self.requests.not_handled,
-            **self.groups.failure_handlers,
-            **self.mailbox.failure_handlers(),
+            ev.Released: partial(take_released, self.streams),
         }
 
     # --- life --------------------------------------------------------------------------------
@@ -149,7 +148,12 @@ class EmbeddedSession:
             self.supervisor.wait_ready(self.options.ready_timeout)
             self.ready_seconds = time.perf_counter() - begin
             self.life.move(State.READY)
-            self._announce_readiness()
+            _log.info("ready", agents=self.tree.agents, seconds=round(self.ready_seconds, 3))
+            service = self.open_stream(READY, {}, options=StreamOptions(follows=True))
+            news = ReadinessNews(
+                service, self.ready_seconds, lambda: self.tree.agents, lambda: self._closed
+            )
+            self.subscribe(news.changed)
         except BaseException:
             self.close()
             raise
@@ -169,16 +173,6 @@ class EmbeddedSession:
         return self.host.ready_hosts()
 
     @property
-    def supervisor(self) -> ProcessSupervisor:
-        """Supervises the processes."""
-        return self.host.supervisor
-
-    @property
-    def pool(self) -> BlockPool:
-        """Where large values are put."""
-        return self.host.pool
-
-    @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
         """Architecture and C library of each kind of processes; none before :meth:`start`."""
         return self.host.platforms
@@ -192,17 +186,11 @@ class EmbeddedSession:
         """Return places as they are now; without ranks all agents, in order."""
         records = self.supervisor.processes
         wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
-        return [self.view_of(one) for one in wanted]
-
-    def view_of(self, one: ProcessRecord) -> PlaceView:
-        """Return a place as users see it."""
-        joined = self.supervisor.life.has_joined(one.rank)
-        return PlaceView(one.rank, one.pid, one.state, one.incarnation, joined)
-
-    @property
-    def loop(self) -> SharedReactor:
-        """The loop that drives it."""
-        return self._thread.loop
+        life = self.supervisor.life
+        return [
+            PlaceView(one.rank, one.pid, one.state, one.incarnation, life.has_joined(one.rank))
+            for one in wanted
+        ]
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the loop's thread and return its result."""
@@ -266,11 +254,12 @@ class EmbeddedSession:
                 return
             self._thread.refuse_own_thread()  # before it counts as closed: it can be closed later
             self._closed = True
+        pushing = self.streams.pushing() if self.life.state is State.READY else []
         run_all(
             "closing the session",
             (
-                self._drain_pushes,
-                self._close_invitations,
+                lambda: self.drain(pushing, CLOSING),
+                _nothing if self.invited is None else self.invited.close,
                 self._end_on_loop,
                 self.host.close,
                 self.content.close,
@@ -282,14 +271,6 @@ class EmbeddedSession:
         )
         _log.debug("closed")
 
-    def _drain_pushes(self) -> None:
-        if self.life.state is State.READY:
-            self.drain(self.streams.pushing(), CLOSING)
-
-    def _close_invitations(self) -> None:
-        if self.invited is not None:
-            self.invited.close()
-
     def _end_on_loop(self) -> None:
         if self.life.state is not State.CREATED:
             self.life.move(State.STOPPING)
@@ -298,21 +279,6 @@ class EmbeddedSession:
                 self._thread.call(self._end, ClosedError("the cluster was closed"))
             except ClosedError:  # its loop has failed, and it ends the session by the same method
                 self._thread.stop()
-
-    def _announce_readiness(self) -> None:
-        """Notify every agent that all have joined, without waiting for answers."""
-        _log.info("ready", agents=self.tree.agents, seconds=round(self.ready_seconds, 3))
-        self._service = self.open_stream(READY, {}, options=StreamOptions(follows=True))
-        self._tell_readiness()
-        self.subscribe(self._tell_new)
-
-    def _tell_readiness(self) -> None:
-        self._service.broadcast({"agents": self.tree.agents, "seconds": self.ready_seconds})
-
-    def _tell_new(self, change: PlacesChanged) -> None:
-        is_new = change.added or (change.back and not change.disconnected)
-        if is_new and not self._closed:
-            self._tell_readiness()
 
     # --- the tree changes --------------------------------------------------------------------
 
@@ -333,43 +299,7 @@ class EmbeddedSession:
             AgentLostError: Their processes end again and again.
             ClosedError: The session is closed.
         """
-        expansion = Expansion()
-        end = self.subscribe(expansion.changed)
-
-        def begin() -> tuple[int, ...]:
-            ranks = expansion.begun(self.host.expand(places))
-            self._expansions.add(expansion)
-            return ranks
-
-        try:
-            ranks = self._thread.call(begin)
-            error = self._why_not_there(expansion, ranks)
-        finally:
-            end()
-            self._expansions.discard(expansion)
-        if error is not None and not self._closed:
-            self._thread.call(self._take_back, ranks)
-        if error is not None:
-            raise error
-        return ranks
-
-    def _take_back(self, ranks: Sequence[int]) -> None:
-        """Have agents leave again; some may have been removed meanwhile. On the loop's thread."""
-        left = [rank for rank in ranks if rank in self.tree]
-        if left:
-            self.host.drain(left)
-            self.host.contract(left, "it could not be started")
-
-    def _why_not_there(self, expansion: Expansion, ranks: Sequence[int]) -> BaseException | None:
-        """Wait for agents that begin; return why they are not there, if they are not."""
-        try:
-            return expansion.done.exception(self.options.ready_timeout)
-        except TimeoutError:
-            return ResourceError(
-                f"it was not ready after {self.options.ready_timeout:g} s",
-                where=fold("agent", ranks),
-                hint="raise cluster.ready_timeout",
-            )
+        return self._changes.expand(places)
 
     def contract(
         self,
@@ -391,19 +321,12 @@ class EmbeddedSession:
             ConfigurationError: One is not a place, or has places below it that stay.
             ClosedError: The session is closed.
         """
-        ranks = tuple(dict.fromkeys(ranks))
-        open_work = self._thread.call(self.begin_contract, ranks)
-        wait(open_work, seconds)
-        self._thread.call(self.host.contract, ranks, reason)
+        self._changes.contract(ranks, seconds, reason)
 
     def begin_contract(self, ranks: Sequence[int]) -> list[Future[Any]]:
         """Take places out of the tree; return what is open of them. On the loop's thread."""
         self.host.drain(ranks)
         return [*self.streams.under_way(ranks), *self.requests.waiting_for(ranks)]
-
-    def _members_of(self, stream: int) -> frozenset[int]:
-        found = self.host.node.streams.get(stream)
-        return found.roster.members if found is not None else frozenset()
 
     @property
     def closed(self) -> bool:
@@ -507,18 +430,6 @@ class EmbeddedSession:
             self._thread.loop, self.supervisor.new_runner_factory, self.host.post
         )
 
-    def _make_shortcut(self) -> Shortcut:
-        room = fastpath("exchange") if self.options.fastpath else None
-        if room is None:
-            return NoShortcut()
-        options = self.options
-        made: Shortcut = room.WaveExchange(self._thread.loop, options.inline_limit, options.spin)
-        return made
-
-    def start_shortcut(self) -> bool:
-        """Have waves exchanged from now on, if that can be; on the loop's thread."""
-        return self.shortcut.start(self.host.place)
-
     def on_loop(self, function: Callable[..., Any], *args: Any) -> None:
         """Have a function called on the loop's thread, from any other."""
         self._thread.post(function, *args)
@@ -539,27 +450,42 @@ class EmbeddedSession:
 
     # --- on the loop's thread ----------------------------------------------------------------
 
-    def _released(self, effect: ev.Released) -> None:
-        owner = effect.payload.owner
-        if isinstance(owner, ContentChunk):
-            owner.taken()
-        else:
-            self.streams.released(effect)
-
     def _end(self, reason: SapwoodError) -> None:
         parts = (
             self.streams.refuse,
             self.requests.abandon,
             self.groups.abandon,
             self.mailbox.abandon,
-            self._abandon_expansions,
+            self._changes.abandon,
         )
         ends = [partial(part, reason) for part in parts]
         run_all("the end of the session", (*ends, self.host.end))
 
-    def _abandon_expansions(self, reason: SapwoodError) -> None:
-        for expansion in tuple(self._expansions):
-            expansion.abandon(reason)
+
+def take_released(streams: StreamTable, effect: ev.Released) -> None:
+    """Have memory of the root used again."""
+    owner = effect.payload.owner
+    if isinstance(owner, ContentChunk):
+        owner.taken()
+    else:
+        streams.released(effect)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _members_of(host: SessionHost, stream: int) -> frozenset[int]:
+    found = host.node.streams.get(stream)
+    return found.roster.members if found is not None else frozenset()
+
+
+def _new_shortcut(options: SessionOptions, loop: SharedReactor) -> Shortcut:
+    room = fastpath("exchange") if options.fastpath else None
+    if room is None:
+        return NoShortcut()
+    made: Shortcut = room.WaveExchange(loop, options.inline_limit, options.spin)
+    return made
 
 
 def embedded(session: SessionPort) -> EmbeddedSession:

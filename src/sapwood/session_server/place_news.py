@@ -48,9 +48,7 @@ class PlaceNews:
 
     def places(self) -> list[PlaceView]:
         """Return all places as they are now."""
-        records = self._session.supervisor.processes
-        ranks = range(1, self._session.tree.size)
-        return [self._session.view_of(records[rank]) for rank in ranks]
+        return self._session.places(range(1, self._session.tree.size))
 
     def _leave(self) -> None:
         """Tell clients of a tree without places that have work to do still."""

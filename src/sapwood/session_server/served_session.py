@@ -9,7 +9,7 @@ from typing import Any
 
 from sapwood.comm import events as ev
 from sapwood.core.errors import ClosedError
-from sapwood.session.embedded import EmbeddedSession, MakeFilters
+from sapwood.session.embedded import EmbeddedSession, MakeFilters, take_released
 from sapwood.session.options import SessionOptions
 from sapwood.session.supervisor import NodeSource
 from sapwood.session_server.open_work import OpenWork
@@ -39,7 +39,7 @@ class ServedSession(EffectRoutes, EmbeddedSession):
 
     def freed(self, effect: ev.Released) -> None:
         """Have memory of this root used again."""
-        self._released(effect)
+        take_released(self.streams, effect)
 
     def host_filters(self, make: MakeFilters) -> None:
         """Have own filters of the root called, also those over several sessions."""

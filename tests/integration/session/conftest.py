@@ -92,7 +92,7 @@ def standing_session(
     exchanges = options.pop("exchanges")
     session = start(**options)
     if exchanges:
-        session.on_loop(session.start_shortcut)
+        session.on_loop(session.shortcut.start, session.host.place)
     yield session
     session.close()
 

@@ -39,7 +39,7 @@ def test_who_waits_for_added_agents_hears_that_the_session_ends(
     session = make_session(1)
     with ThreadPoolExecutor(1) as pool:
         adding = pool.submit(session.expand, [NewAgent(ROOT)])
-        until(lambda: session._expansions)
+        until(lambda: session._changes.under_way)
         session.close()
         with pytest.raises(ClosedError, match="closed"):
             adding.result(TIMEOUT)
