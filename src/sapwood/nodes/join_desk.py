@@ -184,7 +184,7 @@ class JoinDesk:
             )
             answer.set_result(made)
 
-        def redeem(token: JoinToken) -> None:
+        def redeem(token: Invitation) -> None:
             try:
                 record = self._tokens.redeem(token, request.facts.name)
             except SapwoodError as error:
@@ -278,7 +278,7 @@ class JoinDesk:
             self._policy.settings.stage_limit,
         )
 
-    def _checked_token(self, request: JoinRequest) -> JoinToken:
+    def _checked_token(self, request: JoinRequest) -> Invitation:
         """Return the token of a request that can be granted now.
 
         Raises:
@@ -293,7 +293,7 @@ class JoinDesk:
             raise CommunicationError(f"the node '{name}' is not known to be gone yet")
         return token
 
-    def _by_token(self, request: JoinRequest, record: TokenRecord) -> JoinAnswer:
+    def _by_token(self, request: JoinRequest, record: InvitationRecord) -> JoinAnswer:
         """Admit a machine whose token was redeemed."""
         name = request.facts.name
         users = self._token_users.setdefault(record.id, deque(maxlen=MAX_USERS))
